@@ -182,7 +182,7 @@ async def test_without_lookup(js: Any, make: Any, name: str) -> None:
 
 @pytest.mark.covers("K16", "K69")
 async def test_names(js: Any, make: Any, name: str) -> None:
-    """Mirrors have no subjects, and are listed all the same."""
+    """Mirrors have no subjects, and are listed anyway."""
     await make()
     await js.create_key_value(f"{name}-copy", mirror=name)
     try:

@@ -93,6 +93,7 @@ async def test_cancelled_calls_lose_nothing(
     print(f"{kind}: {cancelled} cancelled, {tally.counts(COUNT)}")
     assert cancelled > 3
     assert tally.counts(COUNT) == {"lost": 0, "repeated": 0, "disordered": 0, "untold": 0}
+    # The server's consumer must agree: all messages are acked, and none was delivered twice.
     if kind in {"pull next", "fetch", "messages"}:
         info = await oracle.wait_consumer(stream.name, "d", lambda info: not info["num_ack_pending"])
         assert info["ack_floor"]["stream_seq"] == COUNT
@@ -101,7 +102,7 @@ async def test_cancelled_calls_lose_nothing(
 
 @pytest.mark.parametrize("kind", ["push", "messages", "batches"])
 async def test_cancelled_loops_lose_nothing(kind: str, js: Any, oracle: Oracle, stream: OwnStream) -> None:
-    """P21: `async for`, cancelled between two messages, goes on in the next task."""
+    """P21: `async for`, cancelled between two messages, continues in the next task."""
     chance = random.Random(3)
     tally = Tally(kind)
     if kind == "messages":

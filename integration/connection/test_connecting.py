@@ -365,7 +365,7 @@ async def test_fork_is_refused_and_leaves_the_parent_alone(js: Any, stream: OwnS
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 async def test_fork_of_a_task_is_refused(js: Any, stream: OwnStream) -> None:
-    """The child goes on in the middle of the task, where no event loop runs."""
+    """The child continues in the middle of the task, where no event loop runs."""
     reader = await js.pull_subscribe(stream.all)
     calls = [
         lambda: js.publish(stream.subject("a")),

@@ -144,7 +144,7 @@ async def test_what_is_no_path_refused(value: Any, text: str) -> None:
 async def test_expired_jwt_refused_with_its_date(
     sent: str, secret: CredentialFile, own_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told at once, also with ``wait=``: waiting brings no new credentials."""
+    """It is reported at once, also with ``wait=``: waiting brings no new credentials."""
     own = await own_server(config=secret.operator.config())
     secret.write(1_700_000_000.5)
     value = RawCredentials(secret.text) if sent == "as text" else secret.file
@@ -307,7 +307,7 @@ async def test_seed_with_lines_around_it_accepted(secret: CredentialFile, tmp_pa
 async def test_file_replaced_while_reconnecting(
     what: str, secret: CredentialFile, own_server: Any, connect: Any, proxy: Any, events: list[Any]
 ) -> None:
-    """A file that cannot be used is told once, and the attempts go on until it can. Nats-py stood still for ever."""
+    """A file that cannot be used is told once, and the attempts continue until it can. Nats-py stood still for ever."""
     tap = await proxy(await own_server(config=secret.operator.config()))
     js = await connect(tap, user_credentials=secret.file, **FAST)
     if what == "expired":

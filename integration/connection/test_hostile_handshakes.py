@@ -288,7 +288,7 @@ async def test_pings_that_nobody_reads_the_pongs_of(
 
 
 async def test_lame_duck_without_successors(connect: Any, events: list[Any]) -> None:
-    """The only server says that it stops, announces none, and closes: the client waits for it, and is told so."""
+    """The only server says that it stops, announces none, and closes: the client waits for it, and reports so."""
     async with FakeServer() as fake:
         js = await connect(fake.url, **FAST)
         fake.send_info(ldm=True, connect_urls=[])

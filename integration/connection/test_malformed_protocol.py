@@ -205,7 +205,7 @@ async def test_greeting_none_connect_error_in_time(greeting: bytes) -> None:
 
 
 async def test_dying_server_names_errors(connect: Any, events: list[Any]) -> None:
-    """R19, R2: nobody waits for ever."""
+    """R19, R2: no one waits for ever."""
     async with FakeServer(answer_pings=True) as fake:
         js = await connect(fake, **FAST, timeout=1.0, ping_interval=0.3)
         fake.answer_pings = False

@@ -17,7 +17,7 @@ from jsclient._runtime.connection.restorer import Restorer
 async def test_error_that_no_server_causes_does_not_end_the_attempts(
     connect: Any, proxy: Any, events: list[Any], background: Any
 ) -> None:
-    """A subscription that cannot be written fails each attempt. It is reported, and the attempts go on."""
+    """A subscription that cannot be written fails each attempt. It is reported, and the attempts continue."""
     tap = await proxy()
     js = await connect(tap, **FAST)
     subscriptions = js._connection.subscriptions

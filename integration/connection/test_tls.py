@@ -221,7 +221,7 @@ async def test_tls_reconnects_and_timeouts(
     tap.cut()
     await wait_for_event(Reconnected, events)
     assert (await js.publish("s", b"1")).seq == 1
-    # A certificate of somebody else from now on.
+    # A certificate of someone else from now on.
     (tmp_path / "other").mkdir()
     own.reload({"tls": certificate(trustme.CA(), tmp_path / "other", "127.0.0.1")})
     await eventually(lambda: "Reloaded" in own.log, what="the new certificate")
@@ -255,7 +255,7 @@ async def test_server_lost_tls_not_reconnected_to(
 async def test_full_server_says_so(
     way: str, own_server: Any, ca: trustme.CA, tmp_path: Path, background: Any
 ) -> None:
-    """The server refuses before TLS, in the clear, and closes: its reason is told, not a lost connection."""
+    """The server refuses before TLS, in the clear, and closes: its reason is reported, not a lost connection."""
     background.allow("SSL")
     block = certificate(ca, tmp_path, "127.0.0.1")
     config: dict[str, Any] = {"max_connections": 1}

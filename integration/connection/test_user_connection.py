@@ -46,7 +46,7 @@ def pings(tap: Any) -> int:
 
 
 async def test_ping_that_outlasts_its_handle_asks_no_more(proxy: Any) -> None:
-    """A round trip has two PINGs. The second one had nobody who ended its wait with the client."""
+    """A round trip has two PINGs. The second one had no one who ended its wait with the client."""
     tap = await proxy()
     async with client(tap) as nc:
         async with jsclient.JetStream(nc) as js:

@@ -102,7 +102,7 @@ def test_connection_lost_in_bulk(tmp_path: Path) -> None:
 
 
 def test_calls_meet_lost_connections(tmp_path: Path) -> None:
-    """Calls raise the library's errors only, and each loss is told: uvloop's transport raises `RuntimeError`."""
+    """Calls raise the library's errors only, and each loss is reported: uvloop's transport raises `RuntimeError`."""
 
     async def main() -> None:
         own = OwnServer(store_dir=tmp_path / "server")

@@ -35,7 +35,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
 
 @pytest.fixture
 def make(stream: OwnStream, oracle: Oracle) -> Any:
-    """Create the consumer "found", bound or not: somebody listens to its deliver subject, or nobody does."""
+    """Create the consumer "found", bound or not: someone listens to its deliver subject, or no one does."""
 
     async def create(*, bound: bool = False, **config: Any) -> None:
         await stream.create_consumer("found", **config)

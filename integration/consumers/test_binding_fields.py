@@ -1,4 +1,4 @@
-"""A configuration given to `subscribe` against that of a consumer the server holds. Source: ADR-15."""
+"""A configuration for `subscribe` is compared with the configuration of a consumer on the server. Source: ADR-15."""
 
 from __future__ import annotations
 

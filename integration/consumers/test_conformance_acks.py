@@ -266,7 +266,7 @@ async def test_four_drains_ack_all(tap: Any, near: Any, stream: OwnStream, event
     for name, got in handled.items():
         assert got == list(range(1, len(got) + 1))
         info = await stream.consumer_info(name)
-        # What was under way at the end of the NATS subscription has come. Nothing that came is not acked.
+        # Messages in flight at the end of the NATS subscription have arrived. All that arrived are acked.
         assert info["ack_floor"]["stream_seq"] == len(got)
         assert info["num_ack_pending"] == info["delivered"]["stream_seq"] - len(got)
 
@@ -382,7 +382,7 @@ async def test_concurrent_ends_once(
 
 @pytest.mark.row(126)
 async def test_found_consumer_rebinds(js: Any, stream: OwnStream) -> None:
-    """The server's consumer learns a moment after its connection that nobody listens any more."""
+    """The server's consumer learns a moment after its connection that no one listens any more."""
     await stream.create_consumer("d", deliver_subject=f"deliver.{stream.prefix}", ack_wait=60 * 10**9)
     got: list[int] = []
     for number in range(1, RACES + 1):

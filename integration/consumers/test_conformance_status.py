@@ -15,7 +15,7 @@ from integration.kit.network import match
 
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
 WINDOW = 32 << 20
-"""Bytes that the server may have under way to a push consumer."""
+"""Bytes that the server may have in flight to a push consumer."""
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ async def test_impossible_filter_refused(js: Any, stream: OwnStream, way: str) -
     ) as caught:
         await by(way, js, stream.name, "zzz")
     assert repr(stream.all) in str(caught.value)
-    for _ in range(100):  # the deletion may be under way
+    for _ in range(100):  # the deletion may be in progress
         if not (names := await left(js, stream.name)):
             break
     assert names == []

@@ -1,4 +1,4 @@
-"""Deliveries that are missing, and how that is told. Source: ADR-15 §Messages Gaps."""
+"""Deliveries that are missing, and how that is reported. Source: ADR-15 §Messages Gaps."""
 
 from __future__ import annotations
 

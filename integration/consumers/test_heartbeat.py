@@ -216,7 +216,7 @@ async def test_deletion_is_told_long_before_the_alarm(js: Any, stream: OwnStream
 async def test_p2_heartbeats_with_ack_v2(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
-    """P2: with the second ack form on, the first heartbeat ended the reader, and nobody was told."""
+    """P2: with the second ack form on, the first heartbeat ended the reader without an event."""
     own = await own_server(ack_v2=True)
     stream = await make_stream(oracle=await oracle_for(own))
     js = await connect(own)

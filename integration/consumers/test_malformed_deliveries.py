@@ -358,7 +358,7 @@ async def test_flow_control_forbidden(
 
 
 async def test_inbox_statuses_ignored(proxy: Any, connect: Any, stream: OwnStream) -> None:
-    """X6, X8: replies nobody waits for, and odd ones to those who do."""
+    """X6, X8: replies no one waits for, and odd ones to those who do."""
     tap = await proxy()
     js = await connect(tap)
     await js.ping()

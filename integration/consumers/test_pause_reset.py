@@ -160,7 +160,7 @@ async def test_pausing_not_there_error_by_name(near: Any, stream: OwnStream) -> 
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
 async def test_paused_fetch_ends_in_time(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
-    """The server's heartbeats go on: silence would be told."""
+    """The server's heartbeats continue: silence would be told."""
     await stream.publish(3)
     consumer = await made(near, stream)
     await consumer.pause(LONG)
@@ -180,7 +180,7 @@ async def test_paused_fetch_ends_in_time(tap: Any, near: Any, stream: OwnStream,
 async def test_readers_wait_out_pause(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
-    """Neither silence nor a gap is told."""
+    """Neither silence nor a gap is reported."""
     fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.4} if way == "push" else {}
     consumer = await made(near, stream, **fields)
     if way == "push":
@@ -304,7 +304,7 @@ async def test_resetting_not_there_error_at_once(near: Any, stream: OwnStream) -
 @pytest.mark.server(">=2.14")
 @pytest.mark.parametrize("way", ["fetch", "next", "messages", "push", "flow control"])
 async def test_readers_go_on_over_a_reset(near: Any, stream: OwnStream, events: list[Any], way: str) -> None:
-    """What was not acked comes again, and no gap is told."""
+    """What was not acked comes again, and no gap is reported."""
     fields: dict[str, Any] = {}
     if way in ("push", "flow control"):
         fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.2}
@@ -387,7 +387,7 @@ async def test_resets_200_lose_nothing(near: Any, stream: OwnStream, events: lis
 @pytest.mark.row(91)
 @pytest.mark.server(">=2.14")
 async def test_foreign_reset_of_ordered(near: Any, stream: OwnStream, events: list[Any]) -> None:
-    """ADR-60 has it make its consumer anew."""
+    """ADR-60 has it make its consumer again."""
     sub = await near.subscribe(stream.all, ordered=True)
     await stream.publish(5)
     assert numbers(await take(sub, 3)) == [1, 2, 3]

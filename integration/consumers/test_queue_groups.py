@@ -41,7 +41,7 @@ async def test_example_of_seed_holds_as_written(
     # This causes member2 to stop receiving messages.
     await stream.publish(5, "foo")
     await never(lambda: member2.pending, 0.5, "a message for member2")
-    # Both ends are told: the deletion, and to member2 the loss of its consumer.
+    # Both ends get an event: the deletion, and at member2 the loss of its consumer.
     deleted = await wait_for_event(jsclient.ConsumerDeleted, events)
     assert (deleted.stream, deleted.consumer) == (stream.name, "shared")
     # What member2 did not create it does not delete: no error about a consumer that is gone.

@@ -1,4 +1,4 @@
-"""How long each stand-still lasts until it is told, with the options of a plain `connect`: 35 s at most."""
+"""How long each stand-still lasts until it is reported, with the options of a plain `connect`: 35 s at most."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def word(event: Event) -> str:
 
 
 async def measured(case: Case, at: Place) -> tuple[float, str]:
-    """Seconds until one of its reasons was told, and which. An error of the read tells it, too."""
+    """Seconds until one of its reasons was reported, and which. An error of the read tells it, too."""
     began = time.monotonic()
     reading = asyncio.ensure_future(await case(at))
     telling = asyncio.ensure_future(
@@ -285,7 +285,7 @@ async def test_each_stand_still_reported(
 @pytest.mark.full
 @pytest.mark.limit(240)
 async def test_no_leader_reported(cluster: OwnCluster, connect: Any) -> None:
-    """One of two replicas is away, so that nobody leads the stream and its consumer, and the cluster still answers."""
+    """One of two replicas is away, so that no one leads the stream and its consumer, and the cluster still answers."""
     events: list[Event] = []
     async with jsclient.connect(cluster.urls, wait=30) as maker:
         handle = await maker.create_stream("S", subjects=["s.>"], num_replicas=2, storage="memory")
@@ -305,7 +305,7 @@ async def test_no_leader_reported(cluster: OwnCluster, connect: Any) -> None:
     await cluster.servers[other].kill()
     began = time.monotonic()
     try:
-        # Nobody answers for a consumer without a leader. For a stream, the leader of the cluster does.
+        # No one answers for a consumer without a leader. For a stream, the leader of the cluster does.
         for consumer, reasons in [("", {"no_leader"}), ("c", {"no_leader", "no_answer"})]:
             event = await wait_for_event(
                 ConsumerStalled, events, lambda one, name=consumer: one.consumer == name, timeout=90

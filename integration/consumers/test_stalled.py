@@ -1,4 +1,4 @@
-"""A reader from which nothing comes is told why: each reason, made on a real server."""
+"""A reader that receives nothing reports why: each reason, produced on a real server."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_hanging_handler_reported(quick: Any, stream: OwnStream, events: l
 async def test_lone_hanging_handler_reported(
     quick: Any, stream: OwnStream, events: list[Any], others_go_on: bool
 ) -> None:
-    """No message waits behind it, and other handlers of its worker may go on: it is told once."""
+    """No message waits behind it, and other handlers of its worker may continue: it is reported once."""
     await stream.create_consumer("c", ack_policy="explicit", ack_wait=300_000_000)
     free, handled_others = asyncio.Event(), 0
     publishes = others_go_on
@@ -338,7 +338,7 @@ async def test_nothing_told_while_healthy(
 
 
 async def test_busy_program_is_left_alone(quick: Any, stream: OwnStream, events: list[Any]) -> None:
-    """One message at a time: while the program works on it, nothing can come, and nothing is missed."""
+    """The reader takes one message at a time. While the program handles it, no message can arrive or be missing."""
     await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=1)
     await stream.publish(3)
     sub = await quick.pull_subscribe(stream=stream.name, consumer="c")

@@ -162,7 +162,7 @@ async def test_error_status_ends_pull_with_error(
     waiting = asyncio.create_task(sub.next(timeout=20) if call == "next" else sub.fetch(5, expires=20))
     requests, passing = 0, {jsclient.LeadershipChangeError, jsclient.NoRespondersError}
     for _ in range(4 if ERRORS[status] in passing else 1):
-        # A consumer that moves, or has no leader, is asked again. That it goes on so is an error.
+        # A consumer that moves, or has no leader, is asked again. If that lasts, it is an error.
         request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"), since=requests)
         requests = request.number + 1
         tap.inject_message(request.reply, status=status)

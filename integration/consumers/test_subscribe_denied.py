@@ -1,4 +1,4 @@
-"""Subscribing with few rights: what is denied is told by the call, what suffices works. Source: ADR-15."""
+"""Subscribing with few rights: what is denied is reported by the call, what suffices works. Source: ADR-15."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
 
 @pytest.fixture
 def losing(tap: Proxy) -> Any:
-    """Run a subscribe call that is told "not found", and `meanwhile` before it goes on."""
+    """Run a subscribe call that gets "not found", and `meanwhile` before it continues."""
 
     async def lose(call: Any, meanwhile: Callable[[], Awaitable[Any]]) -> Any:
         held = tap.hold_frames(answers_to(tap, "CONSUMER.INFO.>"), count=1)
@@ -203,7 +203,7 @@ async def test_unanswered_create_keeps(
         await losing(getattr(js, kind)(stream.all, durable="shared"), meanwhile)
     if kind == "subscribe":
         await eventually(lambda: len(asked(tap, "CONSUMER.INFO.>")) == 2, what="the look whose it is")
-    await js.close()  # waits for what goes on behind the caller's back
+    await js.close()  # waits for what continues behind the caller's back
     assert asked(tap, "CONSUMER.DELETE.>") == []
     assert await stream.consumer_names() == ["shared"]
 

@@ -177,7 +177,7 @@ async def test_error_of_server_reaches_user(
 async def test_lost_answer_is_timeout(
     tap: Proxy, js: Any, stream: OwnStream, leaving_nothing: None, kind: str, pattern: str
 ) -> None:
-    """§4.1-25. An ephemeral consumer that was created all the same is removed by the server."""
+    """§4.1-25. An ephemeral consumer that was created anyway is removed by the server."""
     durable = "worker" if pattern == "CONSUMER.INFO.>" else None
     dropped = tap.drop_frames(answers_to(tap, pattern))
     with pytest.raises(jsclient.RequestTimeoutError):

@@ -184,7 +184,7 @@ async def test_many_leave_nothing(
                 assert numbers(await sub.fetch(2)) == [1, 2]
             await (sub.unsubscribe() if number % 2 else sub.drain())
             if number % 2 == 0 and kind in ("ephemeral", "durable", "queue", "ordered"):
-                async for _ in sub:  # what had arrived; the deletion follows it
+                async for _ in sub:  # what had arrived. The deletion follows it
                     pass
                 await eventually(lambda sub=sub: sub.is_closed, what="closed")
                 await eventually(lambda: _none(stream), what="the consumer is deleted")
@@ -244,7 +244,7 @@ async def test_durables_end_without_a_timeout_while_the_server_is_lost(own_serve
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_cancelled_while_the_server_is_away(tap: Any, near: Any, stream: OwnStream, kind: str) -> None:
-    """The deletion fails, and the block is cancelled all the same: else a loop that tries again would never end."""
+    """The deletion fails, and the block is cancelled anyway: else a loop that tries again would never end."""
     sub = await subscribe(near, stream, kind, delete_on_close=True)
     entered = asyncio.Event()
 

@@ -70,7 +70,7 @@ async def test_requests_at_once(core: Any, subject: str) -> None:
 
 
 async def test_cancelled_request(core: Any, subject: str) -> None:
-    """A late reply goes to nobody, and further requests are answered."""
+    """A late reply goes to no one, and further requests are answered."""
     async with core.subscribe(subject) as requests:
         waiting = asyncio.create_task(core.request(subject, b"1"))
         first = await requests.next(5)
@@ -156,7 +156,7 @@ async def test_without_jetstream(own_server: Any, connect: Any, subject: str) ->
 
 
 async def test_disconnected(own_server: Any, connect: Any, events: list[Any], subject: str) -> None:
-    """A publish fails at once, because nobody would receive it. A request waits for the connection."""
+    """A publish fails at once, because no one would receive it. A request waits for the connection."""
     own = await own_server()
     js = await connect(own, **FAST)
     sub = await js.core.subscribe(subject)

@@ -317,7 +317,7 @@ async def test_subscribe_while_disconnected(
 
 
 async def test_denied(own_server: Any, connect: Any) -> None:
-    """The reader is told, and not left waiting. Once the user has the permission, it reads again."""
+    """The reader gets an error, and does not wait. Once the user has the permission, it reads again."""
     user = {"user": "ann", "password": "x", "permissions": {"subscribe": {"deny": ["secret"]}}}
     own = await own_server(config={"authorization": {"users": [user]}})
     js = await connect(own.url.replace("nats://", "nats://ann:x@"), **FAST)

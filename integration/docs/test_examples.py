@@ -21,7 +21,7 @@ from integration.kit.servers.nats_server import OwnServer, ServerUnderTest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
-LIMIT = 90.0  # seconds; they take about one
+LIMIT = 90.0  # seconds. They take about one
 
 SAID: dict[str, list[str | set[str]]] = {
     "01_push_worker.py": [

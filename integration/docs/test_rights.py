@@ -15,7 +15,7 @@ INBOX = "_INBOX_guest"
 
 @pytest.fixture
 async def world(own_server: Any, connect: Any) -> Any:
-    """`owner, guest = await world("what the guest may publish", ...)`: stream S holds orders.>, with a consumer C."""
+    """`owner, guest = await world("what the guest may publish", ...)`: stream S has orders.> and a consumer C."""
 
     async def make(*publish: str, subscribe: tuple[str, ...] = ()) -> tuple[Any, Any]:
         rights = {"publish": [*publish], "subscribe": [f"{INBOX}.>", *subscribe]}

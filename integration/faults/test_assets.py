@@ -71,7 +71,7 @@ async def test_durable_deletion_named(
     assert (missed.stream, missed.consumer) == (missing.stream, missing.consumer) == (stream.name, "d")
     assert found_missed <= ALARM
     assert missed.silent_for >= 3 * HEARTBEAT
-    # Once by name. The silence is told again while it lasts.
+    # Once by name. The silence is reported again while it lasts.
     await asyncio.sleep(4 * HEARTBEAT)
     assert len(of(ConsumerDeleted, events)) == 1
     await sub.unsubscribe()
@@ -210,7 +210,7 @@ async def test_a_purge_alarms_nobody(
 
 @pytest.mark.covers("J80")
 async def test_handler_raises_stops_nothing(js: Any, stream: OwnStream, events: list[Any]) -> None:
-    """R16: every failure is told with its sequence, the message comes again, the others are handled."""
+    """R16: every failure is reported with its sequence, the message comes again, the others are handled."""
     tally = Tally()
 
     async def handle(message: Any) -> None:
@@ -232,7 +232,7 @@ async def test_handler_raises_stops_nothing(js: Any, stream: OwnStream, events: 
 async def test_stuck_handler_is_isolated(
     js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
-    """R16, R19: other subscriptions go on, heartbeats are no alarm, drain ends by its own deadline."""
+    """R16, R19: other subscriptions continue, heartbeats are no alarm, drain ends by its own deadline."""
     stuck = await js.subscribe(
         stream.all, durable="stuck", config=durable(), callback=lambda _: asyncio.Event().wait()
     )
@@ -259,7 +259,7 @@ async def test_a_full_buffer_loses_nothing(kind: str, js: Any, stream: OwnStream
     else:
         config = config.replace(ack_wait=2.0, max_ack_pending=3000)
         sub = await js.subscribe(stream.all, durable="d", config=config, max_pending=1000)
-    # Nobody takes anything yet: the queue must fill, and no further.
+    # No one takes anything yet: the queue must fill, and no further.
     await eventually(lambda: sub.pending == 1000, what="a full queue")
     await wait_for_event(SlowConsumer, events)
     highest = 0

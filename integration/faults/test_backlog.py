@@ -18,7 +18,7 @@ from integration.kit.network.match import is_flow_control, is_flow_control_reply
 from jsclient import ConsumerConfig, FlowControlStalled, GapDetected, HeartbeatMissed, SlowConsumer
 
 WINDOW = 32 << 20
-"""Bytes that the server may have under way to a push consumer."""
+"""Bytes that the server may have in flight to a push consumer."""
 MEGABYTE = 1 << 20
 
 

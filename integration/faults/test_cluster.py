@@ -48,14 +48,14 @@ async def test_range_whole_over_election(
     cluster: OwnCluster, oracle_there: Any, connect: Any, way: Any
 ) -> None:
     js = await connect(cluster.servers["n1"])
-    stream = await js.stream("R3")  # before: where nobody leads, nobody answers this
+    stream = await js.stream("R3")  # before: where no one leads, no one answers this
     done = asyncio.Event()
     changes = 0
 
     async def disturb() -> None:
         nonlocal changes
         while not done.is_set():
-            with contextlib.suppress(Exception):  # nobody leads just now
+            with contextlib.suppress(Exception):  # no one leads just now
                 await cluster.step_down(oracle_there, "R3")
                 changes += 1
             await asyncio.sleep(0.2)

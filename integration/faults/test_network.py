@@ -81,7 +81,7 @@ async def _stall(own: Any, tap: Any, js: Any) -> None:
 
 async def _half_open(own: Any, tap: Any, js: Any) -> None:
     tap.half_open()
-    # Nobody says a word: only a PING without answer, or a heartbeat that does not come, can tell.
+    # No one says a word: only a PING without answer, or a heartbeat that does not come, can tell.
     await eventually(lambda: len(tap.links) > 1, 6.0, "the dead connection to be found")
 
 
@@ -132,7 +132,7 @@ async def test_no_reader_misses(
 ) -> None:
     """R4, R5, R10, P22: lost 0. Ordered also repeated 0 and disordered 0. No repeat untold."""
     act, reconnects = FAULTS[fault]
-    # A server that notices dead clients as fast as they notice it, or it would go on delivering to them.
+    # A server that notices dead clients as fast as they notice it, or it would continue delivering to them.
     own = await own_server(config={"ping_interval": "1s", "ping_max": 1} if fault == "black hole" else None)
     oracle = await oracle_for(own, timeout=15.0)
     stream = await OwnStream.create(oracle, "net", storage="file")

@@ -263,7 +263,7 @@ async def test_callbacks_of_user_stop_nothing(
 async def test_pull_survives_restart(
     own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
-    """P23: with a fetch of 20 s under way when the server goes."""
+    """P23: with a fetch of 20 s in progress when the server goes."""
     own = await own_server()
     oracle = await oracle_for(own)
     stream = await OwnStream.create(oracle, "p23", storage="file")

@@ -1,4 +1,4 @@
-"""Silence is told, gaps are told once, and a busy client is no silence (R6-R10)."""
+"""Silence is reported, gaps are reported once, and a busy client is no silence (R6-R10)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_gap_reported_once_with_range(
     got = numbers(await take(sub, 65))
     assert got == [*range(1, 11), *range(41, 61), *range(66, 101)]
     assert (first.count, second.count) == (30, 5)
-    # The messages may have arrived together, and events are told in the next turn of the loop.
+    # The messages may have arrived together, and events are reported in the next turn of the loop.
     await eventually(lambda: len(of(GapDetected, events)) >= 2, what="both gaps")
     gaps = of(GapDetected, events)
     assert [(g.last_stream_seq, g.stream_seq, g.missed) for g in gaps] == [(10, 41, 30), (60, 66, 5)]

@@ -130,7 +130,7 @@ async def test_each_side_says_may_pass_on_channel(two: tuple[Peer, Peer]) -> Non
     await eventually(lambda: b.refused[Refusal.POLICY] == 1)
     with pytest.raises(ConfigError, match="denies"):
         await a.request(await b.wellKnown_Rx(), policy=Policy(deny_events=("wrangler:established_removal",)))
-    await b.cancel(which)  # the relationship's own events pass all the same
+    await b.cancel(which)  # the relationship's own events pass anyway
     await a.wait_for(REMOVED)
 
 

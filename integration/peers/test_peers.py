@@ -208,7 +208,7 @@ async def test_both_end_it_at_once(two: tuple[Peer, Peer]) -> None:
         assert names(reports).count("subscription_removed") == 1
 
     async def anew() -> bool:
-        """The Id may be used again, when the end of the former one was told."""
+        """The Id may be used again, when the end of the former one was reported."""
         try:
             return await related(a, b, Id=which) == which
         except PeerError:
@@ -234,7 +234,7 @@ async def test_comes_twice_changes_nothing(two: tuple[Peer, Peer], ground: Groun
     await b.event_send(at_b, "wrangler", "outbound_pending_subscription_approved", {"Tx": at_b["Rx"]})
     await a.event_send(wk, "wrangler", "new_subscription_request", request)
     await b.approve(which)
-    # What comes on another channel may overtake: so the end of the test goes on the same ones.
+    # What comes on another channel may overtake: so the end of the test is sent on the same ones.
     await b.send("done", "now", Id=which)
     await a.wait_for("done:now")
     await requested(a, b, Id="next")

@@ -58,7 +58,7 @@ def with_guest(permissions: dict[str, Any] | None) -> dict[str, Any]:
 
 
 async def give_rights(own: Any, permissions: Permissions) -> None:
-    """Tell the server of a guest. It starts anew: before 2.11 a reload of users takes streams from their subjects."""
+    """Tell the server of a guest. It starts again: before 2.11 a reload of users takes streams from their subjects."""
     own.process.config = own._with(with_guest(permissions.to_config()))
     await own.restart()
 

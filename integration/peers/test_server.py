@@ -253,7 +253,7 @@ async def test_peer_heals_after_deletion(ground: ServerGround, oracle: Oracle) -
 
     await eventually(sent, 20)
     await b.wait_for("chat:hello", 10, n=2)
-    assert of(jsclient.ErrorRaised, ground.events)  # it was told
+    assert of(jsclient.ErrorRaised, ground.events)  # it was reported
 
 
 @pytest.mark.covers("P67")
@@ -364,7 +364,7 @@ async def test_name_none_refused(ground: ServerGround, oracle: Oracle) -> None:
 
 
 async def test_a_hostile_peer_meets_limits(ground: ServerGround) -> None:
-    """An approval of somebody else's request, a removal by a guess, a state that cannot be."""
+    """An approval of someone else's request, a removal by a guess, a state that cannot be."""
     engine = await ground.engine(max_inbound=2)
     a, b, evil = [await engine.peer(name) for name in ("a", "b", "evil")]
     which = await related(a, b)
@@ -392,7 +392,7 @@ async def test_a_hostile_peer_meets_limits(ground: ServerGround) -> None:
 
 @pytest.mark.covers("P29", "P62")
 async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracle: Oracle) -> None:
-    """Sent by Id, one message is stored, for that relationship. Ended by Id, Rx or Tx, only that one goes."""
+    """Sent by Id, one message is stored, for that relationship. Ended by Id, Rx or Tx, only this relationship ends."""
     engine = await ground.engine()
     hub, peers = await engine.peer("hub"), [await engine.peer(f"p{number}") for number in range(3)]
     ids = [await related(hub, peer, Rx_role="owner", Tx_role="thing") for peer in peers]

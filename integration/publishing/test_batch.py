@@ -1,4 +1,4 @@
-"""Atomic batches: all is stored or nothing, and whoever publishes is told which. Source: ADR-50.
+"""Atomic batches: all is stored or nothing, and the publisher learns which. Source: ADR-50.
 
 Row 134 names the tests of nats.js that are matched here.
 """

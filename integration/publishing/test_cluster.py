@@ -64,7 +64,7 @@ async def test_chain_over_elections(cluster: OwnCluster, oracle_there: Oracle, c
         for name in ("n2", "n3"):
             for _ in range(2):
                 await asyncio.sleep(0.7)
-                with contextlib.suppress(Exception):  # nobody leads just now
+                with contextlib.suppress(Exception):  # no one leads just now
                     async with Oracle(cluster.servers["n1"].url, timeout=2.0) as oracle:
                         await cluster.step_down(oracle, "OUT")
             await cluster.servers[name].kill()

@@ -231,7 +231,7 @@ async def test_lost_answer_then_refused(
 ) -> None:
     """The first try was refused, its answer lost: the second one must not be taken for stored."""
     await three(js, stream)
-    await stream.oracle.publish_many(stream.subject("a"), 1)  # somebody was faster
+    await stream.oracle.publish_many(stream.subject("a"), 1)  # someone was faster
     lost = tap.cut_inside_frame(predicate=match.is_publish_ack)
     publishing = js.publish(stream.subject("a"), b"never", msg_id="mine", timeout=15, **expectation)
     with pytest.raises(jsclient.ApiError) as caught:
@@ -244,7 +244,7 @@ async def test_lost_answer_then_refused(
 async def test_message_pushed_out_already_stored(
     js: Any, tap: Proxy, oracle: Oracle, make_stream: Any
 ) -> None:
-    """Stored, answer lost, and replaced by somebody else's before the second try: the server knows its id."""
+    """Stored, answer lost, and replaced by someone else's before the second try: the server knows its id."""
     stream = await make_stream(max_msgs_per_subject=1)
     await three(js, stream)
     again = tap.hold_frames(lambda frame: frame.connection == 1 and frame.subject == stream.subject("a"))

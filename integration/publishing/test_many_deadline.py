@@ -86,7 +86,7 @@ async def test_connection_late_and_no_stream(js: Any, tap: Proxy, stream: OwnStr
 
 
 async def test_progress_prolongs_call(js: Any, tap: Proxy, stream: OwnStream) -> None:
-    """A call that goes on storing messages may take longer than its timeout."""
+    """A call that continues storing messages may take longer than its timeout."""
     tap.rate(60_000)
     began = time.monotonic()
     result = await js.publish_many(

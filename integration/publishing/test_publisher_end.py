@@ -118,7 +118,7 @@ async def test_close_ends_waiting(js: Any, tap: Proxy, stream: OwnStream, events
         async with pub:
             pass
     await pub.close()
-    # Those that nobody waits for are told, by one event or by the flush under way, and asyncio says nothing.
+    # Those that no one waits for are reported, by one event or by the flush in progress, and asyncio says nothing.
     await asyncio.wait([flushing])
     raised = len(flushing.exception().failures) if flushing.exception() else 0
     assert raised + sum(event.count for event in of(PublishFailed, events)) == 2

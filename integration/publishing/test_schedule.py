@@ -399,7 +399,7 @@ async def test_message_ends_schedule_with(js: Any, planned: OwnStream) -> None:
 
 @FIRST
 async def test_lost_answer_stored_once(js: Any, tap: Proxy, planned: OwnStream) -> None:
-    """A finished schedule too: its second try finds the schedule gone, which the first one did."""
+    """The same for a finished schedule: the second attempt finds no schedule, because the first attempt removed it."""
     subject, target = planned.subject("s"), planned.subject("t")
     tap.cut_inside_frame(predicate=match.is_publish_ack)
     plan = await within(

@@ -27,7 +27,7 @@ DEADLINE = 10.0  # seconds for what should happen at once
 
 
 def alive(pid: int) -> bool:
-    """Whether the process is there and not merely waiting to be reaped by somebody else."""
+    """Whether the process is there and not merely waiting to be reaped by someone else."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat")

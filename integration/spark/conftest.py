@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(warning))
             if item.get_closest_marker("limit") is None:
                 item.add_marker(pytest.mark.limit(LIMIT))
-            # In a parallel run there is one session of each kind all the same. What needs none goes anywhere.
+            # In a parallel run there is one session of each kind anyway. What needs none goes anywhere.
             for session in ("spark", "connect_spark"):
                 if session in getattr(item, "fixturenames", ()):
                     item.add_marker(pytest.mark.xdist_group(session))
@@ -170,13 +170,13 @@ def checkpoint(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def drain(checkpoint: Path) -> Callable[..., Drained]:
-    """`drain(frame)`. Again with the same checkpoint it goes on. See `integration.kit.spark.sessions.drain`."""
+    """`drain(frame)`. Again with the same checkpoint it continues. See `integration.kit.spark.sessions.drain`."""
     return partial(run_to_end, checkpoint=checkpoint)
 
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
-    """Starts jobs: `jobs(queries, master=…)`. Again with the same queries a job goes on from their checkpoints."""
+    """Starts jobs: `jobs(queries, master=…)`. Again with the same queries a job continues from their checkpoints."""
     started: list[SparkJob] = []
 
     def start(queries: list[dict[str, Any]], **options: Any) -> SparkJob:

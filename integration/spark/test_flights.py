@@ -14,7 +14,7 @@ from integration.kit.clients.flights import Run, finished, proof, running_demos
 from integration.kit.judge.oracle import Oracle
 from integration.kit.servers.nats_server import NEWEST, ServerUnderTest, find_binary
 
-LIMIT = 300.0  # seconds; Spark is started twice, and half a minute is usual
+LIMIT = 300.0  # seconds. Spark is started twice, and half a minute is usual
 
 pytestmark = pytest.mark.full
 

@@ -88,7 +88,7 @@ def name_of(options: Any) -> str | None:
 async def test_read_after_change(
     server: Any, make_stream: Any, before: dict[str, Any], after: dict[str, Any], expected: list[int]
 ) -> None:
-    """The checkpoint says where the query goes on, whatever says where it would begin."""
+    """The checkpoint says where the query continues, whatever says where it would begin."""
     stream = await make_stream(allow_direct=True)
     assert (await restarted(server, stream, before, after)).sequences == expected
 
@@ -317,7 +317,7 @@ def messages_of(rows: Rows, target: OwnStream) -> pa.RecordBatch:
 async def batches_from(
     server: Any, source: OwnStream, offsets: list[Any], limit: int
 ) -> tuple[Query, list[tuple[int, Rows]]]:
-    """The batches of a run that goes on from these offsets, with their numbers."""
+    """The batches of a run that continues from these offsets, with their numbers."""
     query = Query(
         server,
         source,
@@ -359,7 +359,7 @@ async def test_older_checkpoint(
 
 @pytest.mark.covers("L14", "L25")
 async def test_older_checkpoint_with_ledger(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:
-    """It is refused, or goes on like a window."""
+    """It is refused, or continues like a window."""
     js, source, target = await connect(server), await make_stream(), await make_stream()
     await source.publish(FIRST)
     name = f"ledger_{target.prefix}"

@@ -169,7 +169,7 @@ async def test_goes_wrong_while_many_read_reported(
         await within(10, reading, "reading")
     answers.remove()
     assert [entry.value async for entry in counter.entries()] == [1]
-    # The stream is changed behind the handle's back: nobody answers.
+    # The stream is changed behind the handle's back: no one answers.
     await oracle.update_stream(counting.name, allow_direct=False)
     with pytest.raises(jsclient.NoRespondersError, match="direct gets"):
         await anext(counter.entries())

@@ -453,7 +453,7 @@ async def test_stream_deleted_in_between(near: Any, tap: Any, oracle: Oracle, na
 async def test_concurrent_stream_ensures(
     connect: Any, server: Any, oracle: Oracle, name: str, how: str
 ) -> None:
-    """A race, run 200 times. In `create_or_update` one has another wish, and the last one wins."""
+    """A race, run 200 times. In `create_or_update` one process has another configuration, and the last call wins."""
     clients = [await connect(server) for _ in range(3)]
     for number in range(RACES):
         stream = f"{name}{number % 7}"

@@ -157,7 +157,7 @@ async def test_update_keeps_unknown(js: Any, tap: Proxy, stream: OwnStream) -> N
         js.ensure_stream(StreamConfig(name=stream.name, extra={"of_2050": 1}), on_drift="update"),
         handle.ensure_consumer(ConsumerConfig(durable_name="c", extra={"of_2050": 1}), on_drift="update"),
     ):
-        # Newer servers refuse the field. That older ones drop it is told.
+        # Newer servers refuse the field. That older ones drop it is reported.
         with contextlib.suppress(jsclient.ApiError, jsclient.ConfigMismatchError):
             await ensure
     assert body(tap.sent("$JS.API.STREAM.UPDATE.>")[1])["of_2050"] == 1
@@ -270,7 +270,7 @@ async def test_purge_below_first(js: Any, oracle: Oracle, make_stream: Any, seq:
 
 
 async def test_consumer_life_cycle(js: Any, tap: Proxy, stream: OwnStream) -> None:
-    """Row 136: create, update and upsert are told apart by the action, which the server judges by."""
+    """Row 136: create, update and upsert are distinguished by the action, by which the server decides."""
     handle = await js.stream(stream.name)
     consumer = await handle.create_consumer(durable_name="c", ack_wait=2.5, max_deliver=3)
     assert (consumer.name, consumer.stream, consumer.config.ack_wait) == ("c", stream.name, 2.5)

@@ -85,7 +85,7 @@ async def test_subjects_are_reported_by_filter(js: Any, tap: Proxy, stream: OwnS
         request = body(tap.sent("$JS.API.STREAM.INFO.>")[-1])
         subjects = sorted(answer["state"]["subjects"].items())
         offset = request.get("offset", 0)
-        # The real server leaves out what was told before, too.
+        # The real server leaves out what was reported before, too.
         if offset and len(subjects) > 2:
             subjects = subjects[offset:]
         answer["state"]["subjects"] = dict(subjects[:2])
@@ -160,7 +160,7 @@ async def test_every_form_of_purge(js: Any, oracle: Oracle, make_stream: Any, st
             requests["subject"] = stream.subject(requests["subject"])
         assert await handle.purge(**requests) == removed, arguments
         assert [message.seq for message in await stream.messages()] == remaining, arguments
-        # The numbers go on behind what was there, and behind what was purged.
+        # The numbers continue behind what was there, and behind what was purged.
         assert (await js.publish(stream.subject("a"))).seq == max(11, arguments.get("seq", 0))
 
 

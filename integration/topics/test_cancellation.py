@@ -120,6 +120,7 @@ async def test_close_while_opening_and_reading(
                 await pub.update_state(b"7")
                 await asyncio.sleep(0)
 
+    # Close after different numbers of loop iterations, so that each step of opening and reading is interrupted.
     for turns in [*range(0, 30, 3), 60, 90]:
         mine = await connect(server)
         topic = mine.topic(stream.subject("a"))

@@ -23,7 +23,7 @@ async def test_a_chain_waits_for_a_retry(js: Any, oracle: Any, stream: OwnStream
     async with js.topic(stream.subject("a")).publisher(chained=True) as pub:
         await (await pub.publish(b"0"))
         await oracle.update_stream(stream.name, subjects=[stream.subject("other")], republish=None)
-        one = await pub.publish(b"1")  # nobody takes it, for now
+        one = await pub.publish(b"1")  # no one takes it, for now
         await eventually(lambda: pub._publisher.in_flight == 1)
         await oracle.update_stream(stream.name, subjects=[stream.all])
         two = await pub.publish(b"2")

@@ -26,18 +26,18 @@ pytestmark = [pytest.mark.limit(240)]
 
 @pytest.fixture
 async def near(cluster: OwnCluster, connect: Any) -> Any:
-    """A connection that goes on at another node when its own dies."""
+    """A connection that continues at another node when its own dies."""
     return await connect(cluster.urls, **FAST)
 
 
 @contextlib.asynccontextmanager
 async def elections(cluster: OwnCluster, stream: str) -> AsyncIterator[list[str]]:
-    """During the block the stream's leader gives up its place again and again. The list has an entry for each time."""
+    """During the block the stream's leader gives up its place repeatedly. The list has an entry for each time."""
     done, reports = asyncio.Event(), list[str]()
 
     async def disturb() -> None:
         while not done.is_set():
-            with contextlib.suppress(Exception):  # nobody leads just now, or this node is down
+            with contextlib.suppress(Exception):  # no one leads just now, or this node is down
                 async with Oracle(cluster.urls[len(reports) % 3], timeout=1.0) as oracle:
                     await cluster.step_down(oracle, stream)
                     reports.append("step down")

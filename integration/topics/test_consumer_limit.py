@@ -21,7 +21,7 @@ def refused(events: list[Any]) -> list[ConsumerRefused]:
 
 @pytest.mark.server(">=2.11")  # older ones have no direct gets of several messages
 async def test_topic_read_at_the_limit(js: Any, oracle: Any, make_stream: Any, events: list[Any]) -> None:
-    """It is told once, with the limit, and records come when they are heard of. The timer is far away."""
+    """It is reported once, with the limit, and records come when they are heard of. The timer is far away."""
     stream = await make_stream(max_consumers=1, allow_direct=True)
     await oracle.create_consumer(stream.name, "first", ack_policy="none")
     async with js.topic(stream.subject("a"), stream=stream.name).each(quiet=600) as reader:

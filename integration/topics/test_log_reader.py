@@ -204,6 +204,7 @@ async def test_with_window_reads_all_or_says_there(
                     got += await taken(reader, 1)
                 except HistoryTruncatedError as error:
                     truncated = error
+                # A pause lets the stream's limit of 40 records overtake the reader.
                 if world.chance.random() < 0.02:
                     await asyncio.sleep(0.05 * seed)
             by_subject = reader.tracker.missing.by_subject

@@ -113,7 +113,7 @@ async def test_answer_whose_end_gets_lost(proxy: Any, connect: Any, oracle: Any,
 async def test_nothing_found_nothing_happens(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any, push: str
 ) -> None:
-    """The timer asks again and again. Without new records, the subscription and its consumer stay the same."""
+    """The timer asks repeatedly. Without new records, the subscription and its consumer stay the same."""
     tap = await proxy()
     js = await connect(tap)
     stream = await make_stream(allow_direct=True, **({"republish": REPUBLISH} if push == "republish" else {}))
@@ -371,7 +371,7 @@ async def test_no_push_readers_ask(js: Any, oracle: Any, make_stream: Any) -> No
     source = js.events(stream.subject("a"))
     async with await source.subscribe("first", push=None, quiet=0.05) as sub:
         for number in range(5):
-            await source.publish(b"%d" % number)  # whether anybody listens is nothing to it
+            await source.publish(b"%d" % number)  # whether anyone listens is nothing to it
             assert (await sub.next(5.0)).data == b"%d" % number
         assert await stream.consumer_names() == []
 
@@ -379,7 +379,7 @@ async def test_no_push_readers_ask(js: Any, oracle: Any, make_stream: Any) -> No
 async def test_history_whose_consumer_is_forgotten(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any
 ) -> None:
-    """A page is read with a temporary consumer, which a restarted server may have forgotten: another one is created."""
+    """A page is read with a temporary consumer, which a restarted server may have lost. Another consumer is created."""
     tap = await proxy()
     js = await connect(tap)
     stream = await make_stream()

@@ -1,4 +1,4 @@
-"""What somebody meets who uses topics for the first time: mistakes are told with what to do instead."""
+"""What someone meets who uses topics for the first time: mistakes are reported with what to do instead."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ async def test_another_stream_under_name_not_read(js: Any, oracle: Any, make_str
 
 
 async def test_server_restarts_in_middle(own_server: Any, connect: Any, oracle_for: Any) -> None:
-    """Every message once, though connection and consumer are made anew."""
+    """Every message once, though connection and consumer are created again."""
     server = await own_server()
     oracle = await oracle_for(server)
     stream = await OwnStream.create(oracle, "restart", storage="file", allow_direct=True)

@@ -73,7 +73,7 @@ async def stream_has(stream: OwnStream, count: int) -> bool:
 
 @pytest.mark.server(">=2.11")
 async def test_shared_consumer_is_replaced(js: Any, stream: OwnStream) -> None:
-    """Somebody deletes it, again and again: no reader misses a record, and they share the next consumer."""
+    """Someone deletes it, repeatedly: no reader misses a record, and they share the next consumer."""
     topic = js.topic(stream.subject("a"))
     readers = [await topic.each(heartbeat=0.3) for _ in range(5)]
     for number in range(1, 4):
@@ -96,7 +96,7 @@ async def test_shared_consumer_is_replaced(js: Any, stream: OwnStream) -> None:
 
 @pytest.mark.server(">=2.11")
 async def test_reader_that_distrusts_gets_another(js: Any, stream: OwnStream) -> None:
-    """What is pushed to nobody is found by the timer, then the reader takes another consumer."""
+    """What is pushed to no one is found by the timer, then the reader takes another consumer."""
     topic = js.topic(stream.subject("a"))
     reader = await topic.each(quiet=0.5)
     other = await topic.each(quiet=600)
@@ -117,7 +117,7 @@ async def test_reader_that_distrusts_gets_another(js: Any, stream: OwnStream) ->
 
 @pytest.mark.server(">=2.11")
 async def test_readers_come_and_go(js: Any, stream: OwnStream) -> None:
-    """At any moment of opening and closing: the one that stays is pushed to, and nothing is left in the end."""
+    """At any moment of opening and closing: the reader that stays receives pushes, and no consumer remains after."""
     chance = random.Random(4)
     topic = js.topic(stream.subject("a"))
 

@@ -29,7 +29,7 @@ async def quick(connect: Callable[..., Awaitable[Any]], server: ServerUnderTest)
 
 @pytest.fixture
 def read() -> Iterator[Callable[..., asyncio.Event]]:
-    """Read in the background until the test ends. The event tells that the reader is open, except for `latest`."""
+    """Read in the background until the test ends. The event says that the reader is open, except for `latest`."""
     tasks: list[asyncio.Task[None]] = []
 
     def start(js: Any, subject: str, stream: str, way: str) -> asyncio.Event:
@@ -164,7 +164,7 @@ async def test_no_answer_reported_and_its_end(
 async def test_no_leader_reported_and_its_end(
     cluster: OwnCluster, connect: Any, events: list[Any], read: Any
 ) -> None:
-    """Two of three servers are away: nobody leads, neither the stream nor the consumer of a worker beside it."""
+    """Two of three servers are away: no one leads, neither the stream nor the consumer of a worker beside it."""
     near = cluster.servers["n1"]
     js = await connect(near, stall_after=AFTER)
     stream = await js.create_stream("S", subjects=["s.>"], num_replicas=3, storage="memory")

@@ -295,7 +295,7 @@ def users(denied: list[str]) -> dict[str, Any]:
 
 
 async def test_may_not_be_compared(own_server: Any, connect: Any) -> None:
-    """It is reported once. The table goes on, and is compared after a reconnect with more rights."""
+    """It is reported once. The table continues, and is compared after a reconnect with more rights."""
     server = await own_server(config=users(["$JS.API.STREAM.MSG.GET.>"]))
     seen: list[Any] = []
     fast = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "password": "x"}

@@ -1,4 +1,4 @@
-"""Topics: publish, read each record, go on after a position, share the work, end."""
+"""Topics: publish, read each record, continue after a position, share the work, end."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .admission import Admission, Limits
 __all__ = ["AckWindow", "FailureSink"]
 
 _GRACE = 2.0  # seconds that closing the connection waits for acks
-_SMALL = 1024  # bytes; only larger messages are compared with the server's limit
+_SMALL = 1024  # bytes. Only larger messages are compared with the server's limit
 _EARLY = 0.001  # seconds by which a timer of the event loop may fire early
 # The number of loop iterations until a task that awaits a future has run. The first wakes the task, the
 # others run what it starts.

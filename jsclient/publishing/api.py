@@ -290,7 +290,8 @@ class Publishing:
             lifetime: Seconds until the schedule itself is removed (stream with ``allow_msg_ttl``).
             headers: Headers of the messages.
             msg_id: For de-duplication of the schedule.
-            expected_last_subject_seq: Store it only if the existing schedule has this sequence; 0: if none exists.
+            expected_last_subject_seq: Store it only if the existing schedule has this sequence. 0 requires that none
+                exists.
             timeout: Seconds for the whole call. The default is the timeout of `connect`.
 
         Returns: the ack of the schedule. Its ``seq`` can be passed to `finish_schedule`.

@@ -49,7 +49,7 @@ __all__ = ["AtomicBatch"]
 
 AnswerT = TypeVar("AnswerT")
 
-_SMALL = 1024  # bytes; only larger messages are compared with the server's limit before they are added
+_SMALL = 1024  # bytes. Only larger messages are compared with the server's limit before they are added
 
 
 class _Turns:
@@ -284,7 +284,7 @@ class AtomicBatch:
                 self._context.takes_batches.discard(subject)
 
     async def _recover_first(self) -> None:
-        """The first message was not accepted. After an election, the batch is sent again; otherwise this raises."""
+        """The first message was not accepted. After an election, the batch is sent again. Otherwise this raises."""
         self._tracker.check_open()
         async with self._turns:
             if self._refusal is not None:  # no other caller has handled the refusal meanwhile

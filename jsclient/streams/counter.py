@@ -77,7 +77,7 @@ class Counter:
             ApiError: The stream refused the change. Nothing was counted.
             NoRespondersError: No stream received the message. Nothing was counted.
             RequestTimeoutError, DisconnectedError: It is unknown whether the change was counted.
-            PublishError: The subject belongs to another stream, which has counted the change; or the ``msg_id`` was
+            PublishError: The subject belongs to another stream, which has counted the change, or the ``msg_id`` was
                 used for another subject, and nothing was counted.
             InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent.
 

@@ -50,7 +50,7 @@ _RETRY = RetryPolicy(0.05, 1.0, patience=30.0)
 _ATTEMPT = 2.0  # timeout of one attempt in seconds
 _PAGE = 20_000  # messages per direct get
 _EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull request
-_FORGOTTEN = 30.0  # seconds; inactivity threshold of the consumer
+_FORGOTTEN = 30.0  # inactivity threshold of the consumer in seconds
 _OVERHEAD = 64 * 1024  # bytes for subject, reply and headers in addition to the largest payload
 
 

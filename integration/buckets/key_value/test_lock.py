@@ -132,7 +132,7 @@ async def test_holder_dies(locks: Any, holder: Any, how: signal.Signals) -> None
 
 @pytest.mark.limit(120)
 async def test_holder_cut_off(locks: Any, connect: Any, proxy: Any) -> None:
-    """Its block ends before anybody else has the lock."""
+    """Its block ends before anyone else has the lock."""
     between = await proxy()
     kv = await (await connect(between)).key_value(locks.bucket)
     ended: list[float] = []
@@ -165,7 +165,7 @@ async def test_holder_cut_off(locks: Any, connect: Any, proxy: Any) -> None:
 
 
 async def test_taken_by_administrator(locks: Any) -> None:
-    """Somebody removes the key, and locks it: a put of the old holder is refused."""
+    """Someone removes the key, and locks it: a put of the old holder is refused."""
     tokens: list[int] = []
 
     async def hold() -> None:

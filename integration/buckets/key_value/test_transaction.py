@@ -206,7 +206,7 @@ async def test_transfers(atomic: Any) -> None:
                             entry = snapshot[account]
                             tx.put(account, b"%d" % (int(entry.value) + change), last=entry.revision)
                 except RevisionMismatchError:
-                    continue  # another transfer was faster, so read both accounts again
+                    continue  # another transfer has changed an account since the snapshot
                 moved += 1
                 break
 

@@ -205,7 +205,7 @@ async def test_missing_and_odd_objects(store: Any, oracle: Any) -> None:
 
 @pytest.mark.covers("O10", "O15")
 async def test_odd_description_is_replaced(store: Any, oracle: Any) -> None:
-    """It can be overwritten and deleted. Otherwise nobody could use the name any more."""
+    """It can be overwritten and deleted. Otherwise no one could use the name any more."""
     for change in (store.put("a", b"1"), store.delete("a")):
         await oracle.publish(info_subject(store.bucket, "a"), b"{")
         for call in (
@@ -444,7 +444,7 @@ async def test_expired(js: Any, name: str) -> None:
 
 
 async def test_requests_of_a_small_object(store: Any, proxy: Any, connect: Any) -> None:
-    """One to look, a chunk, a description; and a purge where an object is replaced."""
+    """A request to look, a chunk, a description, and a purge if an object is replaced."""
     tap = await proxy()
     other = await (await connect(tap)).object_store(store.bucket)
     for expected in (["GET", "C", "M"], ["GET", "C", "M", "PURGE"]):

@@ -80,7 +80,7 @@ async def test_read_sizes(store: Any) -> None:
 
 @pytest.mark.covers("O16", "O41")
 async def test_reader_that_pauses_stops_the_server(store: Any, proxy: Any, connect: Any) -> None:
-    """The chunks under way are bounded, whatever the size of the object."""
+    """The number of chunks in flight is bounded, whatever the size of the object."""
     await store.put("a", bytes(256 * CHUNK))
     tap = await proxy()
     other = await (await connect(tap)).object_store(store.bucket)
@@ -298,7 +298,7 @@ async def test_connection_closed_while_read(store: Any, server: Any, connect: An
 
 @pytest.mark.covers("O10", "O12")
 async def test_old_server_form_of_chunks(store: Any, oracle: Any) -> None:
-    """Chunks of different sizes, as no client writes them now, are read all the same."""
+    """Chunks of different sizes are read, although no client writes them now."""
     parts = [b"1" * 10, b"2" * 300_000, b"3"]
     info = await store.put("a", b"".join(parts))
     await oracle.purge(store.stream, filter=f"$O.{store.bucket}.C.>")

@@ -261,6 +261,7 @@ async def test_concurrent_puts_200_rounds(server: Any, connect: Any, store: Any,
         content = bytes([number]) * random.choice([0, 1000, 200_000])
         await asyncio.gather(*(work(one, content) for one in others))
         infos = [info async for info in store.list()]
+        # The stream has the chunks of the stored objects only: the loser of each race has removed its chunks.
         assert await chunks() == {info.nuid: info.chunks for info in infos if info.chunks}
         for info in infos:
             assert len(await store.get(info.name)) == info.size
@@ -386,7 +387,7 @@ async def test_ack_of_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: A
 @pytest.mark.covers("O26")
 @pytest.mark.parametrize("which", [0, 1, 9])
 async def test_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: Any, oracle: Any, which: int) -> None:
-    """It is sent again, when others are stored behind it. The order of the chunks is right all the same."""
+    """It is sent again, when others are stored behind it. The order of the chunks is right anyway."""
     data = random.Random(which).randbytes(30 * 100_000)
     slow = await proxy()
     other = await (await connect(slow)).object_store(store.bucket)

@@ -45,7 +45,7 @@ class History:
 
 
 class Faults:
-    """Harms the cluster until it is told to end, then all is healed."""
+    """Harms the cluster until the caller ends it, then heals all faults."""
 
     def __init__(
         self, nodes: Nodes, chance: Random, streams: list[str], kinds: tuple[str, ...] = KINDS

@@ -18,7 +18,7 @@ CATCH_UP = 60.0
 
 
 class Pattern:
-    """Somebody who produces numbered things and somebody who reads them.
+    """Someone who produces numbered things and someone who reads them.
 
     Attributes:
         sent: What was acked as stored.

@@ -17,7 +17,7 @@ LIMIT = TIMEOUT + 2.0
 
 
 class Publishing:
-    """One publisher, and what it was told.
+    """One publisher, and the answers that it received.
 
     Attributes:
         acked: The payloads of acked messages.

@@ -51,7 +51,7 @@ class Reading:
             self.tally.errors.append(error)
 
     async def run(self) -> None:
-        """Read for ever. A reader that ends with an error is opened again, if it goes on where it was."""
+        """Read for ever. A reader that ends with an error is opened again, if it continues where it was."""
         while True:
             self.opened += 1
             try:
@@ -162,7 +162,7 @@ def each(push_by: str | None) -> Callable[[Reading], Awaitable[None]]:
 
 
 async def since(one: Reading) -> None:
-    """A process that ends now and then, and goes on from the position that it saved."""
+    """A process that ends now and then, and continues from the position that it saved."""
     topic = one.js.topic(one.subjects, stream=one.stream)
     opening = topic.since(one.position, quiet=1.0) if one.position else topic.each(quiet=1.0, push="consumer")
     one.is_opening = True

@@ -280,7 +280,7 @@ def reconnects(world: World) -> int:
 
 
 def alarms(world: World, history: History, outcome: Outcome) -> None:
-    """Clients of a frozen node are told: by a missed heartbeat, or because the connection is given up."""
+    """Clients of a frozen node notice it by a missed heartbeat, or because the connection is given up."""
     late, count = [], 0
     for fault in history.happened:
         if fault.kind != "freeze" or fault.ended - fault.began < ALARM:

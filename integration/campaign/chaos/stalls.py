@@ -68,7 +68,7 @@ class Stalls:
         return [one for one in self._readers if one.kind in CONSUMERS]
 
     async def _led(self, consumers: set[tuple[str, str]], oracles: list[Oracle]) -> set[tuple[str, str]]:
-        """The named consumers that have a leader: nobody else can deliver, and its members can do nothing about it."""
+        """The named consumers that have a leader: no one else can deliver, and its members can do nothing about it."""
 
         async def ask(oracle: Oracle, stream: str, name: str) -> tuple[str, str] | None:
             try:

@@ -107,7 +107,7 @@ def consume(kind: type[Any]) -> Callable[[Random], Take]:
             if chance.random() < 0.4:
                 frames.append((b"orders.new", some_ack(chance, count), block, b"x"))
             tracker.receive(frames, now)
-            # an end is a legal answer to these frames: go on with the same tracker
+            # an end is a legal answer to these frames: continue with the same tracker
             if tracker.error is not None:
                 tracker.error = None
                 raise JetStreamError("ended")
@@ -293,7 +293,7 @@ def peer(chance: Random) -> Take:
 
     def do(event: Any) -> None:
         for command in tracker.handle(event, float(count)):
-            # what it stores is told to it again, as by the store
+            # it receives what it stores again, as from the store
             if type(command).__name__ == "Store":
                 revisions[command.key] = revisions.get(command.key, 0) + 1
                 tracker.handle(Stored(command.key, command.value, revisions[command.key]), float(count))

@@ -1,4 +1,4 @@
-"""Runs a program in a session of Spark: its streaming queries, from their checkpoints until nothing is left."""
+"""Runs a program in a session of Spark: its streaming queries, from their checkpoints until all is processed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from jsclient.errors import AuthenticationError
 from jsclient.events import ErrorRaised, Reconnected
 
 KINDS = ("exchanged in time", "exchanged late", "another key", "revoked")
-LIFETIME = 5.0  # seconds of a JWT; it ends at a whole second
+LIFETIME = 5.0  # seconds of a JWT, which ends at a full second
 BACK = 8.0  # seconds within which every client is back with the new credentials
 END = 15.0  # seconds of a run for what comes before and after
 

@@ -138,7 +138,7 @@ async def count(oracle: Oracle, stream: str) -> int:
     try:
         return int((await oracle.state(stream))["messages"])
     except (OracleError, TimeoutError, nats.errors.Error):
-        return 0  # nobody leads just now
+        return 0  # no one leads just now
 
 
 def judge(outcome: Outcome, working: list[Publishing], source: Stored, copy: Stored) -> None:

@@ -104,7 +104,7 @@ async def answers_to(stranger: Stranger, may: list[str], targets: list[str], rep
 
 
 async def judge_others(case: Case, outcome: Outcome) -> None:
-    """Whether everybody else goes on."""
+    """Whether all other readers continue."""
     try:
         await case.check()
     except Exception as error:  # noqa: BLE001  whatever it is, it did not go on

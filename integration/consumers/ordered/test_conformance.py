@@ -423,7 +423,7 @@ async def test_later_create_retried(
 
 @pytest.mark.row(106, 108)
 async def test_long_pause_keeps_buffer(js: Any, stream: OwnStream, events: list[Any]) -> None:
-    """Nobody takes anything for many heartbeats, with room and without."""
+    """No one takes anything for many heartbeats, with room and without."""
     await stream.publish(100)
     roomy = await js.subscribe(stream.all, ordered=True, config=QUICK)
     small = await js.subscribe(stream.all, ordered=True, config=QUICK, max_pending=20)

@@ -180,7 +180,7 @@ async def test_new_survives_early_reset(js: Any, stream: OwnStream, events: list
     await stream.publish(50)
     oc = await js.ordered_consumer(stream.name, deliver_policy="new")
     await stream.delete_consumer(oc.consumer)
-    # Stored while there is no consumer: new all the same.
+    # Stored while there is no consumer: new anyway.
     await stream.publish(2, first=51)
     async with oc.messages(**QUICK) as reader:
         assert numbers(await take(reader, 2)) == [51, 52]
@@ -294,7 +294,7 @@ async def test_one_way_to_read_at_a_time(js: Any, stream: OwnStream, oracle: Any
 
 @pytest.mark.row(100)
 async def test_nexts_are_one_reader(js: Any, stream: OwnStream) -> None:
-    """A fetch during a `next` was told to end a loop, which there is none."""
+    """The error of a fetch during a `next` said to end a loop, although there is no loop."""
     async with js.ordered_consumer(stream.name) as oc:
         nexts = [asyncio.create_task(oc.next()) for _ in range(2)]
         await stream.until_asked(oc.consumer)
@@ -386,7 +386,7 @@ async def test_cancelled_calls_lose_nothing(js: Any, stream: OwnStream) -> None:
 
 @pytest.mark.row(106)
 async def test_long_pause_keeps_buffer(js: Any, stream: OwnStream, events: list[Any]) -> None:
-    """Row 106: nobody takes anything for many heartbeats, with a full buffer and with room."""
+    """Row 106: no one takes anything for many heartbeats, with a full buffer and with room."""
     await stream.publish(100)
     full, roomy = await js.ordered_consumer(stream.name), await js.ordered_consumer(stream.name)
     readers = [full.messages(max_messages=20, **QUICK), roomy.messages(max_messages=500, **QUICK)]

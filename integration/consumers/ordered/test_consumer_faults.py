@@ -83,7 +83,7 @@ WAYS = [by_iteration, by_fetch]
 
 @contextlib.asynccontextmanager
 async def reading(oc: Any, way: Any = by_iteration) -> AsyncIterator[list[Any]]:
-    """Somebody reads all the time. The messages so far."""
+    """Someone reads all the time. The messages so far."""
     got: list[Any] = []
 
     async def run() -> None:
@@ -268,7 +268,7 @@ async def test_resumes_after_last_message(
 
 @pytest.mark.row(96)
 async def test_loss_between_fetches(js: Any, stream: OwnStream, events: list[Any]) -> None:
-    """Row 96: many times, nobody listens when it goes. The server says so, or nothing."""
+    """Row 96: many times, no one listens when it goes. The server says so, or nothing."""
     await stream.publish(4)
 
     async def one(number: int) -> None:
@@ -519,7 +519,7 @@ async def test_close_in_reset_is_clean(
     async def one(number: int) -> None:
         oc = await near.ordered_consumer(stream.name)
         assert numbers(await take(oc, 1)) == [1]
-        # Its end is told: the reset begins with the next turn of the event loop.
+        # Its end is reported: the reset begins with the next iteration of the event loop.
         waiting = asyncio.create_task(oc.next())
         requests = next(f for f in reversed(tap.sent(NEXT)) if f.subject.endswith(f".{oc.consumer}"))
         tap.inject_message(requests.reply, status="409 Consumer Deleted")
@@ -544,7 +544,7 @@ async def test_close_in_reset_is_clean(
 
 
 async def test_removed_after_the_creation(tap: Any, near: Any, stream: OwnStream) -> None:
-    """If the message that is due was removed, server 2.10 holds a request that does not wait, and newer ones end it."""
+    """If the message that is due was removed, server 2.10 keeps a request without a wait. Newer servers end it."""
     for subject in ("a", "b", "c"):
         await stream.publish(1, subject)
     async with near.ordered_consumer(stream.name, deliver_policy="last_per_subject") as oc:

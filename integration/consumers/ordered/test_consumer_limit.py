@@ -65,7 +65,7 @@ async def test_refused_consumer_is_reported(
 async def test_refusal_after_other_trouble_is_reported(
     tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any]
 ) -> None:
-    """The first attempts fail for another reason, which is told. The limit is told, too."""
+    """The first attempts fail for another reason, which is reported. The limit is reported, too."""
     stream = await make_stream(max_consumers=1)
     reader = await near.ordered_consumer(stream.name)
     waiting = asyncio.ensure_future(reader.next(60))

@@ -1,4 +1,4 @@
-"""A push ordered reader whose bytes are changed on the way, or end in the middle: it goes on, and misses nothing."""
+"""A push ordered reader whose bytes are changed on the way, or end in the middle: it continues, and misses nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def one_run(connect: Any, proxy: Any, stream: OwnStream, seed: int) -> Non
             try:
                 message = await reader.next()
             except NotJetStreamMessageError:
-                continue  # a damaged message is told; it comes again
+                continue  # A damaged message is reported and delivered again.
             seqs.append(message.metadata.stream_seq)
 
     over = asyncio.Event()
@@ -84,7 +84,7 @@ async def one_run(connect: Any, proxy: Any, stream: OwnStream, seed: int) -> Non
 async def test_odd_number_reaches_no_reader(
     kind: str, place: int, connect: Any, proxy: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """It is told, and the message comes again: each that is read shows where it stands."""
+    """It is reported, and the message comes again: each that is read shows where it stands."""
     tap = await proxy()
     js = await connect(tap)
     await stream.publish(300)

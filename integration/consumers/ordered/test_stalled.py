@@ -1,4 +1,4 @@
-"""An ordered reader from which nothing comes is told why, and not while it replaces its consumer."""
+"""An ordered reader that receives nothing reports why, and not while it replaces its consumer."""
 
 from __future__ import annotations
 

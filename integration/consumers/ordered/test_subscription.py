@@ -161,7 +161,7 @@ async def test_resumes_after_last_message(
     reset = await wait_for_event(jsclient.ConsumerReset, events)
     assert sub.consumer != old
     assert reset.consumer == sub.consumer
-    # What was already under way to the old consumer's subject may have come in before the reset.
+    # Messages in flight to the old consumer's subject may have arrived before the reset.
     assert 11 <= reset.resume_stream_seq <= 21
     config = json.loads(tap.sent(CREATES)[-1].payload)["config"]
     assert config["deliver_policy"] == "by_start_sequence"

@@ -93,7 +93,7 @@ async def test_expiry_ends_own_fetch_only(js: Any, stream: OwnStream) -> None:
         expired += [batch.ending for batch in batches].count(jsclient.Ending.EXPIRED)
         got = [message for batch in batches for message in batch]
         if got:
-            # What the short ones took is stored anew for the long one.
+            # What the short ones took is stored again for the long one.
             await store(stream, subject, len(got))
         remainder = await within(5, long, "the one that does not")
         assert remainder.ending is jsclient.Ending.FULL
@@ -131,7 +131,7 @@ async def test_cancelled_fetch_loses_none(js: Any, stream: OwnStream) -> None:
 @pytest.mark.full
 @pytest.mark.row(67, 69)
 async def test_stop_drain_and_restart(js: Any, stream: OwnStream) -> None:
-    """Whoever reads gets messages or the end. What nobody took comes again at once, to a new reader."""
+    """Whoever reads gets messages or the end. What no one took comes again at once, to a new reader."""
     chance = random.Random(67)
 
     async def read(reader: Any) -> list[Any]:

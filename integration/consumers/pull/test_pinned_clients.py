@@ -192,7 +192,7 @@ async def test_publisher_pins_ignored(
         for first in (1, 11, 21, 31):
             assert numbers(await sub.fetch(10, group=GROUP)) == list(range(first, first + 10))
     refused = tap.find(match.with_status("400 Bad Request - Not a Pinned Client"))
-    # A reader has two requests under way at most.
+    # A reader has two requests in flight at most.
     assert 1 <= len(refused) <= (2 if way == "messages" else 1)
     assert len([pin for pin in pins(tap) if pin]) == len(refused)
     assert of(jsclient.ErrorRaised, events) == []
@@ -320,7 +320,7 @@ async def test_one_pinned_at_a_time(connect: Any, proxy: Any, stream: OwnStream)
     assert min(map(len, got)) > 0
     for _, tap, events in clients:
         assert {type(event) for event in alarms(events)} == {jsclient.Pinned, jsclient.Unpinned}
-        # Nobody asks in a hot loop: beside what it takes, a request for each pin that was lost.
+        # No one asks in a hot loop: beside what it takes, a request for each pin that was lost.
         assert len(asked(tap)) <= 2 * last + 2 * RACES
         assert all(0 < one["batch"] <= 4 for one in asked(tap))
     for reader, task in zip(readers, tasks, strict=True):

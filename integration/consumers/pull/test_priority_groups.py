@@ -170,7 +170,7 @@ async def test_unknown_consumer_refused(
 @pytest.mark.row(86)
 @WAYS
 async def test_overflow_threshold(connect: Any, proxy: Any, stream: OwnStream, way: str) -> None:
-    """Heartbeats go on meanwhile: no alarm."""
+    """Heartbeats continue meanwhile: no alarm."""
     (consumer, tap, events), _ = await two(connect, proxy, stream, "overflow")
     await stream.publish(4)
     waiting = asyncio.create_task(asks(way, consumer, 1, expires=4, group=GROUP, min_pending=5))

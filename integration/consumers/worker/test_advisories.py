@@ -61,7 +61,7 @@ async def abandon(connect: Any, server: Any, stream: OwnStream, config: Consumer
     await lost._connection.close()
     worker.stop(0)
     await worker
-    # Until the server has noticed, what is published goes to the dead worker, and to nobody else after that.
+    # Until the server has noticed, what is published goes to the dead worker, and to no one else after that.
     await eventually(lambda: _nobody_waits(stream), what="the server has forgotten its pull requests")
 
 
@@ -137,7 +137,7 @@ async def test_forged_about_acked_of_work_queue(
 async def test_real_one_of_an_earlier_filter(
     stream: OwnStream, dead: OwnStream, connect: Any, server: Any, js: Any
 ) -> None:
-    """The consumer's filter was changed after the delivery: ``max_deliver`` applies to the message all the same."""
+    """The consumer's filter was changed after the delivery: ``max_deliver`` applies to the message anyway."""
     await stream.publish(2, "job")
     config = ConsumerConfig(ack_wait=2.0, max_deliver=1)
     await abandon(connect, server, stream, config, 2)
@@ -213,7 +213,7 @@ async def test_flood_hides_no_real_one(
 async def test_many_mentions_one_dead_letter(
     oracle: Oracle, stream: OwnStream, dead: OwnStream, connect: Any, server: Any, js: Any, events: list[Any]
 ) -> None:
-    """An advisory that comes again and again is one piece of work."""
+    """An advisory that comes repeatedly is one piece of work."""
     await stream.publish(5, "job")
     await abandon(connect, server, stream, ConsumerConfig(ack_wait=3.0, max_deliver=1), 5)
     sub = await js.pull_subscribe(stream=stream.name, consumer="crew")
@@ -269,7 +269,7 @@ async def test_unverified_without_the_right_to_ask(
 async def test_real_ones_arrive_over_an_election(
     own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
-    """Its leader steps down again and again while the advisories come."""
+    """Its leader steps down repeatedly while the advisories come."""
     cluster = await OwnCluster.start(own_server)
     oracle = await oracle_for(cluster.servers["n1"])
     await oracle.create_stream("JOBS", ["jobs.>"], num_replicas=3)

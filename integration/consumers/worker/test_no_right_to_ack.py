@@ -51,7 +51,7 @@ async def returns(msg: jsclient.Message) -> None: ...
 async def test_reported_once_and_counted_as_unsettled(
     world: Any, events: list[Any], kind: str, handler: Callable[..., Any], ack_sync: bool
 ) -> None:
-    """They were handled again and again, and counted as handled each time."""
+    """They were handled repeatedly, and counted as handled each time."""
     js, subscribe = world
     sub = await subscribe(kind)
     ended: list[int] = []

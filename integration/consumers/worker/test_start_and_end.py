@@ -188,7 +188,7 @@ async def test_attempt_of_a_callback(js: Any, stream: OwnStream, events: list[An
 
 @pytest.mark.parametrize("kind", ["worker", "several at once", "callback"])
 async def test_blocking_handler_reported(js: Any, stream: OwnStream, events: list[Any], kind: str) -> None:
-    """Each block longer than a second is told, with its time and its message, although others do not block."""
+    """Each block longer than a second is reported, with its time and its message, although others do not block."""
     took: dict[int, float] = {}
 
     async def block(msg: jsclient.Message) -> None:
@@ -256,7 +256,7 @@ async def test_unawaited_end_is_logged(
     assert [one for one in caplog.records if one.name == "jsclient.connection"] == []
 
 
-# --- what is told at the start ---------------------------------------------------------------------------------
+# --- what is reported at the start ---------------------------------------------------------------------------------
 
 
 def warnings(caplog: pytest.LogCaptureFixture, name: str = "jsclient.worker") -> list[str]:

@@ -292,7 +292,7 @@ async def test_stopped_worker_returns(
 async def test_stop_any_time_returns(kind: str, stream: OwnStream, js: Any) -> None:
     """200 times. A message that got lost on the way from a pull consumer would be missing for a minute.
 
-    What a push consumer has handed to the server's own queues when the subscription goes is not sent to anybody, and
+    What a push consumer has handed to the server's own queues when the subscription goes is not sent to anyone, and
     comes after ``ack_wait``. It has never been on the wire.
     """
     rounds, count = 200, 3000
@@ -520,7 +520,7 @@ async def test_workers_of_a_priority_group(stream: OwnStream, js: Any) -> None:
 
 
 async def test_a_plain_function_may_block(stream: OwnStream, js: Any) -> None:
-    """It runs in a thread: the loop goes on, and messages are kept alive."""
+    """It runs in a thread: the loop continues, and messages are kept alive."""
     await stream.publish(6)
     sub = await js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=1.0))
     async with sub.run(lambda _: time.sleep(1.2), concurrency=3) as worker:

@@ -46,7 +46,7 @@ def pins(tap: Any, since: int = 0) -> list[str | None]:
 
 
 async def pinned_id(stream: OwnStream, name: str = "c") -> str:
-    """Who is pinned, as the server has it. Empty: nobody."""
+    """Who is pinned, as the server has it. Empty: no one."""
     (group,) = (await stream.consumer_info(name))["priority_groups"]
     return str(group.get("pinned_client_id", ""))
 

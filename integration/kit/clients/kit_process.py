@@ -30,7 +30,7 @@ async def consume(iterable: Any) -> None:
 
 
 async def produce(js: Any, subject: str, first: int) -> None:
-    """Numbers, one after the other, until somebody ends it or this process."""
+    """Numbers, one after the other, until someone ends it or this process."""
     updater, _ = await js.notifier_kit(subject)
     say(ready=True)
     number = first

@@ -66,7 +66,7 @@ class Kits:
         return self.there.make_subscription(internals)
 
     async def settle(self) -> None:
-        """Let everything go on until no connection waits for an answer. What is pushed may still be under way."""
+        """Let everything continue until no connection waits for an answer. Pushes may still be in flight."""
         quiet = 0
 
         async def is_quiet() -> bool:

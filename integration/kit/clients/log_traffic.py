@@ -1,4 +1,4 @@
-"""Somebody who appends to a log while servers come and go, and somebody who reads it."""
+"""Someone who appends to a log while servers come and go, and someone who reads it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class LossyLog:
         return LossyFeed(self, self._log.feed(kind))
 
     def push(self, receive: Callable[[list[Any]], None], records: list[Any]) -> None:
-        """What a feed got goes on its way, or does not."""
+        """What a feed got continues its way, or does not."""
         chance = self._chance
         passing: list[Any] = []
         for record in records:

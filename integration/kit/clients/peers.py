@@ -69,7 +69,7 @@ class ServerGround(Ground):
 
 
 def heard(peer: Peer, *patterns: str) -> list[RaisedEvent]:
-    """What a peer is told from now on, in order."""
+    """The events that a peer receives from now on, in order."""
     events: list[RaisedEvent] = []
 
     async def note(event: RaisedEvent) -> None:  # on the event loop: noted when `wait_for` returns

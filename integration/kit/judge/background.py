@@ -1,4 +1,4 @@
-"""What goes wrong behind a test's back: errors nobody awaited, tasks nobody ended."""
+"""What goes wrong behind a test's back: errors no one awaited, tasks no one ended."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def watched() -> AsyncIterator[Background]:
         if remaining:
             await asyncio.wait(remaining, timeout=_SETTLE)
         leaked = [f"leaked task: {describe_task(task)}" for task in running_tasks() - before]
-        # A task's exception that nobody fetched is told only when the task is freed.
+        # A task's exception that no one fetched is reported only when the task is freed.
         del remaining
         gc.collect()
         await asyncio.sleep(0)

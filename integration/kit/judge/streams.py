@@ -50,8 +50,11 @@ class OwnStream:
         return await self.oracle.consumer_info(self.name, name)
 
     async def until_asked(self, name: str, requests: int = 1) -> None:
-        """Wait until the consumer holds this many pull requests: one that was only written may still stand in a queue
-        of the server, where a deletion takes it away without a word."""
+        """Wait until the consumer has this many pull requests.
+
+        A request that was only written may still be in a queue of the server. A deletion of the consumer then drops it
+        silently.
+        """
         await self.oracle.wait_consumer(
             self.name, name, lambda info: info["num_waiting"] >= requests, what="a pull"
         )

@@ -32,7 +32,7 @@ def creates(tap: Recording, since: int = 0) -> list[Frame]:
 
 
 def traffic(tap: Recording, since: int = 0) -> list[str]:
-    """What clients sent but for greetings and PINGs and PONGs, as text: for "nothing was sent"."""
+    """The data that clients sent, without greetings, PINGs and PONGs, as text. Empty if no client sent a command."""
     quiet = {"CONNECT", "PING", "PONG"}
     return [str(f) for f in tap.frames[since:] if f.direction == "to_server" and f.op not in quiet]
 

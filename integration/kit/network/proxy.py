@@ -109,7 +109,7 @@ class Proxy(Recording):
             link.close()
 
     def half_open(self) -> None:
-        """Open connections end for the server. Their clients are not told, and reach nobody."""
+        """Open connections end for the server. Their clients are not told, and reach no one."""
         for link in self.open_links:
             link.half_open()
 

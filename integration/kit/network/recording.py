@@ -16,7 +16,7 @@ class Recording:
         self._enabled = enabled
         self._grown = asyncio.Event()
         self.frames: list[Frame] = []
-        """What was seen, dropped frames included; `frame.fate` tells what became of each."""
+        """What was seen, dropped frames included; `frame.fate` says what became of each."""
 
     def record(self, frame: Frame) -> None:
         if self._enabled:

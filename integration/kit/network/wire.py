@@ -77,7 +77,7 @@ class Frame:
         return None
 
     def but(self, **changes: object) -> Frame:
-        """A copy with other fields, encoded anew: `frame.but(payload=b"x").raw`."""
+        """A copy with other fields, encoded again: `frame.but(payload=b"x").raw`."""
         changed: Frame = replace(self, **changes)  # type: ignore[arg-type]
         changed.raw = encode(changed)
         return changed
@@ -127,7 +127,7 @@ class FrameParser:
         return frames
 
     def _next(self, data: bytes, start: int) -> tuple[Frame | None, int]:
-        """A frame and its length, or None and how many bytes are needed to go on."""
+        """A frame and its length, or None and how many bytes are needed to continue."""
         end = data.find(b"\r\n", start)
         if end < 0:
             waiting = len(data) - start

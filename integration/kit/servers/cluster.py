@@ -55,7 +55,7 @@ class OwnCluster:
         return [server.url for server in self.servers.values()]
 
     async def ready(self, timeout: float = _READY) -> None:
-        """Wait until a stream can be made on all three, again and again for a second.
+        """Wait until a stream can be made on all three, repeatedly for a second.
 
         A leader that answers may not have heard of every peer yet, and a first leader may lose an election to another.
         """
@@ -80,7 +80,7 @@ class OwnCluster:
             try:
                 cluster = (await oracle.stream_info(stream))["cluster"]
             except (OracleError, TimeoutError):
-                return None  # nobody leads just now
+                return None  # no one leads just now
             followers = cluster.get("replicas") or []
             settled = (
                 cluster.get("leader") and len(followers) == 2 and all(one["current"] for one in followers)

@@ -31,7 +31,7 @@ DEFAULT_INFO: dict[str, Any] = {
 
 
 class FakeServer(Recording):
-    """Listens on loopback, answers CONNECT, PING and what it was told to answer.
+    """Listens on loopback, answers CONNECT, PING and the requests that a test sets.
 
     `info` has fields of the INFO that each new connection receives. They replace sensible defaults. None removes a
     field. `greeting` replaces the whole first line: any bytes, or `b""` for silence. `answer_pings` off makes it a

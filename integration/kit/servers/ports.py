@@ -46,7 +46,7 @@ def listening_socket(port: int = 0) -> socket.socket:
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on."""
+    """A loopback port no one listens on."""
     with _first_free(listen=False) as sock:
         return int(sock.getsockname()[1])
 

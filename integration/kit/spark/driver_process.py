@@ -56,7 +56,7 @@ def writer_of(spark: Any, query: dict[str, Any], checkpoint: Path) -> Any:
 
 
 def _start_in_turn(writers: Sequence[Any]) -> list[Any]:
-    """Start each when the one before has its Python process: Spark gives that ten seconds to start."""
+    """Start each query after the previous query has its Python process, which Spark lets start for ten seconds only."""
     started = []
     for writer in writers:
         started.append(running := writer.start())

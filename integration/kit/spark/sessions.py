@@ -130,7 +130,7 @@ def settings(spark: Any, given: Mapping[str, str]) -> Iterator[None]:
 
 
 def make_active(spark: Any) -> None:
-    """Make a classic session that of this thread. A thread of Python has one of its own in the JVM."""
+    """Make a classic session the active session of this thread. Each thread of Python has its own in the JVM."""
     spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
@@ -168,7 +168,7 @@ def drain(
 
     Args:
         frame: What ``spark.readStream…load()`` gave.
-        checkpoint: A directory. Given again, the query goes on where it was.
+        checkpoint: A directory. Given again, the query continues where it was.
         also: Called in ``foreachBatch`` after a batch was collected, with the batch and its number.
         limit: Seconds, then the query is stopped, and the test fails.
         options: More options of the ``writeStream``.
@@ -226,7 +226,7 @@ def finish(query: Any, limit: float = 240.0) -> None:
 
 
 class ConnectSession:
-    """A Spark Connect session in a process of its own: a classic one and one of Connect do not fit into one process.
+    """A Spark Connect session in a separate process, because one process cannot have a classic session as well.
 
     Args:
         files: A directory for what it writes.

@@ -141,13 +141,13 @@ async def test_retried_task_stores_once(js: Any, topic: Any) -> None:
 
 
 async def late(writer: Any, *rows: str) -> None:
-    """A task that nobody waits for any more sends these."""
+    """A task that no one waits for any more sends these."""
     await writer.write(pa.record_batch({"data": pa.array([json.dumps([row]) for row in rows])}))
     await writer._bulk.settle()
 
 
 async def test_lost_try_sends_late_does_not_count(js: Any, topic: Any) -> None:
-    """A task of a driver that was killed goes on while its batch is run again, and after that was committed."""
+    """A task of a driver that was killed continues while its batch is run again, and after that was committed."""
     sink = Sink(js, topic)
     await sink.batch(0, ["a"])
     first = sink.attempt(1)

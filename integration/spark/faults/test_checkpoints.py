@@ -80,7 +80,7 @@ async def test_put_back(
 @pytest.mark.covers("L14")
 @pytest.mark.fault("queue checkpoint put back by two batches")
 async def test_claims_put_back(copies: Any, checkpoint: Path, recount: Any) -> None:
-    """Its claims are gone, which is an error. Without `failOnDataLoss` it goes on."""
+    """Its claims are gone, which is an error. Without `failOnDataLoss` it continues."""
     server, oracle, copy_all = copies
     await filled(oracle, COUNT, {"OUT": 600}, retention="workqueue")
     await with_consumer(oracle, BATCH)

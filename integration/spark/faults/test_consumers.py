@@ -144,7 +144,7 @@ async def test_removed_before_claim(copies: Any, recount: Any) -> None:
 @pytest.mark.covers("L19")
 @pytest.mark.fault("queue mode: availableNow while a killed run still holds claims")
 async def test_claims_of_a_killed_run(copies: Any, recount: Any) -> None:
-    """A run that is killed before Spark writes an offset leaves messages that nobody acks: as a client that goes."""
+    """A run that is killed before Spark writes an offset leaves messages that no one acks: as a client that goes."""
     server, oracle, copy_all = copies
     await filled(oracle, COUNT, {"OUT": 600}, retention="workqueue")
     await with_consumer(oracle, BATCH, ack_wait=15)

@@ -136,7 +136,7 @@ async def test_compacted(copies: Any, recount: Any) -> None:
     enough = asyncio.Event()
 
     async def keep_writing() -> int:
-        """A new value of each key, again and again. How often."""
+        """A new value of each key, repeatedly. How often."""
         rounds = 0
         while not enough.is_set():
             rounds += 1

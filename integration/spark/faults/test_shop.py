@@ -1,4 +1,4 @@
-"""An application of two stateful queries, whose driver, JVM and workers are killed again and again."""
+"""An application of two stateful queries, whose driver, JVM and workers are killed repeatedly."""
 
 from __future__ import annotations
 

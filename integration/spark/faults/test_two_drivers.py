@@ -41,7 +41,7 @@ ENDS = {
 async def test_two_drivers(
     own_server: Any, oracle_for: Any, jobs: Any, recount: Any, tmp_path: Path, kind: str
 ) -> None:
-    """The second repeats the batch that the first is in. Who records its end first goes on, and the other ends."""
+    """The second repeats the batch that the first is in. Who records its end first continues, and the other ends."""
     server = await own_server()
     oracle = await oracle_for(server)
     retention = "workqueue" if kind == "queue" else "limits"

@@ -94,7 +94,7 @@ def planned(query):
 
 
 def go(query, reader, start):
-    """Read all that is there, in a query that goes on. The last offset."""
+    """Read all that is there, in a query that continues. The last offset."""
     for _ in range(20):
         if (end := query.ask(reader, start)) == start:
             return end

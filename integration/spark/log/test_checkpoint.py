@@ -1,4 +1,4 @@
-"""`jsclient spark offsets` on checkpoints of real queries: what it shows, and where a rewound query goes on."""
+"""`jsclient spark offsets` on checkpoints of real queries: what it shows, and where a rewound query continues."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ async def test_purged_head_is_a_loss(server, stream):
 
 
 async def test_other_streams_in_the_options(server, make_stream):
-    """A stream of the batch is left out, and another one is added: the batch stays as it was planned."""
+    """A stream is removed from the options, and another stream is added. The batch stays as it was planned."""
     first, second, third = sorted([await make_stream() for _ in range(3)], key=lambda one: one.name)
     for one in (first, second, third):
         await one.publish(10)

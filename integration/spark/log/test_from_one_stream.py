@@ -1,4 +1,4 @@
-"""The checkpoint of a query with one stream that goes on with several, after that stream was recreated."""
+"""The checkpoint of a query with one stream that continues with several, after that stream was recreated."""
 
 from __future__ import annotations
 

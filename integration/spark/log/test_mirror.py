@@ -68,7 +68,7 @@ async def test_batch_failed_not_shown_as_done(server, stream):
     reader = query.reader()
     start = query.start(reader)
     end = query.ask(reader, start)
-    reader.partitions(start, end)  # and the batch fails; Spark begins anew with its offsets
+    reader.partitions(start, end)  # and the batch fails. Spark begins again with its offsets
     again = query.reader()
     query.batch(again, start, end)
     await shows(stream, 50)

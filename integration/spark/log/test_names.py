@@ -74,7 +74,7 @@ async def test_pattern_reads_streams_with_any_name(server, foreign):
 @pytest.mark.full
 @pytest.mark.covers("L1", "L25", "L35")
 async def test_copied_with_ledger_and_offsets(server, spark, oracle, foreign, in_thread, checkpoint):
-    """From one such stream to another one, with a ledger, in two runs. The command names the stream that was read."""
+    """From one such stream to another, with a ledger, in two runs. The command names the stream that was read."""
     source, target = await foreign("Größe"), await foreign("мир")
     options = {"servers": server.url, "stream": source.name, "startingOffsets": "earliest"}
     sink = {"servers": server.url, "subject": target.subject("copy"), "expectedStream": target.name}

@@ -77,7 +77,7 @@ NOTHING_IN_ARROW = {
 @pytest.mark.covers("L5", "L39")
 @pytest.mark.parametrize("which", NOTHING_IN_ARROW)
 async def test_engines_find_no_rows(server, stream, which):
-    """DuckDB and Polars, with all columns and without payloads. Each engine knows the columns all the same."""
+    """DuckDB and Polars, with all columns and without payloads. Each engine knows the columns in both cases."""
     duckdb = pytest.importorskip("duckdb")
     await stream.publish(10)
     options = dict(NOTHING_IN_ARROW[which])

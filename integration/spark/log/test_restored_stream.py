@@ -87,7 +87,7 @@ async def test_batch_of_restored_stream_not_replayed(restorable: Restorable, gro
 async def test_tolerant_query_reads_all_new_messages(
     restorable: Restorable, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It goes on after the last message that the copy had."""
+    """It continues after the last message that the copy had."""
     query = await half_read(restorable, failOnDataLoss=False)
     await restorable.restore()
     await restorable.stream.publish(300, first=1001)

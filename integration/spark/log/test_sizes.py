@@ -56,7 +56,7 @@ async def test_message_larger_than_limit(server, stream):
 
 @pytest.mark.covers("L7")
 async def test_more_messages_than_are_measured(server, stream, monkeypatch):
-    """What follows those that were looked at is estimated by their mean size, or the greater one of the stream."""
+    """The size of later messages is estimated from the mean of the measured messages, or the stream's greater mean."""
     monkeypatch.setattr(sizes, "MOST_MEASURED", 100)
     await stream.publish(1000, size=1000)
     query = Query(server, stream, startingOffsets="earliest", maxBytesPerTrigger="300k")

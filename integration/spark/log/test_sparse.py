@@ -163,7 +163,7 @@ async def test_messages_of_others_expire_no_loss(server, stream):
 
 
 async def test_messages_expire_unseen_loss(server, stream):
-    """Nobody looked, so what went may have matched."""
+    """No one looked, so what went may have matched."""
     await stream.publish(5, "mine")
     query = Query(
         server, stream, subjects=stream.subject("mine"), startingOffsets="earliest", pollIntervalMs=1
@@ -193,7 +193,7 @@ async def test_expiry_between_looks(server, stream):
 
 
 async def test_lagging_leader_hides_none(server, stream, monkeypatch):
-    """Asked in between, a new one said that nothing matches: what it did not know yet is read all the same."""
+    """Asked in between, a new one said that nothing matches: what it did not know yet is read anyway."""
     query = Query(
         server, stream, subjects=stream.subject("mine"), startingOffsets="earliest", pollIntervalMs=1
     )

@@ -1,4 +1,4 @@
-"""Log mode: where a query starts, how much it takes at a time, and that it goes on exactly where it was."""
+"""Log mode: where a query starts, how much it takes at a time, and that it continues exactly where it was."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ async def test_running_query_waits_and_available_now_does_not(
     assert (await in_thread(drain, frame)).column("sequence") == [9]
 
 
-# --- going on ------------------------------------------------------------------------------------------------
+# --- continuing ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.covers("L2")

@@ -117,7 +117,7 @@ async def test_batch_read_from_superseded_sequence(server: Any, make_bucket: Any
 
 
 async def test_purged_bucket_is_a_loss(server: Any, make_bucket: Any) -> None:
-    """The newest message of a compacted stream is never superseded: somebody removed it."""
+    """The newest message of a compacted stream is never superseded: someone removed it."""
     bucket = await make_bucket()
     await write(bucket, 1)
     query = Query(server, bucket, startingOffsets="earliest", maxMessagesPerTrigger=5)

@@ -28,7 +28,7 @@ class EqualTo:
 
 @pytest.fixture
 async def aggregate(make_stream):
-    """`await aggregate()`: a stream with 1,600 messages of two sources under `….a`, 320 under `….b`, 40 of its own."""
+    """`await aggregate()`: a stream with 1,600 messages of two sources under `….a`, 320 under `….b`, 40 originals."""
 
     async def create(**config):
         origins = [await make_stream(), await make_stream()]

@@ -1,4 +1,4 @@
-"""What the listener does about events that it cannot read, and handlers of the log that raise: the query goes on."""
+"""What the listener does about events that it cannot read, and handlers of the log that raise: the query continues."""
 
 from __future__ import annotations
 

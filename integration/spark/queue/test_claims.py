@@ -15,7 +15,7 @@ from integration.kit.network.match import published
 
 pyspark = pytest.importorskip("pyspark.sql.streaming.datasource")
 
-ACK_WAIT = 2.0  # seconds; a test that is slower than that is kept alive all the same
+ACK_WAIT = 2.0  # seconds. A test that is slower is kept alive anyway
 
 
 def ns(seconds):
@@ -82,7 +82,7 @@ async def test_read_once_acked_after(queue, retention):
 
 @pytest.mark.covers("L8")
 async def test_rows_say_deliveries_said(queue, oracle, server):
-    """All columns, as a delivery of the same message to somebody else shows them. The reply in the server's form."""
+    """All columns, as a delivery of the same message to someone else shows them. The reply in the server's form."""
     query = await queue(stream={"retention": "limits"})
     await oracle.publish(query.stream.subject("a"), b"1", headers={"H": "h"})
     await query.stream.publish(2, first=2)
@@ -326,7 +326,7 @@ async def test_long_absence_reported(queue, js, caplog, retention):
 
 
 async def test_long_absence_alone(queue, caplog):
-    """The time ran out, but nobody asked for the messages: they are still claimed by us alone."""
+    """The time ran out, but no one asked for the messages: they are still claimed by us alone."""
     query = await queue(count=100)
     await query.plan()
     await query.stop()

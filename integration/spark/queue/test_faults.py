@@ -216,7 +216,7 @@ async def test_second_form_of_ack_subjects(own_queue):
 @pytest.mark.server(">=2.14")
 async def test_forgotten_acked_again(server, oracle, make_stream, caplog):
     """A server that is killed may not have noted its last deliveries: it answers no ack of them, and delivers them
-    again. A reset of the consumer does the same. Spark gets them once, and it is told."""
+    again. A reset of the consumer does the same. Spark gets them once, and it is reported."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(100)
     await stream.create_consumer("q", ack_wait=ns(60), max_ack_pending=1000)

@@ -79,7 +79,7 @@ async def test_consumer_at_its_limits(queue, which):
 
 @pytest.mark.covers("L20", "L24")
 async def test_batch_longer_than_short_ack_wait(queue):
-    """Its claims are kept alive, with one delivery at most: nobody else gets them, and all are acked."""
+    """Its claims are kept alive, with one delivery at most: no one else gets them, and all are acked."""
     query = await queue(ack_wait=ns(1), max_deliver=1)
     partitions = await query.plan()
     await asyncio.sleep(2.5)  # the batch: longer than twice ack_wait
@@ -97,7 +97,7 @@ async def test_batch_longer_than_short_ack_wait(queue):
 
 @pytest.mark.covers("L20")
 async def test_only_pull_is_of_another_client(queue, oracle):
-    """`max_waiting` is 1 and another client waits: the query goes on when its request has ended."""
+    """`max_waiting` is 1 and another client waits: the query continues when its request has ended."""
     query = await queue(max_waiting=1)
     assert sum(await query.drain()) == COUNT
     inbox = oracle.nc.new_inbox()
@@ -118,7 +118,7 @@ async def test_only_pull_is_of_another_client(queue, oracle):
 
 @pytest.mark.covers("L20")
 async def test_paused_consumer_is_reported(queue, caplog):
-    """A query that gets nothing says why, once for each pause. It goes on when the consumer is resumed."""
+    """A query that gets nothing says why, once for each pause. It continues when the consumer is resumed."""
     query = await queue(pause_until="2099-01-01T00:00:00Z")
     with caplog.at_level(logging.WARNING, logger="jsclient.spark"):
         assert await query.drain() == []

@@ -1,4 +1,4 @@
-"""Messages that a limit removes before a query claims them, or before it reads its claims, are told."""
+"""Messages that a limit removes before a query claims them, or before it reads its claims, are reported."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_filters_match_nothing_removed(queue: Any) -> None:
 
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 async def test_manual_query_claims_removed_before_read(queue: Any, retention: str) -> None:
-    """Nobody can have acked a batch that was never read."""
+    """No one can have acked a batch that was never read."""
     query = await queue(stream={"retention": retention, **SHORT}, count=60, ackOn="manual")
     partitions = await query.plan()
     await fill(query, 61, 80)  # removes 1 to 40

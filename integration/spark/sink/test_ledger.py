@@ -129,7 +129,7 @@ async def test_task_again_behind_window(connect: Any, server: Any, short: OwnStr
 @pytest.mark.covers("L27")
 async def test_rows_have_moved(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """A replay in another shape: with the epoch as scope it is exact, also for a partition that had not begun. With the
-    partition as scope rows are stored twice, and that is told."""
+    partition as scope rows are stored twice, and that is reported."""
     js = await connect(server)
 
     def plan(run: str, epoch: int, scope: str) -> WritePlan:

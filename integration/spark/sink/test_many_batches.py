@@ -24,7 +24,7 @@ BATCHES = 300
 async def test_target_is_looked_up_once(
     server: Any, oracle: Any, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `publish_batch` writes them: with another number in the options each time, and one to another subject."""
+    """Written like `publish_batch` does: with a new number in the options each time, and one to another subject."""
     monkeypatch.setattr(sink, "_looked", checked := {})
     schema = StructType().add("data", BinaryType())
     arguments = {"servers": server.url, "dedupKey": "query"}

@@ -53,7 +53,7 @@ async def test_equal_rows_of_two_partitions(runs: Runs) -> None:
 
 
 async def test_killed_run_repeated_with_equal_rows(runs: Runs) -> None:
-    """The same partitions as before: equal rows that nobody has stored yet are not taken for moved ones."""
+    """The same partitions as before: equal rows that no one has stored yet are not taken for moved ones."""
     await runs.task("run-1", 0, [7] * 5 + [1])
     parts = {0: [7] * 20 + [1, 2], 1: [7] * 10, 2: [3]}
     remainder = await runs.whole("run-2", parts)

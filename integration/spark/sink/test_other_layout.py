@@ -158,7 +158,7 @@ async def test_partitions_coalesced_otherwise(query: Callable[[int], Query]) -> 
 
 
 async def test_same_partitions_after_failure(query: Callable[[int], Query]) -> None:
-    """The ordinary repetition, with equal rows in all partitions: it goes on without an error."""
+    """The ordinary repetition, with equal rows in all partitions: it continues without an error."""
     one = query(50)
     await one.cut_short(lambda: one.rows(one.numbers.repartition(4)))
     for _ in range(2):

@@ -174,7 +174,7 @@ async def test_stream_away_for_moment(connect: Any, server: Any, oracle: Any, ma
 
 
 async def test_subject_without_stream(connect: Any, server: Any, stream: OwnStream) -> None:
-    """No stream takes it: an error soon, not after all retries, which take a minute with those of Spark."""
+    """No stream accepts the row. The error comes soon, not after all retries, which take a minute with Spark's."""
     js = await connect(server)
     batch = pa.record_batch({"subject": ["no.one"] * 3, "data": pa.array([b"1"] * 3)})
     began = time.monotonic()

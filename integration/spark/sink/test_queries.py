@@ -47,7 +47,7 @@ def rows_for(stream: OwnStream, frame: Any) -> Any:
 
 @pytest.fixture
 def run(spark: Any, server: Any, checkpoint: Path) -> Callable[..., Any]:
-    """Run a streaming DataFrame into a stream until all rows are written. Again it goes on from the checkpoint."""
+    """Run a streaming DataFrame into a stream until all rows are written. Again it continues from the checkpoint."""
 
     async def start(stream: OwnStream, frame: Any, **options: str) -> Any:
         arguments = {
@@ -254,7 +254,7 @@ async def test_rows_of_stream_into_another(
 async def test_bad_row_stops_the_query(
     stream: OwnStream, numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
-    """The error of the query names the row, its column, and how much is stored. Mended, the query goes on."""
+    """The error of the query names the row, its column, and how much is stored. Mended, the query continues."""
     bad = numbers_in().selectExpr(
         f"if(id = 290, 'a b', '{stream.prefix}.a') as subject", "cast(id as string) as data"
     )

@@ -1,4 +1,4 @@
-"""Rows that cannot be published: the error names the row, and tells what became of the others. No Spark here."""
+"""Rows that cannot be published: the error names the row, and says what became of the others. No Spark here."""
 
 from __future__ import annotations
 

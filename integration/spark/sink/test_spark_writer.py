@@ -186,7 +186,7 @@ async def test_bucket_of_another_kind(
 
 
 async def test_write_without_key_needs_no_bucket(server: Any, stream: Any, bucket: str, oracle: Any) -> None:
-    """It is never repeated. A write with a key is, and does not take the first one's look for its own."""
+    """It is never repeated. A write with a key can be, and looks up the target again."""
     options = {"expectedStream": stream.name, "ledger": bucket}
     await sent(writer_of(server, kind=JetStreamBatchWriter, **options))
     assert f"KV_{bucket}" not in await oracle.stream_names()
@@ -316,7 +316,7 @@ async def test_rows_of_an_old_run(
     caplog: pytest.LogCaptureFixture,
     bucket: str,
 ) -> None:
-    """It may have been another batch with the same name, which is told with its time."""
+    """It may have been another batch with the same name, which is reported with its time."""
     target = await make_stream(duplicate_window=100_000_000)
     options = {
         "ledger": bucket,
@@ -384,7 +384,7 @@ def test_commit_names_query(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_commit_of_another_epoch() -> None:
-    """Tasks have read another epoch than Spark tells: their ids are wrong, and nothing goes on."""
+    """Tasks have read another epoch than Spark tells: their ids are wrong, and nothing continues."""
     with pytest.raises(ConfigError, match="batch 8 was written as 7"):
         writer_of("nats://127.0.0.1:1").commit(DONE, 8)
 

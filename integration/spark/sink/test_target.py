@@ -58,7 +58,7 @@ class Limit:
     config: Mapping[str, Any]  # of the target
     told: str
     mended: Mapping[str, Any]  # the config that takes the rows
-    stored: int | None = None  # rows that fit; None: some
+    stored: int | None = None  # rows that fit, or None for some
     row: int | None = None  # the first that does not
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -233,7 +233,7 @@ async def test_row_larger_than_the_server_takes(
 
 
 async def test_frozen_server(connect: Any, own_server: Any, oracle_for: Any, make_stream: Any) -> None:
-    """Whether the rows are stored is unknown. They are, once the server goes on, and are not stored again."""
+    """Whether the rows are stored is unknown. They are, once the server continues, and are not stored again."""
     own = await own_server()
     stream, js = await make_stream(oracle=await oracle_for(own.url)), await connect(own)
     own.pause()

@@ -80,7 +80,7 @@ async def test_target_has_no_room_for_a_consumer(runs: Runs, make_stream: Any) -
 
 
 async def test_record_has_no_room(runs: Runs, oracle: Any) -> None:
-    """The rows are written all the same. A run that is recorded already needs no room."""
+    """The rows are written anyway. A run that is recorded already needs no room."""
     await runs.task("run-1", 0, [1])
     size = (await (await runs.js.stream(f"KV_{runs.bucket}")).info()).state.bytes
     await oracle.delete_stream(f"KV_{runs.bucket}")
@@ -138,7 +138,7 @@ async def test_record_does_not_reach_back(runs: Runs) -> None:
 
 
 async def test_target_transforms_subjects(runs: Runs, make_stream: Any) -> None:
-    """Its messages cannot be copied. A run that was killed between two equal rows is completed all the same."""
+    """Its messages cannot be copied. A run that was killed between two equal rows is completed anyway."""
     target = await make_stream(subject_transform={"src": ">", "dest": "x.>"})
     again = Runs(runs.js, target, runs.bucket)
     await again.task("run-1", 0, [7])

@@ -196,7 +196,7 @@ async def test_history_removed_reported_and_rest_whole(js: Any, make: Any) -> No
 
 
 async def test_publisher_timeout_frontier(oracle: Any, make: Any) -> None:
-    """Nobody takes them for longer than the timeout of the connection, as in an election."""
+    """No one takes them for longer than the timeout of the connection, as in an election."""
     topic = make()
     stream = topic.name.replace(".", "_")
     async with await topic.publisher(timeout=30) as pub:
@@ -304,7 +304,7 @@ async def test_batch_not_committed_leaves_nothing(js: Any, make: Any) -> None:
     before = len(await records(topic))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
-            await pub.commit_epoch(3, *(["x"] for _ in range(200)))  # cancelled, it goes on
+            await pub.commit_epoch(3, *(["x"] for _ in range(200)))  # cancelled, it continues
     await pub.commit_epoch(4, *(["y"] for _ in range(300)))
     assert len(await records(topic)) == before + 502
     with pytest.raises(jsclient.BatchTooLargeError):

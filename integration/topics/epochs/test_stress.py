@@ -70,7 +70,7 @@ class World:
             if pub.frontier:
                 await pub.close()
         finally:
-            if self.chance.random() < 0.5:  # else it lingers, and what is under way goes on
+            if self.chance.random() < 0.5:  # else it lingers, and what is in progress continues
                 await pub.release()
 
     async def keep_producing(self, partition: int) -> None:
@@ -87,7 +87,7 @@ class World:
                 await self.end_of(rivals)
                 return
             if not life.done() and self.chance.random() < 0.4:
-                rivals.append(life)  # it goes on, and does not know that it has been replaced
+                rivals.append(life)  # it continues, and does not know that it has been replaced
                 self.counts["rivals"] += 1
                 continue
             life.cancel()

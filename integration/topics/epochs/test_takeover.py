@@ -1,4 +1,4 @@
-"""A partition has one publisher: another one is refused while it is alive, or fences it with takeover=True."""
+"""A partition has one publisher: a second is refused while the first is alive, or fences it with takeover=True."""
 
 from __future__ import annotations
 

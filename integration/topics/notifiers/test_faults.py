@@ -78,7 +78,7 @@ async def test_server_restarts_in_middle(own_server: Any, connect: Any, kind: st
 async def test_lost_answers_store_once(
     proxy: Any, server: Any, connect: Any, oracle: Oracle, make_stream: Any, kind: str
 ) -> None:
-    """The compare-and-set of a second try fails by the first one, which is known by its message id."""
+    """The compare-and-set of a second attempt fails because of the first, which is recognized by its message id."""
     tap, stream = await proxy(), await make_stream()
     js = await connect(tap)
     kit = await getattr(js, kind)(stream.subject("x"), stream=stream.name)

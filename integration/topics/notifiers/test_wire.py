@@ -190,7 +190,7 @@ async def test_one_pulled_consumer(kits: Kits, tap: Any, oracle: Any) -> None:
 
 
 async def test_newest_of_longer_stream(server: Any, oracle: Any, connect: Any, make_stream: Any) -> None:
-    """With a history and without republishing: a consumer that lags behind what was read is made anew."""
+    """With a history and without republishing: a consumer that lags behind what was read is created again."""
     stream = await make_stream()
     js = await connect(server)
     updater, notifier = await js.notifier_kit(stream.subject("x"), stream=stream.name)

@@ -39,7 +39,7 @@ _POLL_EVERY = 0.05
 _PONG = 600  # seconds to wait for a PONG, longer than nats-py keeps a connection that does not answer
 _DRAINED = 9.0  # seconds to wait for nats-py's drain, which fails if no PONG arrives within 10
 _DRAIN_LIMIT = 15.0  # seconds after which the drain has ended in any case
-_NO_LIMIT = 0  # nats-py: 0 disables a limit; the tracker has its own limit
+_NO_LIMIT = 0  # In nats-py, 0 disables a limit. The tracker has its own limit
 
 T = TypeVar("T")
 

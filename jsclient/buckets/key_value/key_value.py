@@ -363,7 +363,7 @@ class KeyValue(BucketHandle):
     def transaction(self) -> KeyValueTransaction:
         """Change several keys together or not at all: ``async with kv.transaction() as tx`` (server 2.12).
 
-        The bucket needs ``allow_atomic``. Leaving the block commits; after an exception nothing is stored. Raises
+        The bucket needs ``allow_atomic``. Leaving the block commits. After an exception no change is stored. Raises
         `ReadOnlyError`, and `ConfigError` if the server is older.
         """
         self._keys.check_writable()

@@ -152,8 +152,8 @@ class ObjectReader(ReadHandle[bytes]):
 
         Args:
             offset: The number of bytes.
-            whence: Where they begin: ``io.SEEK_SET``, the start; ``io.SEEK_CUR``, the position; ``io.SEEK_END``, the
-                end of the object.
+            whence: Where they begin: the start with ``io.SEEK_SET``, the position with ``io.SEEK_CUR``, the end of the
+                object with ``io.SEEK_END``.
 
         Raises:
             ConfigError: The reader is not open, the position would be negative, or the object's size is not known.

@@ -122,7 +122,7 @@ class ConsumerRecreator:
         self._over = False
         self._reported: set[type[JetStreamError]] = set()  # event types reported since the last success
         self._deleted = ""  # the last consumer whose deletion was requested
-        self._incarnation = ""  # the creation time of the stream; "" if it is unknown
+        self._incarnation = ""  # the creation time of the stream, "" if it is unknown
         self._doubting: asyncio.Task[None] | None = None
         self._mark: MessageMark | None = None  # the last message read before the stream became uncertain
         self._compared = False  # whether the mark was compared since the stream became uncertain

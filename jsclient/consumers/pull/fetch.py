@@ -65,7 +65,8 @@ class Fetch(abc.ABC, Generic[PullerT]):
     def __init__(self, puller: PullerT, collection: Collection, sources: list[deque[Frame]]) -> None:
         self._puller: PullerT = puller
         self._collection = collection
-        self._sources = sources  # arrived messages, oldest first; unreturned messages go back to the first
+        # arrived messages, oldest first. Unreturned messages go back to the first source
+        self._sources = sources
 
     async def run(self) -> Batch:
         """Run to the end and return the batch. If it is cancelled, the messages collected go to the next call."""

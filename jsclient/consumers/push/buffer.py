@@ -29,8 +29,8 @@ Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 _TURN = 0.005  # seconds that callbacks may take before other tasks run
 _FAST = 8  # number of messages between two readings of the clock, while callbacks are fast
-# The same, for callbacks so fast that this many take a quarter of a turn at most. Longer runs would hold up the loop for
-# long when the callbacks become slow.
+# The same, for callbacks so fast that this many take a quarter of a turn at most. Longer runs would hold up the loop
+# when the callbacks become slow.
 _FASTEST = 16
 
 

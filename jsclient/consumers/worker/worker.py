@@ -446,7 +446,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             async with asyncio.timeout(remaining):
                 self._accept(await self._source.end_source(remaining))
         except (TimeoutError, JetStreamError):
-            pool.wake()  # the server redelivers them after ack_wait; retained messages are still handled
+            pool.wake()  # The server redelivers them after ack_wait. Retained messages are still handled.
         await pool.settling.give_back([*back, *pool.load.stop_starting()])
 
 

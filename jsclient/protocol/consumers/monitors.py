@@ -141,7 +141,7 @@ class GapTracker:
 
     stream: str = ""
     consumer: str = ""
-    consumer_seq: int | None = None  # the last consumer sequence; None accepts any first sequence
+    consumer_seq: int | None = None  # the last consumer sequence. None accepts any first sequence
     stream_seq: int = 0  # the stream sequence of the same message
 
     def message(self, stream_seq: int, consumer_seq: int, arrived: int = 1) -> Event | None:

@@ -64,7 +64,8 @@ class DeliveryQueue(Generic[Mark]):
     max_bytes: int
     total_size: Callable[[list[Frame]], int] = total_size
     front: deque[Frame] = field(default_factory=deque)
-    _after: deque[list[Frame] | Mark] = field(default_factory=deque)  # follows `front`; starts with a mark
+    # follows `front`, and starts with a mark
+    _after: deque[list[Frame] | Mark] = field(default_factory=deque)
     _messages: int = 0  # number of messages in `_after`
     marks: int = 0  # number of marks in `_after`
     _runs: deque[tuple[int, int]] = field(default_factory=deque)  # messages and bytes that arrived together
@@ -107,7 +108,7 @@ class DeliveryQueue(Generic[Mark]):
         return bool(self.front or self._after)
 
     def _settle(self) -> int:
-        """Drop the runs that were taken; returns how many messages of the first remaining run were taken."""
+        """Drop the runs that were taken. Returns how many messages of the first remaining run were taken."""
         taken, runs = self._counted - self.messages, self._runs
         while runs and runs[0][0] <= taken:
             count, size = runs.popleft()

@@ -65,7 +65,7 @@ class Sizes:
         )  # the last sequence, and the bytes of the stream at that time
         self._ends_of: object = None  # the stream with these ends, the same first message and the same gaps
         self._seen_of: object = None  # the stream that was measured
-        self._seen = (1, 0)  # the first and the last sequence; every message between them is in these:
+        self._seen = (1, 0)  # the first and the last sequence. Every message between them is in these:
         self._seqs = array("q")
         self._bytes = array("q")
 

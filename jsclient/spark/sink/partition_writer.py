@@ -466,7 +466,7 @@ def _ids(plan: WritePlan, task: Task) -> ContentIds | None:
 
 
 async def _stream_of(js: JetStream, subject: str | None) -> str | None:
-    """Return the name of the stream that takes a subject; None if none does, or if the subject is invalid."""
+    """Return the name of the stream that takes a subject, or None if none does, or if the subject is invalid."""
     if subject is None:
         return None
     try:

@@ -49,8 +49,8 @@ class _PendingMember:
     """A member in flight. Awaiting it returns its number, or raises the error of its append.
 
     Attributes:
-        deadline: The time at which it has failed; 0: it was not sent yet.
-        outcome: Its number, or the error of its append; None: not known yet.
+        deadline: The time at which it fails, or 0 before it is sent.
+        outcome: Its number, or the error of its append. None while it is unknown.
     """
 
     producer: LogProducer

@@ -103,7 +103,7 @@ class StreamNotifier(NotifierSource):
         return self._log.at.to_dict()
 
     async def _current(self) -> Record | None:
-        """Return the newest record; None: none exists yet."""
+        """Return the newest record, or None before the first."""
         tries = Retry()
         while True:
             await self._log.context.connection.wait_connected(None)
@@ -202,7 +202,7 @@ class StreamNotifier(NotifierSource):
             self._end = record
 
     async def _after(self, had: int) -> Record:
-        """Wait until the newest record is not this one; 0: until one exists."""
+        """Wait until the newest record differs from this one, or with 0 until a record exists."""
         self._log.context.connection.check_open()
         waiter: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self._waited += 1
