@@ -155,10 +155,9 @@ class AtomicBatch:
         if self._refusal is not None:
             await self._recover_first()
         out = self._out
+        # Commands that wait for the end of this iteration of the loop take an ordinary message along.
         if (
-            (
-                out is not None and 0 < out.size < PIECE
-            )  # commands wait for the end of this iteration of the loop
+            (out is not None and 0 < out.size < PIECE)
             and (headers is None and not options and type(data) is bytes and len(data) <= self._small)
             and (type(subject) is str and subject in known_subjects and not self._turns.callers)
             and (command := self._tracker.add_plain(subject, data)) is not None

@@ -141,9 +141,8 @@ class BatchTracker:
         self.count += 1
         self.sent = number
         data = held.payload
-        if (
-            buffered := self._buffered
-        ) is not None:  # This repeats `_next`, because a call would cost as much as the remaining work.
+        # This repeats `_next`, because a call would cost as much as the remaining work.
+        if (buffered := self._buffered) is not None:
             buffered.append(held)
             self._buffered_size += len(data)
             if self._buffered_size > MAX_KEPT:
