@@ -190,7 +190,9 @@ async def settled_count(js: Any, stream: OwnStream) -> int:
     """
     await js.ping()
     with pytest.raises(OracleError, match="wrong last sequence"):
-        await stream.oracle.publish(stream.subject("refused"), headers={"Nats-Expected-Last-Sequence": "999999"})
+        await stream.oracle.publish(
+            stream.subject("refused"), headers={"Nats-Expected-Last-Sequence": "999999"}
+        )
     return int((await stream.state())["messages"])
 
 
