@@ -85,7 +85,15 @@ SAID: dict[str, list[str | set[str]]] = {
         "lime no such fruit (code 404)",
         "2 instances answered 1000 requests, each some: True",
     ],
+    "14_feature_flags.py": [
+        "500 services, 2000 flags",
+        "deployed: each service has v2",
+        "rolled back: each service has v1 again",
+    ],
 }
+
+
+NEEDS = {"14_feature_flags.py": ">=2.12"}  # the nats-server that an example needs
 
 
 # The last line of each program of tests/support/programs. That for Spark is only type-checked.
@@ -139,7 +147,10 @@ def assert_said(example: str, output: str) -> None:
 
 
 @pytest.mark.limit(LIMIT + 30)
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(one, marks=pytest.mark.server(NEEDS[one]) if one in NEEDS else ()) for one in EXAMPLES],
+)
 async def test_example_shows_promises(example: str, own_server: Callable[..., Awaitable[OwnServer]]) -> None:
     server = await own_server()
     assert_said(example, await finish(await start(example, server.url)))
