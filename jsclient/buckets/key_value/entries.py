@@ -56,14 +56,17 @@ def stored_entry(keys: KeySpace, key: str, message: StoredMessage, delta: int = 
     )
 
 
-def recorded_entry(keys: KeySpace, record: Record) -> KeyValueEntry:
-    """Return the value in a record of a table, which has no deletions."""
+def recorded_entry(keys: KeySpace, record: Record, delta: int = 0) -> KeyValueEntry:
+    """Return the entry in a record of a log or a table."""
+    headers = record.headers
     return KeyValueEntry(
         bucket=keys.bucket,
-        key=keys.key(record.subject),
+        key=record.subject[len(keys.reads) :],
         value=record.data,
         revision=record.seq,
         created_ns=record.time_ns,
-        headers=record.headers or None,
+        operation=operation_of(headers) if headers else "PUT",
+        delta=delta,
+        headers=headers or None,
         size=len(record.data),
     )

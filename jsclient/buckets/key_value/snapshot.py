@@ -8,8 +8,9 @@ from typing import Final
 from ...protocol.buckets.entry import KeyValueEntry
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.models.stream import StreamInfo
+from ...protocol.topics.record import Record
 from ...streams.stream import Stream
-from .entries import stored_entry
+from .entries import recorded_entry
 
 __all__ = ["KeyValueSnapshot", "take_snapshot"]
 
@@ -49,9 +50,13 @@ async def _read(
 ) -> int:
     """Add the newest entries of these subjects. Returns the revision as of which they were read, or 0."""
     batch = stream.get_last_messages(subjects, up_to_seq=up_to)
-    async for message in batch:
-        key = keys.key(message.subject)
-        entry = stored_entry(keys, key, message, message.num_pending or 0)
+    records: list[Record] = []
+    async for some in batch.records(linked=False):
+        records += some
+    remaining = len(records)
+    for record in records:
+        remaining -= 1
+        entry = recorded_entry(keys, record, remaining)
         if not entry.is_deleted:
-            snapshot[key] = entry
+            snapshot[entry.key] = entry
     return up_to or batch.up_to_seq

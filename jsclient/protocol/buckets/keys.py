@@ -45,7 +45,7 @@ def check_key(key: str) -> str:
 
     It is letters, digits and ``-/_=.``, without an empty token, and does not begin with ``_kv``.
     """
-    if not isinstance(key, str) or not _KEY.fullmatch(key) or ".." in key or key[0] == "." or key[-1] == ".":
+    if not isinstance(key, str) or not _KEY.fullmatch(key) or _has_empty_token(key):
         raise InvalidNameError("key", key, _why(key, "-/_=."))
     if key.startswith(_INTERNAL):
         raise InvalidNameError(
@@ -65,6 +65,9 @@ def check_filters(filters: Iterable[str]) -> list[str]:
     """
     checked: list[str] = []
     for pattern in filters:
+        if type(pattern) is str and _KEY.fullmatch(pattern) and not _has_empty_token(pattern):
+            checked.append(pattern)  # a key, which needs none of the checks of wildcards
+            continue
         if not isinstance(pattern, str) or not _FILTER.fullmatch(pattern):
             raise InvalidNameError("filter", pattern, _why(pattern, "-/_=., * and >"))
         check_filter_subject(pattern)
@@ -73,18 +76,26 @@ def check_filters(filters: Iterable[str]) -> list[str]:
         ]:
             raise InvalidNameError("filter", pattern, f"the wildcard in {bad[0]!r} is not a token by itself")
         checked.append(pattern)
+    # Keys cannot overlap, so each filter is compared only with those that have wildcards.
+    wildcards = [pattern for pattern in dict.fromkeys(checked) if "*" in pattern or ">" in pattern]
     widest = [
         pattern
         for pattern in dict.fromkeys(checked)
-        if not any(other != pattern and subject_matches(other, pattern) for other in checked)
+        if not any(other != pattern and subject_matches(other, pattern) for other in wildcards)
     ]
-    for number, pattern in enumerate(widest):
-        for other in widest[:number]:
-            if ("*" in pattern or ">" in pattern) and subjects_overlap(pattern, other):
+    remaining = [pattern for pattern in wildcards if pattern in widest]
+    for number, pattern in enumerate(remaining):
+        for other in remaining[:number]:
+            if subjects_overlap(pattern, other):
                 raise ConfigError(
                     f"the filters {other!r} and {pattern!r} match some of the same keys: give one of them"
                 )
     return widest or [">"]
+
+
+def _has_empty_token(key: str) -> bool:
+    """Return whether a key, which is not empty, begins or ends with a dot, or has two in a row."""
+    return key[0] == "." or key[-1] == "." or ".." in key
 
 
 def _why(key: object, allowed: str) -> str:
@@ -92,7 +103,7 @@ def _why(key: object, allowed: str) -> str:
         return f"a str is needed, not {type(key).__name__}"
     if not key:
         return "it is empty"
-    if key[0] == "." or key[-1] == "." or ".." in key:
+    if _has_empty_token(key):
         return "it has an empty token: a dot at an end, or two in a row"
     return f"allowed are letters, digits and {allowed}"
 
