@@ -397,6 +397,13 @@ def bench_topics(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.topics", *session.posargs)
 
 
+@nox.session(name="bench-key-value", reuse_venv=True)
+def bench_key_value(session: nox.Session) -> None:
+    """The cost of key-value operations, beside nats-py: under a minute. Options after --: see --help."""
+    session.install("--editable", ".[server]", "./speedups")
+    session.run("python", "-m", "benchmarks.key_value", *session.posargs)
+
+
 @nox.session(name="bench-objects", reuse_venv=True)
 def bench_objects(session: nox.Session) -> None:
     """The cost of objects, beside nats-py: about three minutes. Options after --: see --help."""

@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     from .protocol.topics.record import Record
     from .protocol.topics.value_codec import Codec, JsonCodec
     from .publishing.batch import AtomicBatch
-    from .publishing.bulk import PublishedMany
     from .publishing.fast_ingest import FastIngest
+    from .publishing.publish_many import PublishedMany
     from .publishing.publisher import Publisher
     from .streams.counter import Counter
     from .streams.direct_get import DirectBatch
@@ -152,8 +152,8 @@ _LAZY = {
         "protocol.topics.record": "Record",
         "protocol.topics.value_codec": "Codec JsonCodec",
         "publishing.batch": "AtomicBatch",
-        "publishing.bulk": "PublishedMany",
         "publishing.fast_ingest": "FastIngest",
+        "publishing.publish_many": "PublishedMany",
         "publishing.publisher": "Publisher",
         "streams.counter": "Counter",
         "streams.direct_get": "DirectBatch",

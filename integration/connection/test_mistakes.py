@@ -484,7 +484,7 @@ import asyncio, sys, jsclient
 
 async def main():
     js = await jsclient.connect(sys.argv[1])
-    publisher = js.publisher(timeout=0.3)
+    publisher = js.publisher(timeout=1.5)  # a slow machine has received the refusal by then
     future = await publisher.publish("nowhere", b"")
     if sys.argv[2] == "failed":
         await asyncio.wait([future])

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
+from .._runtime.connection.speedups import chosen
 from .._runtime.context import Context
-from ..consumers.message import Message
+from ..consumers.message import frames_of
 from ..consumers.ordered.consumer import OrderedConsumer
 from ..consumers.ordered.puller import OrderedPuller
 from ..errors import ConfigError, JetStreamError, RequestTimeoutError, StreamNotFoundError
+from ..protocol.consumers.ack import Metadata, read_jsack, sequences
 from ..protocol.consumers.ordered import ordered_pull_config
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.wire.checks import check_count
+from ..protocol.wire.frames import Frame
 from .bucket_handle import no_bucket
 
-__all__ = ["RECHECK", "BucketReader", "has_nothing_left", "open_consumer", "policy_of", "reader_config"]
+__all__ = [
+    "RECHECK",
+    "BucketReader",
+    "Decode",
+    "has_nothing_left",
+    "open_consumer",
+    "policy_of",
+    "reader_config",
+]
 
 RECHECK: Final = 0.25
 """Seconds without a message after which a consumer is checked."""
 
+_RUN: Final = 500  # messages that are decoded together
+
+_FIRST_FORM: Final = 9  # tokens of a JSAck of the first form
+_COLUMNS: Final = (1, 3, 4)  # where the compiled function has these numbers
+
 EntryT = TypeVar("EntryT")
+EntryT_co = TypeVar("EntryT_co", covariant=True)
 
 
 def policy_of(*, include_history: bool, updates_only: bool, after: int | None) -> DeliverPolicy:
@@ -60,6 +77,11 @@ async def open_consumer(
 
     Raises `BucketNotFoundError`, and the errors of any API request.
     """
+    puller = await _open_puller(context, stream, config, create)
+    return OrderedConsumer(puller), puller.num_pending
+
+
+async def _open_puller(context: Context, stream: str, config: ConsumerConfig, create: str) -> OrderedPuller:
     puller = OrderedPuller(
         context, stream, ordered_pull_config(config), name_prefix=None, max_reset_attempts=None
     )
@@ -67,19 +89,42 @@ async def open_consumer(
         await puller.create_first_consumer()
     except StreamNotFoundError as error:
         raise no_bucket(error, create) from None
-    return OrderedConsumer(puller), puller.num_pending
+    return puller
 
 
-async def has_nothing_left(consumer: OrderedConsumer, last: Message | None) -> bool:
-    """Return whether the consumer has delivered all its messages, ``last`` being the last message."""
+async def has_nothing_left(consumer: OrderedConsumer, last: Metadata | None) -> bool:
+    """Return whether the consumer has delivered all its messages. ``last`` describes the last message, if any."""
     try:
         info = await consumer.info()
     except JetStreamError:
         return False  # the consumer is being replaced, or the server is unavailable
-    returned = 0
-    if last is not None and last.metadata.consumer == info.name:
-        returned = last.metadata.consumer_seq
+    returned = last.consumer_seq if last is not None and last.consumer == info.name else 0
     return not info.num_pending and not consumer.pending and info.delivered.consumer_seq == returned
+
+
+class Decode(Protocol[EntryT_co]):
+    """Reads an entry from the frame of a message, or returns None to skip it."""
+
+    def __call__(
+        self, frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool
+    ) -> EntryT_co | None:
+        """``pending`` messages follow. ``is_initial`` tells whether the entry existed when the reader was opened."""
+
+
+def _numbers(frames: list[Frame]) -> Iterable[tuple[int, int, int]]:
+    """Return the stream sequence, the time stamp (ns) and the pending messages of each delivery."""
+    compiled = chosen().jsack_numbers
+    if compiled is not None and (packed := compiled(frames)):
+        count, numbers = len(frames), memoryview(packed).cast("q")
+        columns = [numbers[index * count : (index + 1) * count] for index in _COLUMNS]
+        return zip(*columns, strict=True)
+    tokens = [frame[1].split(b".") for frame in frames]
+    if set(map(len, tokens)) == {_FIRST_FORM}:  # the cursor has checked that these are numbers
+        return [(int(some[5]), int(some[7]), int(some[8])) for some in tokens]
+    return [
+        (revision, time_ns, pending)
+        for revision, _, time_ns, pending in [sequences(frame[1]) for frame in frames]
+    ]
 
 
 class BucketReader(Generic[EntryT]):
@@ -94,68 +139,92 @@ class BucketReader(Generic[EntryT]):
         context: Context,
         stream: str,
         config: ConsumerConfig,
-        decode: Callable[[Message, bool], EntryT | None],
+        decode: Decode[EntryT],
         create: str,
     ) -> None:
-        """Prepare to read.
-
-        ``decode`` returns the entry in a message, or None to skip it. Its second argument tells whether the entry
-        existed at the opening. ``create`` is the method that creates such a bucket.
-        """
+        """Prepare to read. ``create`` is the method that creates such a bucket."""
         self._context, self._stream, self._config = context, stream, config
         self._decode, self._create = decode, create
+        self._puller: OrderedPuller | None = None
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # number of entries that existed at the start and were not read yet
-        self._last: Message | None = None
+        self._last: Frame | None = None
+        self._arrived: list[Frame] = []  # messages that have arrived and were not decoded yet
         self.is_current: bool = False
 
     async def open(self) -> OrderedConsumer:
         """Create the consumer. Raises `BucketNotFoundError`, and the errors of any API request."""
-        self._consumer, self._remaining = await open_consumer(
-            self._context, self._stream, self._config, self._create
-        )
+        puller = await _open_puller(self._context, self._stream, self._config, self._create)
+        self._puller, self._consumer = puller, OrderedConsumer(puller)
+        self._remaining = puller.num_pending
         self.is_current = not self._remaining
         return self._consumer
 
-    async def next(self) -> EntryT | None:
-        """Return the next entry. None stands for a skipped entry, or for a last existing entry that was removed.
+    async def next_run(self) -> list[EntryT]:
+        """Wait for entries, and return those that have arrived. All of them existed at the opening, or none of them.
+
+        The list is empty if all entries were skipped, or if the last existing entries were removed.
 
         Raises the errors of `OrderedConsumer.next`.
         """
-        consumer = self._consumer
-        assert consumer is not None
-        try:
-            while True:
-                try:
-                    message = await consumer.next(None if self.is_current else RECHECK)
-                except RequestTimeoutError:
-                    # The remaining entries may have been removed, or changed while the consumer was replaced.
-                    if await has_nothing_left(consumer, self._last):
-                        self.is_current = True
-                        return None
-                else:
-                    return self._entry(message)
-        except StreamNotFoundError as error:
-            raise no_bucket(error, self._create) from None
+        if not self._arrived:
+            consumer, puller = self._consumer, self._puller
+            assert consumer is not None
+            assert puller is not None
+            try:
+                first = await consumer.next(None if self.is_current else RECHECK)
+                # Another task may have left messages meanwhile, which come first.
+                self._arrived += frames_of([first]) + puller.take_frames(_RUN - 1)
+            except RequestTimeoutError:
+                # The remaining entries may have been removed, or changed while the consumer was replaced.
+                last = None if self._last is None else read_jsack(self._last[1])
+                self.is_current = self.is_current or await has_nothing_left(consumer, last)
+                return []
+            except StreamNotFoundError as error:
+                raise no_bucket(error, self._create) from None
+        return self._initial_entries() if not self.is_current else self._changes()
 
-    def _entry(self, message: Message) -> EntryT | None:
-        if self.is_current:
-            return self._decode(message, False)
-        self._remaining -= 1
-        self._last = message
-        # An entry that changes meanwhile moves behind the others, so either the count or the end may come first.
-        self.is_current = not self._remaining or not message.metadata.num_pending
-        return self._decode(message, True)
+    def _changes(self) -> list[EntryT]:
+        frames, self._arrived = self._arrived, []
+        decoded = [
+            self._decode(frame, *numbers, is_initial=False)
+            for frame, numbers in zip(frames, _numbers(frames), strict=True)
+        ]
+        return [entry for entry in decoded if entry is not None]
 
-    async def initial(self) -> AsyncGenerator[EntryT, None]:
-        """Open the reader, yield the entries that exist, and close the reader."""
+    def _initial_entries(self) -> list[EntryT]:
+        """Decode the messages that have arrived, up to the last entry that existed at the opening."""
+        frames = self._arrived
+        entries: list[EntryT] = []
+        decode, count = self._decode, 0
+        for revision, time_ns, pending in _numbers(frames):
+            frame = frames[count]
+            count += 1
+            if (entry := decode(frame, revision, time_ns, pending, is_initial=True)) is not None:
+                entries.append(entry)
+            # An entry that changes meanwhile moves behind the others, so either the count or the end may come first.
+            if not pending or count == self._remaining:
+                self.is_current = True
+                break
+        self._remaining -= count
+        self._last = frames[count - 1]
+        self._arrived = frames[count:]
+        return entries
+
+    async def initial_runs(self) -> AsyncGenerator[list[EntryT], None]:
+        """Open the reader, yield the entries that exist in lists, and close the reader."""
         consumer = await self.open()
         try:
             while not self.is_current:
-                if (entry := await self.next()) is not None:
-                    yield entry
+                yield await self.next_run()
         finally:
             await consumer.close()
+
+    async def initial(self) -> AsyncGenerator[EntryT, None]:
+        """Open the reader, yield the entries that exist one by one, and close the reader."""
+        async for entries in self.initial_runs():
+            for entry in entries:
+                yield entry
 
     async def close(self) -> None:
         """Delete the consumer."""

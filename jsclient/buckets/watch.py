@@ -37,6 +37,7 @@ class BucketWatch(ReadHandle[EntryT]):
         self._consumer: OrderedConsumer | None = None
         self._became_current = Signal()
         self._ahead: deque[EntryT] = deque()  # entries that were read and not returned yet
+        self._is_current = False  # the entries ahead are changes, none of them existed at the start
         self._revision = 0
 
     def __repr__(self) -> str:
@@ -54,23 +55,24 @@ class BucketWatch(ReadHandle[EntryT]):
         return self
 
     async def _look_ahead(self, count: int) -> None:
-        """Hold as many of the entries that existed at the start, or all that are left.
+        """Read until this many of the entries that existed at the start are ahead, or all that remain.
 
-        So it is known of an entry whether it is the last, before it is returned: those behind it may be deletions that
-        are not to be returned, or may have been removed.
+        So it is known of an entry whether it is the last, before it is returned: the entries after it may be deletions
+        that are not to be returned, or may have been removed.
         """
         while len(self._ahead) < count and not self._reader.is_current:
-            entry = await self._reader.next()
-            if entry is not None and self._is_returned(entry):
-                self._ahead.append(entry)
+            await self._read_ahead()
 
-    def _is_returned(self, entry: EntryT) -> bool:
-        return not (self._ignore_deletes and entry.is_deleted)
+    async def _read_ahead(self) -> None:
+        entries = await self._reader.next_run()
+        if self._ignore_deletes:
+            entries = [entry for entry in entries if not entry.is_deleted]
+        self._ahead += entries
 
     @property
     def is_current(self) -> bool:
         """Whether all entries that existed at the start were returned."""
-        return self._reader.is_current and not self._ahead
+        return self._is_current or (self._reader.is_current and not self._ahead)
 
     @property
     def revision(self) -> int:
@@ -117,14 +119,31 @@ class BucketWatch(ReadHandle[EntryT]):
         if self._ahead:
             await self._look_ahead(2)
         while not self._ahead:  # another task may have returned the entries read ahead
-            entry = await self._reader.next()
-            if entry is not None and self._is_returned(entry):
-                self._ahead.append(entry)
+            self._note_current()
+            await self._read_ahead()
+        return self._take_entry()
+
+    async def __anext__(self) -> EntryT:
+        # Most entries have arrived already, and need no other coroutine.
+        ahead = self._ahead
+        if len(ahead) > 1 and self._state is State.OPEN:
+            entry = ahead.popleft()
+            self._revision = max(self._revision, entry.revision)
+            return entry
+        return await super().__anext__()
+
+    def _take_entry(self) -> EntryT:
         entry = self._ahead.popleft()
         self._revision = max(self._revision, entry.revision)
-        if self.is_current:
-            self._became_current.set()
+        if not self._ahead:
+            self._note_current()
         return entry
+
+    def _note_current(self) -> None:
+        """Remember, when no entry is ahead, whether all entries that existed at the start were returned."""
+        if self._reader.is_current and not self._is_current:
+            self._is_current = True
+            self._became_current.set()
 
     async def close(self) -> None:
         """End the watch, and delete its consumer."""

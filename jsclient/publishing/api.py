@@ -20,8 +20,8 @@ from ..protocol.wire.names import check_publish_subject
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
     from .batch import AtomicBatch
-    from .bulk import PublishedMany
     from .fast_ingest import FastIngest
+    from .publish_many import PublishedMany
     from .publisher import Publisher
 
 __all__ = ["Publishing"]
@@ -238,7 +238,7 @@ class Publishing:
 
         Cancelled: messages sent so far may be stored.
         """
-        from .bulk import publish_many
+        from .publish_many import publish_many
 
         return await publish_many(
             self._context,

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
-
-import msgspec
 
 from .._runtime.connection.speedups import chosen
 from .._runtime.connection.wire import CHUNK
 from .._runtime.context import Context
-from .._runtime.publish import check_payload, check_subject, headers_and_ids
 from ..errors import (
     ConfigError,
     JetStreamError,
     MaxPayloadError,
     NoRespondersError,
-    PublishManyError,
     RequestTimeoutError,
     TooManyInFlightError,
 )
 from ..protocol.publishing.burst_window import Burst, BurstWindow
-from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, InFlight
+from ..protocol.publishing.in_flight import ATTEMPT, InFlight
 from ..protocol.publishing.progress import Progress
 from ..protocol.publishing.publish_window import NEVER
-from ..protocol.wire.checks import check_count, check_seconds
 from ..protocol.wire.commands import BurstCommands, burst_commands, large_command
 from .ack_window import AckWindow, FailureSink
 from .admission import YIELD_AFTER, Limits
@@ -37,7 +32,7 @@ from .admission import YIELD_AFTER, Limits
 if TYPE_CHECKING:
     from ..protocol.models.publish import AckRun, PubAck
 
-__all__ = ["BulkPublisher", "Failed", "PublishedMany", "RowsTicket", "Tally", "publish_many"]
+__all__ = ["BulkPublisher", "Failed", "RowsTicket", "Tally"]
 
 _BURST = 1000  # maximum number of messages between two checks of the limits and the clock
 _INDICES = [b"%d" % index for index in range(_BURST)]  # the last tokens of reply subjects
@@ -379,76 +374,3 @@ class BulkPublisher:
         """Release the connection. The outcome of messages in flight is unknown."""
         self.tally.unwanted.append(None)
         await self._acks.end_window()
-
-
-class PublishedMany(msgspec.Struct, frozen=True):
-    """The result of `JetStream.publish_many`: all messages are stored.
-
-    Attributes:
-        stored: The number of messages, including duplicates.
-        duplicates: The number of messages whose id was stored before.
-        first_seq, last_seq: The smallest and the largest sequence, without duplicates, or 0 if there is none.
-    """
-
-    stored: int
-    duplicates: int
-    first_seq: int
-    last_seq: int
-
-
-async def publish_many(
-    context: Context,
-    subject: str,
-    payloads: Iterable[bytes],
-    *,
-    headers: Mapping[str, str | Sequence[str]] | None,
-    msg_ids: Iterable[str] | None,
-    max_in_flight: int,
-    timeout: float | None,
-) -> PublishedMany:
-    """See `JetStream.publish_many`."""
-    check_count("max_in_flight", max_in_flight)
-    if isinstance(payloads, str | bytes | bytearray | memoryview) or not isinstance(payloads, Iterable):
-        raise ConfigError(
-            f"payloads is {type(payloads).__name__}: an iterable of payloads is needed, such as a list of bytes"
-        )
-    to, common = check_subject(subject), headers_and_ids(headers, None, None)[0]
-    bulk = BulkPublisher(
-        context,
-        max_in_flight=max_in_flight,
-        max_bytes=MAX_BYTES,
-        timeout=context.timeout if timeout is None else check_seconds("timeout", timeout),
-        repeatable=msg_ids is not None,
-    )
-    unsent: JetStreamError | None = None
-    try:
-        try:
-            waiting, ids = iter(payloads), None if msg_ids is None else iter(msg_ids)
-            while not bulk.failures and (chunk := list(islice(waiting, _BURST))):
-                # The whole chunk is checked before any message of it is sent.
-                data = chunk if set(map(type, chunk)) == {bytes} else list(map(check_payload, chunk))
-                blocks = [common] * len(data) if ids is None else _blocks(headers, ids, len(data))
-                rows = range(bulk.sent, bulk.sent + len(data))
-                await bulk.send(rows, [to] * len(data), blocks, data)
-        except JetStreamError as error:
-            unsent = error
-        await bulk.settle()
-    finally:
-        await bulk.close()
-    tally, failures = (
-        bulk.tally,
-        [(failed.row, failed.error) for failed in sorted(bulk.failures, key=lambda failed: failed.row)],
-    )
-    if unsent is not None:
-        failures.append((bulk.sent, unsent))
-    if failures:
-        raise PublishManyError(failures, bulk.sent, tally.stored) from failures[0][1]
-    return PublishedMany(tally.stored, tally.duplicates, tally.first_seq, tally.last_seq)
-
-
-def _blocks(headers: Mapping[str, str | Sequence[str]] | None, ids: Iterable[str], count: int) -> list[bytes]:
-    """Return header blocks with the next ``count`` ids. Raises `ConfigError` if there are fewer."""
-    next_ids = list(islice(ids, count))
-    if len(next_ids) < count:
-        raise ConfigError("there are fewer msg_ids than payloads; each payload needs one")
-    return [headers_and_ids(headers, msg_id, None)[0] for msg_id in next_ids]

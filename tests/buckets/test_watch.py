@@ -40,13 +40,13 @@ class Reader:
         self.is_current = not self.remaining
         return SimpleNamespace(events=lambda: ["an event"])
 
-    async def next(self):
+    async def next_run(self):
         entry = await self.fed.get()
         if isinstance(entry, Exception):
             raise entry
         self.remaining -= 1
         self.is_current = self.is_current or not self.remaining
-        return entry
+        return [] if entry is None else [entry]
 
     async def close(self) -> None:
         self.closed += 1

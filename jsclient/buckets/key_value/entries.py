@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
-from ...consumers.message import Message
-from ...protocol.buckets.entry import KeyValueEntry, operation_of, payload_size
+from ..._runtime.connection.speedups import chosen
+from ...protocol.buckets.entry import OPERATION, KeyValueEntry, Operation, operation_of, payload_size
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.models.message import StoredMessage
 from ...protocol.topics.record import Record
-from ...protocol.wire.header_names import MSG_SIZE
+from ...protocol.wire.frames import Frame
+from ...protocol.wire.header_names import MARKER_REASON, MSG_SIZE
+from ...protocol.wire.message_headers import MessageHeaders
 
-__all__ = ["entry_of", "recorded_entry", "stored_entry"]
+__all__ = ["entry_of", "key_of", "recorded_entry", "stored_entry"]
+
+_OPERATION, _REASON, _SIZE = (name.encode() for name in (OPERATION, MARKER_REASON, MSG_SIZE))
 
 
-def entry_of(keys: KeySpace, message: Message, is_initial: bool) -> KeyValueEntry:  # noqa: FBT001  a decoder
+def entry_of(
+    keys: KeySpace, frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool
+) -> KeyValueEntry:
     """Return the entry in a message that a consumer has delivered."""
-    metadata, headers = message.metadata, message.headers
-    data = message.data
-    if not message._frame[2]:  # noqa: SLF001  most values have no headers
-        return KeyValueEntry(
-            bucket=keys.bucket,
-            key=keys.key(message.subject),
-            value=data,
-            revision=metadata.stream_seq,
-            created_ns=metadata.timestamp_ns,
-            delta=metadata.num_pending,
-            size=len(data),
-            is_initial=is_initial,
-        )
+    subject, _, block, value = frame
+    headers: MessageHeaders | None = None
+    operation: Operation = "PUT"
+    size = len(value)
+    if block:  # most values have no headers
+        headers = MessageHeaders(block, chosen().find_header)
+        # Searching the bytes costs less than looking for a header that is not there.
+        if _OPERATION in block or _REASON in block:
+            operation = operation_of(headers)
+        if _SIZE in block and MSG_SIZE in headers:
+            size = payload_size(headers)
     return KeyValueEntry(
         bucket=keys.bucket,
-        key=keys.key(message.subject),
-        value=data,
-        revision=metadata.stream_seq,
-        created_ns=metadata.timestamp_ns,
-        operation=operation_of(headers),
-        delta=metadata.num_pending,
+        key=subject[len(keys.reads) :].decode("utf-8", "surrogateescape"),
+        value=value,
+        revision=revision,
+        created_ns=time_ns,
+        operation=operation,
+        delta=pending,
         headers=headers,
-        size=payload_size(headers) if MSG_SIZE in headers else len(data),
+        size=size,
         is_initial=is_initial,
     )
+
+
+def key_of(
+    keys: KeySpace, frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool
+) -> tuple[str, bool]:
+    """Return the key in a message that a consumer has delivered, and whether it is a deletion."""
+    subject, _, block, _ = frame
+    is_deleted = (_OPERATION in block or _REASON in block) and operation_of(
+        MessageHeaders(block, chosen().find_header)
+    ) != "PUT"
+    return subject[len(keys.reads) :].decode("utf-8", "surrogateescape"), is_deleted
 
 
 def stored_entry(keys: KeySpace, key: str, message: StoredMessage, delta: int = 0) -> KeyValueEntry:

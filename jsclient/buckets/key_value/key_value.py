@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -26,6 +26,7 @@ from ...protocol.buckets.keys import KeySpace, check_filters
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.models.message import StoredMessage
 from ...protocol.models.stream import StreamInfo
+from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
 from ...protocol.streams.direct_get import read_direct_answer
 from ...protocol.wire.checks import check_count, check_seconds
 from ...streams.stream import Stream
@@ -33,8 +34,10 @@ from ..bucket_handle import BucketHandle
 from ..reading import BucketReader, policy_of, reader_config
 from .cache import KeyValueCache, open_cache
 from .election import elect
-from .entries import entry_of, stored_entry
+from .entries import entry_of, key_of, stored_entry
 from .lock import KeyValueLock, acquire
+from .purge_deletes import purge_deletes
+from .put_many import put_many
 from .snapshot import KeyValueSnapshot, take_snapshot
 from .transaction import KeyValueTransaction
 from .updating import update_with
@@ -161,12 +164,15 @@ class KeyValue(BucketHandle):
         Also raises the errors of any API request.
         """
         seen: set[str] = set()
-        reader = self._reader(filters, headers_only=True)
-        async for entry in reader.initial():
-            if entry.key not in seen:
-                seen.add(entry.key)
-                if not entry.is_deleted:
-                    yield entry.key
+        config = reader_config(self._keys.subjects(filters), headers_only=True)
+        decode = partial(key_of, self._keys)
+        reader = BucketReader(self._context, self._stream, config, decode, self._create)
+        async for run in reader.initial_runs():
+            for key, is_deleted in run:
+                if key not in seen:
+                    seen.add(key)
+                    if not is_deleted:
+                        yield key
 
     @listing
     async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry, None]:
@@ -260,6 +266,27 @@ class KeyValue(BucketHandle):
         """
         self._check_ttl(ttl)
         return await self._write(key, value, ttl=ttl, msg_id=msg_id)
+
+    async def put_many(
+        self, values: Mapping[str, bytes] | Iterable[tuple[str, bytes]], *, max_in_flight: int = MAX_IN_FLIGHT
+    ) -> int:
+        """Set the values of many keys, in order, and return the greatest of their revisions, or 0 without values.
+
+        This is much faster than many calls of `put`, because up to ``max_in_flight`` values wait for their acks at the
+        same time. It is not a transaction: other clients see each value as soon as it is stored.
+
+        Args:
+            values: A mapping, or pairs of a key and its value, such as a generator. A key may occur several times.
+            max_in_flight: The maximum number of values without an ack.
+
+        Raises:
+            PublishManyError: Not all values are stored. It has the failed values by index. Its cause is an
+                `InvalidNameError` or a `ConfigError` if a key or a value is not valid.
+            ReadOnlyError: The handle only reads.
+
+        If the call is cancelled, the values that were sent may be stored.
+        """
+        return await put_many(self._context, self._keys, values, max_in_flight)
 
     async def create(
         self, key: str, value: bytes, *, ttl: float | timedelta | None = None, msg_id: str | None = None
@@ -467,18 +494,4 @@ class KeyValue(BucketHandle):
 
         Also raises the errors of any API request.
         """
-        if older_than:
-            check_seconds("older_than", older_than)
-        self._keys.check_writable()
-        removed = 0
-        deleted = [entry async for entry in self._reader((), headers_only=True).initial() if entry.is_deleted]
-        info = await self._renewed()
-        now = None if info.ts is None else info.ts.timestamp()
-        for entry in deleted:
-            is_old = not older_than or now is None or now - entry.created_ns / 1e9 >= older_than
-            # Remove messages up to or below the deletion, never above it: a new value may be stored there.
-            below = entry.revision + 1 if is_old else entry.revision
-            if below > 1:  # servers read a lower sequence as "all"
-                await self._purge(self._keys.reads + entry.key, "purge deletions", below=below)
-            removed += is_old
-        return removed
+        return await purge_deletes(self, older_than)

@@ -13,7 +13,6 @@ import msgspec
 from ..._runtime.context import Context
 from ..._runtime.handle import listing, no_pickle
 from ..._runtime.handlers import check_function, check_plain
-from ...consumers.message import Message
 from ...errors import (
     BucketFullError,
     ConfigError,
@@ -33,6 +32,7 @@ from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.checks import check_count, check_seconds
 from ...protocol.wire.codec import to_wire
+from ...protocol.wire.frames import Frame
 from ...protocol.wire.nats_py import no_attribute
 from ..reading import BucketReader, policy_of, reader_config
 from .files import write_file
@@ -448,23 +448,25 @@ class ObjectStore:
         config = reader_config(subjects, policy=policy, after=after)
         return BucketReader(self._context, self.stream, config, self._decoded, "create_object_store")
 
-    def _decoded(self, message: Message, is_initial: bool) -> ObjectInfo | None:  # noqa: FBT001  a decoder
-        metadata = message.metadata
+    def _decoded(
+        self, frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool
+    ) -> ObjectInfo | None:
+        subject = frame[0].decode("utf-8", "surrogateescape")
         try:
             return read_info(
-                message.data,
+                frame[3],
                 bucket=self.bucket,
-                name=self._site.space.name_of(message.subject),
-                revision=metadata.stream_seq,
-                time_ns=metadata.timestamp_ns,
+                name=self._site.space.name_of(subject),
+                revision=revision,
+                time_ns=time_ns,
             )
         except ObjectInfoError as error:
             self._skipped += 1
             self._context.emit(
                 RecordSkipped(
                     stream=self.stream,
-                    subject=message.subject,
-                    stream_seq=metadata.stream_seq,
+                    subject=subject,
+                    stream_seq=revision,
                     count=self._skipped,
                     error=error,
                 )

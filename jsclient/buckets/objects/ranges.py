@@ -90,12 +90,13 @@ class ObjectRanges:
         try:
             while len(chunks) < count:
                 try:
-                    last = await consumer.next(RECHECK)
+                    message = await consumer.next(RECHECK)
                 except RequestTimeoutError:
                     if await has_nothing_left(consumer, last):
                         break
                 else:
-                    chunks.append((last.metadata.stream_seq, payload_size(last.headers or {})))
+                    last = message.metadata
+                    chunks.append((last.stream_seq, payload_size(message.headers or {})))
         finally:
             await consumer.close()
         return ChunkIndex.of_chunks(chunks)

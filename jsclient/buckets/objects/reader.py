@@ -8,7 +8,6 @@ from typing import Final, NoReturn, Self
 
 from ..._runtime.context import Context
 from ..._runtime.handle import ReadHandle, State
-from ...consumers.message import Message
 from ...consumers.ordered.consumer import OrderedConsumer, OrderedMessages
 from ...errors import (
     ClosedError,
@@ -23,6 +22,7 @@ from ...errors import (
 )
 from ...protocol.buckets.object_content import ContentCheck
 from ...protocol.buckets.object_info import ObjectInfo
+from ...protocol.consumers.ack import Metadata
 from ...protocol.events import ConsumerRefused
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.streams.direct_get import BATCH_GET_SERVER
@@ -62,7 +62,7 @@ class ObjectReader(ReadHandle[bytes]):
         self._consumer: OrderedConsumer | None = None
         self._messages: OrderedMessages | None = None
         self._direct: DirectChunks | None = None  # reads the chunks if no consumer is used
-        self._last: Message | None = None
+        self._last: Metadata | None = None
         self._error: JetStreamError | None = None
         self._unread = memoryview(b"")  # the part of the last chunk that `read` has not returned yet
         self._position = 0  # number of bytes up to the end of the last chunk
@@ -194,7 +194,7 @@ class ObjectReader(ReadHandle[bytes]):
                 if await has_nothing_left(self._consumer, self._last):
                     return await self._chunk_passed_over(site, info)
             else:
-                self._last = message
+                self._last = message.metadata
                 return message.data, message.metadata.num_pending
 
     async def _open_chunks(self, site: ObjectSite, info: ObjectInfo) -> None:
@@ -216,7 +216,7 @@ class ObjectReader(ReadHandle[bytes]):
         A consumer of nats-server 2.10 ends before the last message of a subject if messages before it were removed.
         See `DirectChunks.search_chunk`.
         """
-        last = 0 if self._last is None else self._last.metadata.stream_seq
+        last = 0 if self._last is None else self._last.stream_seq
         direct = await self._open_direct(site, info, after=last)
         chunk = await self._direct_chunk(direct, site, info)
         await self._end_consumer()

@@ -244,6 +244,13 @@ class OrderedPuller:
             self.carry_out(commands)
         return DeliveredMessage(frame, self.channel)
 
+    def take_frames(self, limit: int) -> list[Frame]:
+        """Return the frames of up to ``limit`` buffered messages."""
+        frames, commands = self.tracker.take_many(limit)
+        if commands:
+            self.carry_out(commands)
+        return frames
+
     def carry_out(self, commands: list[Command]) -> None:
         """Carry out the tracker's commands, and recreate the consumer if the cursor requires that."""
         tracker = self.tracker

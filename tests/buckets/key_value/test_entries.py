@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from jsclient.buckets.key_value.entries import entry_of, recorded_entry, stored_entry
+from jsclient.buckets.key_value.entries import entry_of, key_of, recorded_entry, stored_entry
 from jsclient.protocol.buckets.entry import KeyValueEntry
 from jsclient.protocol.buckets.keys import KeySpace
 from jsclient.protocol.models.message import StoredMessage
@@ -25,9 +25,18 @@ def delivered(data=b"dark", **fields):
     )
 
 
+def decoded(message, is_initial=False):
+    at = message.metadata
+    return entry_of(
+        KEYS,
+        *(message._frame, at.stream_seq, at.timestamp_ns, at.num_pending),
+        is_initial=is_initial,
+    )
+
+
 @pytest.mark.parametrize("is_initial", [False, True])
 def test_without_headers(is_initial):
-    assert entry_of(KEYS, delivered(), is_initial) == KeyValueEntry(
+    assert decoded(delivered(), is_initial) == KeyValueEntry(
         bucket="copy",
         key="ui.theme",
         value=b"dark",
@@ -43,7 +52,7 @@ def test_without_headers(is_initial):
 
 @pytest.mark.parametrize("is_initial", [False, True])
 def test_with_headers(is_initial):
-    entry = entry_of(KEYS, delivered(headers={"Who": "me"}), is_initial)
+    entry = decoded(delivered(headers={"Who": "me"}), is_initial)
     assert dict(entry.headers) == {"Who": "me"}
     assert (entry.bucket, entry.key, entry.value) == ("copy", "ui.theme", b"dark")
     assert (entry.revision, entry.created_ns, entry.delta) == (7, NS, 4)
@@ -60,14 +69,31 @@ def test_with_headers(is_initial):
     ids=str,
 )
 def test_deletion(headers, operation):
-    entry = entry_of(KEYS, delivered(b"", headers=headers), is_initial=False)
+    entry = decoded(delivered(b"", headers=headers))
     assert (entry.operation, entry.is_deleted, entry.size) == (operation, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_deleted"),
+    [
+        ({}, False),
+        ({"Who": "me"}, False),
+        ({"Who": "KV-Operation: DEL"}, False),
+        ({"KV-Operation": "PUT"}, False),
+        ({"KV-Operation": "DEL"}, True),
+        ({"Nats-Marker-Reason": "Purge"}, True),
+    ],
+    ids=str,
+)
+def test_key(headers, is_deleted):
+    frame = delivered(b"", headers=headers)._frame
+    assert key_of(KEYS, frame, 7, NS, 4, is_initial=True) == ("ui.theme", is_deleted)
 
 
 @pytest.mark.parametrize(("text", "size"), [("1234", 1234), ("0", 0), ("no number", 0)])
 def test_size_without_value(text, size):
     """A consumer with headers only has the size in a header."""
-    entry = entry_of(KEYS, delivered(b"", headers={"Nats-Msg-Size": text}), is_initial=True)
+    entry = decoded(delivered(b"", headers={"Nats-Msg-Size": text}))
     assert (entry.value, entry.size) == (b"", size)
 
 

@@ -1,0 +1,51 @@
+"""Setting many values with few waits: `KeyValue.put_many`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from ..._runtime.context import Context
+from ..._runtime.publish import check_payload
+from ...errors import ConfigError
+from ...protocol.buckets.keys import KeySpace
+from ...publishing.publish_many import Columns, publish_columns
+
+__all__ = ["put_many"]
+
+_CHUNK: Final = 1000  # values that are checked together, before the first of them is sent
+
+
+async def put_many(
+    context: Context,
+    keys: KeySpace,
+    values: Mapping[str, bytes] | Iterable[tuple[str, bytes]],
+    max_in_flight: int,
+) -> int:
+    """See `KeyValue.put_many`."""
+    keys.check_writable()
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigError(
+            f"values is {type(values).__name__}: a mapping is needed, or pairs of a key and a value"
+        )
+    pairs = values.items() if isinstance(values, Mapping) else values
+    stored = await publish_columns(
+        context,
+        _columns_of(keys, iter(pairs)),
+        max_in_flight=max_in_flight,
+        timeout=context.timeout,
+        repeatable=False,
+    )
+    return stored.last_seq
+
+
+def _columns_of(keys: KeySpace, pairs: Iterator[tuple[str, bytes]]) -> Iterator[Columns]:
+    while chunk := list(islice(pairs, _CHUNK)):
+        try:
+            subjects = [keys.target(key).encode() for key, _ in chunk]
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError("values needs pairs of a key and a value") from None
+        yield subjects, [b""] * len(chunk), [check_payload(value) for _, value in chunk]
