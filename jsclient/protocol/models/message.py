@@ -16,7 +16,7 @@ import msgspec
 from ...errors import ProtocolError
 from ..wire import header_names as names
 from ..wire.headers import Headers, parse_headers
-from ..wire.units import parse_time, parse_time_ns
+from ..wire.units import parse_both_times
 
 __all__ = ["StoredMessage", "mended_block", "read_direct_message", "read_stored_message"]
 
@@ -68,13 +68,14 @@ def read_stored_message(answer: Mapping[str, Any]) -> StoredMessage:
     seq, time = message.get("seq"), _text(message, "time")
     if isinstance(seq, bool) or not isinstance(seq, int):
         raise ProtocolError("message.seq: an integer is needed")
+    moment, time_ns = parse_both_times(time)
     return StoredMessage(
         subject=_text(message, "subject"),
         seq=seq,
         data=_base64(message, "data"),
         headers=parse_headers(_base64(message, "hdrs"))[1],
-        time=parse_time(time),
-        time_ns=parse_time_ns(time),
+        time=moment,
+        time_ns=time_ns,
     )
 
 
@@ -110,14 +111,14 @@ def read_direct_message(headers: Headers, data: bytes) -> StoredMessage:
         if name in _ADDED:
             added[name] = values.pop()
         own += [(name, value) for value in values]
-    time = added.get(names.TIME_STAMP, "")
+    moment, time_ns = parse_both_times(added.get(names.TIME_STAMP, ""))
     return StoredMessage(
         subject=_added_subject(added),
         seq=_number(added, names.SEQUENCE),
         data=data,
         headers=Headers(own),
-        time=parse_time(time),
-        time_ns=parse_time_ns(time),
+        time=moment,
+        time_ns=time_ns,
         num_pending=_number(added, names.NUM_PENDING) if names.NUM_PENDING in added else None,
     )
 

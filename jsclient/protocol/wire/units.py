@@ -20,6 +20,7 @@ __all__ = [
     "format_time",
     "format_time_ns",
     "ns_to_seconds",
+    "parse_both_times",
     "parse_time",
     "parse_time_ns",
     "seconds_to_ns",
@@ -140,6 +141,13 @@ def parse_time_ns(text: str) -> int:
     moment, ns = _parse_or_protocol_error(text)
     since = moment - _EPOCH
     return (since.days * 86_400 + since.seconds) * _NS + ns
+
+
+def parse_both_times(text: str) -> tuple[datetime, int]:
+    """Return the results of `parse_time` and `parse_time_ns`, at the cost of one of them."""
+    moment, ns = _parse_or_protocol_error(text)
+    since = moment - _EPOCH
+    return moment + timedelta(microseconds=ns // 1000), (since.days * 86_400 + since.seconds) * _NS + ns
 
 
 def format_time_ns(ns: int) -> str:

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, ProtocolError
-from jsclient.protocol.wire.units import format_time, ns_to_seconds, parse_time, parse_time_ns, seconds_to_ns
+from jsclient.protocol.wire.units import (
+    format_time,
+    ns_to_seconds,
+    parse_both_times,
+    parse_time,
+    parse_time_ns,
+    seconds_to_ns,
+)
 
 EXACT_NS = 2**23 * 10**9
 TIMES = st.datetimes(timezones=st.timezones() | st.just(UTC))
@@ -98,6 +105,7 @@ def test_least_value_callers():
 )
 def test_times_to_the_nanosecond(text, ns):
     assert parse_time_ns(text) == ns
+    assert parse_both_times(text) == (parse_time(text), ns)
     moment = parse_time(text)
     assert moment.tzinfo is UTC
     assert moment == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ns // 1000)
