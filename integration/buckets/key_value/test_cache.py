@@ -11,6 +11,7 @@ import pytest
 import jsclient
 from integration.buckets.kit import keys_of
 from integration.kit.clients.readers import FAST
+from integration.kit.judge.leaks import running_tasks
 from integration.kit.judge.waiting import eventually, within
 from jsclient import BucketNotFoundError, ClosedError, ConfigError, InvalidNameError, RequestTimeoutError
 
@@ -202,3 +203,22 @@ async def test_restarts(own_server: Any, connect: Any) -> None:
         await cache.wait_for(last, timeout=60)
         assert values_of(cache) == await bucket_at_rest(kv)
         assert seen == sorted(seen)
+
+
+async def test_cancelled_twice(kv: Any) -> None:
+    """The end of the block is cancelled, too. The cache closes nevertheless."""
+    before, opened = running_tasks(), asyncio.Event()
+
+    async def follow() -> None:
+        async with kv.cache("a.*", "b.*"):
+            opened.set()
+            await asyncio.sleep(60)
+
+    following = asyncio.create_task(follow())
+    await opened.wait()
+    following.cancel()
+    await asyncio.sleep(0)
+    following.cancel()
+    await asyncio.wait([following])
+    assert following.cancelled()
+    await eventually(lambda: not set(running_tasks()) - set(before), 5, "the end of the tasks of the cache")

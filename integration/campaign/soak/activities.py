@@ -11,6 +11,7 @@ import jsclient
 from jsclient import ConsumerConfig
 
 STREAM, SUBJECTS, SUBJECT = "S", "s.>", "s.a"
+BUCKET = "soak"  # of keys, and of objects
 BEAT = ConsumerConfig(idle_heartbeat=0.3)
 
 Activity = Callable[[Any, Random, float], Awaitable[None]]
@@ -137,9 +138,84 @@ async def kit(js: Any, chance: Random, seconds: float) -> None:
     await created.notifier.get_update_since()
 
 
+# --- plain messages and services -------------------------------------------------------------------------
+
+
+async def plain(js: Any, chance: Random, seconds: float) -> None:
+    async with await js.core.subscribe("plain.>", queue=chance.choice((None, "q"))) as sub:
+        for _ in range(20):
+            await js.core.publish("plain.a", b"x", headers={"N": "1"} if chance.random() < 0.5 else None)
+        await js.core.flush()
+        await taken(sub, seconds / 2)
+
+
+async def service(js: Any, chance: Random, seconds: float) -> None:
+    async def answer(request: Any) -> None:
+        await request.respond(request.data)
+
+    name = f"svc-{chance.randrange(3)}"
+    async with await js.core.add_service(name, "1.0.0") as running:
+        await running.add_endpoint("echo", answer, subject=f"{name}.echo")
+        await js.core.flush()
+        replies = [js.core.request(f"{name}.echo", b"%d" % number, timeout=1.0) for number in range(10)]
+        await asyncio.gather(*replies)
+        [_ async for _ in js.core.request_many("$SRV.PING", b"", stall=0.05, timeout=0.3)]
+
+
+# --- buckets ---------------------------------------------------------------------------------------------
+
+
+async def key_value(js: Any, chance: Random, seconds: float) -> None:
+    kv, key = await js.key_value(BUCKET), f"k.{chance.randrange(50)}"
+    await kv.put(key, b"%d" % chance.randrange(100))
+    await kv.update_with("count", lambda value: b"%d" % (int(value or 0) + 1))
+    await kv.get(key)
+    await kv.put_many({f"m.{number}": b"x" for number in range(50)})
+    await kv.get_many("m.*")
+    [_ async for _ in kv.keys("k.*")]
+    async with kv.transaction() as tx:
+        tx.put("t.a", b"1")
+        tx.put("t.b", b"1")
+    if chance.random() < 0.3:
+        await kv.delete(key)
+
+
+async def watch(js: Any, chance: Random, seconds: float) -> None:
+    kv = await js.key_value(BUCKET)
+    async with (
+        kv.watch("k.*", ignore_deletes=chance.random() < 0.5) as reader,
+        asyncio.timeout(seconds + 0.05),
+    ):
+        async for _ in reader:
+            pass
+
+
+async def cache(js: Any, chance: Random, seconds: float) -> None:
+    kv = await js.key_value(BUCKET)
+    async with kv.cache("k.*") as entries:
+        revision = await kv.put("k.0", b"x")
+        await entries.wait_for(revision, timeout=2.0)
+        assert entries["k.0"].revision >= revision
+
+
+async def lock(js: Any, chance: Random, seconds: float) -> None:
+    kv = await js.key_value(BUCKET)
+    async with kv.lock(f"lock.{chance.randrange(3)}", ttl=2.0, timeout=1.0) as held:
+        await held.put("locked", b"x")
+        await asyncio.sleep(seconds)
+
+
+async def objects(js: Any, chance: Random, seconds: float) -> None:
+    store, name = await js.object_store(BUCKET), f"o.{chance.randrange(4)}"
+    content = bytes(chance.randrange(400_000))
+    await store.put(name, content)
+    async with store.open(name) as file:
+        [_ async for _ in file]
+
+
 ACTIVITIES: list[Activity] = [
     push, callback, ordered, fetch, messages, work, ordered_pull, each, latest, publish, publisher, batch, ingest,
-    requests, epochs, kit,
+    requests, epochs, kit, plain, service, key_value, watch, cache, lock, objects,
 ]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import jsclient
 from integration.campaign.options import Options
 from integration.campaign.report import Outcome
-from integration.campaign.soak.activities import ACTIVITIES, STREAM, SUBJECT, SUBJECTS, connection
+from integration.campaign.soak.activities import ACTIVITIES, BUCKET, STREAM, SUBJECT, SUBJECTS, connection
 from integration.kit.judge.background import Background
 from integration.kit.judge.leaks import describe_task, running_tasks
 from integration.kit.judge.oracle import Oracle
@@ -28,6 +28,7 @@ from integration.kit.servers.monitor import connections
 from integration.kit.servers.nats_server import OwnServer
 from jsclient.errors import JetStreamError
 
+STREAMS = (STREAM, "E", "K", f"KV_{BUCKET}", f"OBJ_{BUCKET}")
 USERS = 6
 ROUNDS = 12  # at least; a longer run has one round per minute
 WARM = 0.25  # the share of the rounds that do not count: caches fill
@@ -158,7 +159,7 @@ class Soak:
         with contextlib.suppress(JetStreamError):
             await self.js.ping()
         actual = await connections(self.monitor)
-        consumers = [one for stream in (STREAM, "E", "K") for one in await self.oracle.consumers(stream)]
+        consumers = [one for stream in STREAMS for one in await self.oracle.consumers(stream)]
         ours = [subjects for name, subjects in actual.values() if name == "soak"]
         return Sample(
             at=time.monotonic(),
@@ -211,6 +212,8 @@ async def create(oracle: Oracle) -> None:
 async def soaked(soak: Soak, options: Options) -> None:
     """Rounds of users with traffic below, a sample after each."""
     await soak.js.epochs("E", partitions=2).create(storage="memory")
+    await soak.js.create_key_value(BUCKET, storage="memory", limit_marker_ttl=60, allow_atomic=True)
+    await soak.js.create_object_store(BUCKET, storage="memory", max_bytes=64_000_000)
     for partition in range(2):
         async with await soak.js.epochs("E").publisher(partition):
             pass

@@ -215,7 +215,10 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
         if self._catching_up is not None:
             self._catching_up.cancel()
         self._changed.set()
-        await asyncio.gather(*(table.close() for table in self._tables))
+        # Each table ends in its own task, which continues even if this call is cancelled.
+        ends = [self._context.tasks.start(table.close(), "end of a cache") for table in self._tables]
+        if ends:
+            await asyncio.wait(ends)
 
 
 class KeyValueCacheChanges(ReadHandle[KeyValueChange]):
