@@ -165,9 +165,9 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         messages that have arrived, and new pulls raise `ClosedError`. The drain waits until the program has acked the
         fetched messages that it still refers to, and only then ends pull subscriptions, which may delete their
         consumer. A loop over a pull subscription that was left is closed after a second, and what it had not read
-        returns to the server. Then publishes and requests get their answers, and the server reads the acks. The drain also waits for publishes that are sent meanwhile, so
-        stop the publishing tasks first. Ordered readers, topics and watches, which ack nothing, are closed, as by
-        `close`.
+        returns to the server. Then publishes and requests get their answers, and the server reads the acks. The drain
+        also waits for publishes that are sent meanwhile, so stop the publishing tasks first. Ordered readers, topics
+        and watches, which ack nothing, are closed, as by `close`.
 
         Args:
             timeout: Seconds for the whole drain.
