@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from ._runtime.context import Closable, Context, as_reported
+from .consumers.pull.in_hand import in_hand
 from .consumers.pull.messages import Messages
 from .consumers.pull.subscription import PullSubscription
 from .consumers.push.subscription import Subscription
@@ -35,7 +36,12 @@ def is_handler_of_one(context: Context, task: asyncio.Task[Any] | None) -> bool:
 async def drain_handles(context: Context, timeout: float) -> list[str]:
     """Drain readers, then publishes and requests, within ``timeout`` seconds. Returns what remained, as texts."""
     deadline = context.connection.now() + timeout
-    remaining = await _drain_readers(context, deadline)
+    in_hand(context).end_pulls()
+    # A pull subscription may delete its consumer at its end. So it ends when the program has acked what it has.
+    remaining = await _drain_readers(context, deadline, [one for one in context.open if not _is_pull(one)])
+    remaining += await _await_acks(context, deadline)
+    remaining += await _drain_readers(context, deadline, filter(_is_pull, context.open))
+    await in_hand(context).give_back()
     remaining += await _settle_publishes(context, deadline)
     try:
         # The server does not answer acks. It answers this PING only after it has read all earlier acks.
@@ -45,16 +51,31 @@ async def drain_handles(context: Context, timeout: float) -> list[str]:
     return remaining
 
 
-async def _drain_readers(context: Context, deadline: float) -> list[str]:
+def _is_pull(one: Closable) -> bool:
+    return isinstance(one, PullSubscription)
+
+
+async def _await_acks(context: Context, deadline: float) -> list[str]:
+    """Wait until the program has acked the fetched messages that it still has."""
+    handed = in_hand(context)
+    while (count := handed.unacked) and context.connection.now() < deadline:  # noqa: ASYNC110  a drain is rare
+        await asyncio.sleep(_LOOK)
+    return [f"{count} fetched messages that were not acked"] if count else []
+
+
+async def _drain_readers(context: Context, deadline: float, readers: Iterable[Closable]) -> list[str]:
     """Drain readers together. Those without a handler end when the program has read what has arrived."""
     left = max(0.0, deadline - context.connection.now())
-    ends = {one: end for one in list(context.open) if (end := _end_of(one, left)) is not None}
+    loops = {loop for one in context.open if isinstance(one, PullSubscription) for loop in one.loops}
+    abandoned = _Abandoned(context.connection.now, loops)
+    ends = {one: end for one in list(readers) if (end := _end_of(one, left)) is not None}
     results = await asyncio.gather(*(_in_time(end, left) for end in ends.values()))
     failures = dict(zip(ends, results, strict=True))
     # The drain of a reader may have returned, but the reader stays open until the program has read its messages.
     while context.open & ends.keys() - {one for one, error in failures.items() if error}:
         if context.connection.now() >= deadline:
             break
+        await abandoned.close_readers()
         await asyncio.sleep(_LOOK)
     texts = []
     for one, error in failures.items():
@@ -64,6 +85,25 @@ async def _drain_readers(context: Context, deadline: float) -> list[str]:
             waiting = getattr(one, "pending", None)
             texts.append(f"{one!r}: {'' if waiting is None else f'{waiting} '}messages that were not read")
     return texts
+
+
+class _Abandoned:
+    """Closes the readers of pull subscriptions whose loop was left, which would never end.
+
+    Their messages go back to the server. A reader is in use as long as it is read, or the program has its newest
+    message and has not acked it.
+    """
+
+    def __init__(self, now: Callable[[], float], readers: set[Messages]) -> None:
+        self._now = now
+        self._used = {reader: (reader.pending, now()) for reader in readers}
+
+    async def close_readers(self) -> None:
+        for reader, (pending, at) in self._used.items():
+            if reader.pending != pending or reader.has_unacked:
+                self._used[reader] = reader.pending, self._now()
+            elif self._now() >= at + _GRACE:
+                await reader.close()
 
 
 def _end_of(one: Closable, timeout: float) -> Coroutine[Any, Any, Any] | None:

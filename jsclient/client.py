@@ -161,10 +161,13 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         """Finish all open work, then close: subscriptions, workers and services, then publishes, then the connection.
 
         Subscriptions, workers and services receive no more messages, and their handlers end. Messages that have arrived
-        for a reader without a handler can still be read: the drain waits for that. Then publishes and requests get
-        their answers, and the server reads the acks. The drain also waits for publishes that are sent meanwhile, so
-        stop the publishing tasks first. Ordered readers, topics and watches, which ack nothing, are closed, as by
-        `close`.
+        for a reader without a handler can still be read: the drain waits for that. A fetch in flight ends with the
+        messages that have arrived, and new pulls raise `ClosedError`. The drain waits until the program has acked the
+        fetched messages that it still refers to, and only then ends pull subscriptions, which may delete their
+        consumer. A loop over a pull subscription that was left is closed after a second, and what it had not read
+        returns to the server. Then publishes and requests get their answers, and the server reads the acks. The drain
+        also waits for publishes that are sent meanwhile, so stop the publishing tasks first. Ordered readers, topics
+        and watches, which ack nothing, are closed, as by `close`.
 
         Args:
             timeout: Seconds for the whole drain.

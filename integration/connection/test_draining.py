@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import jsclient
 from integration.kit.clients.readers import FAST
-from integration.kit.judge.waiting import eventually
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.network import match
+from integration.kit.network.deletes import DELETES
 from jsclient import ConfigError, Message
 from jsclient.core.message import CoreMessage
 from jsclient.errors import ClosedError, DrainTimeoutError
@@ -170,3 +174,158 @@ async def test_cancelled_drain_closes(server: Any, connect: Any, stream: Any) ->
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(mine.drain(30), 0.3)
     assert mine.is_closed
+
+
+async def all_acked(js: Any, stream: Any, count: int, among: int) -> None:
+    """The first messages were acked, and the server delivers the others again at once, not after ``ack_wait``."""
+    consumer = await (await js.stream(stream.name)).consumer("d")
+
+    async def acked() -> bool:
+        info = await consumer.info()
+        return info.ack_floor.stream_seq == count
+
+    await eventually(acked, 5.0, what="the acks")
+    if count < among:
+        batch = await consumer.fetch(among - count, expires=10)
+        assert sorted(message.metadata.stream_seq for message in batch) == [*range(count + 1, among + 1)]
+
+
+async def by_loop(reader: Any) -> AsyncIterator[Message]:
+    async for message in reader:
+        yield message
+
+
+async def by_fetch(reader: Any) -> AsyncIterator[Message]:
+    while True:
+        for message in await reader.fetch(5):
+            yield message
+
+
+async def by_next(reader: Any) -> AsyncIterator[Message]:
+    while True:
+        yield await reader.next()
+
+
+@pytest.mark.parametrize("how", [by_loop, by_fetch, by_next])
+@pytest.mark.parametrize("kind", ["subscription", "deleted at the end", "consumer"])
+async def test_what_a_pull_has_handed_out_is_acked(
+    how: Any, kind: str, server: Any, connect: Any, stream: Any, js: Any, proxy: Any
+) -> None:
+    """The loop ends when the drain does, and the acks arrive before the consumer is deleted."""
+    tap = await proxy(server)
+    mine = await filled(connect, tap, stream, 5)
+    if kind == "consumer":
+        reader = await (await mine.stream(stream.name)).create_consumer(
+            durable_name="d", ack_policy="explicit", ack_wait=60.0
+        )
+    else:
+        options = {
+            "delete_on_close": kind != "subscription",
+            "config": jsclient.ConsumerConfig(ack_wait=60.0),
+        }
+        reader = await mine.pull_subscribe(stream.subject("a"), durable="d", **options)
+    acked = []
+
+    async def read() -> None:
+        with contextlib.suppress(ClosedError):
+            async for message in how(reader):
+                await asyncio.sleep(0.1)
+                await message.ack()
+                acked.append(message.metadata.stream_seq)
+
+    reading = asyncio.create_task(read())
+    await eventually(lambda: acked, 5.0, what="the first ack")
+    await mine.drain(10)
+    count = len(acked)
+    if how is not by_next:
+        assert count == 5
+    await within(5, reading, "the end of the loop")
+    assert len(acked) == count
+    if kind == "deleted at the end":
+        [deleted] = tap.sent(DELETES)
+        acks = tap.find(match.is_ack)
+        assert len(acks) == count
+        assert max(frame.number for frame in acks) < deleted.number
+    else:
+        await all_acked(js, stream, count, 5)
+
+
+async def test_pulls_end_with_the_drain(server: Any, connect: Any, stream: Any) -> None:
+    mine = await filled(connect, server, stream, 2)
+    psub = await mine.pull_subscribe(stream.subject("a"), durable="d")
+    consumer = await (await mine.stream(stream.name)).create_consumer(durable_name="e", ack_policy="explicit")
+    first = await psub.fetch(1)
+    partial = asyncio.create_task(psub.fetch(5, expires=30))
+    other = asyncio.create_task(consumer.fetch(5, expires=30))
+
+    async def has_both() -> bool:
+        infos = [await psub.consumer_info(), await consumer.info()]
+        return [info.num_ack_pending for info in infos] == [2, 2]
+
+    await eventually(has_both, 5.0, what="both messages, on both consumers")
+    draining = asyncio.create_task(mine.drain(10))
+    batch = await within(5, partial, "the fetch in flight")
+    assert [message.data for message in batch] == [b"1"]
+    assert isinstance(batch.error, ClosedError)
+    for call in (psub.fetch(1), psub.next(), consumer.fetch(1), anext(aiter(consumer.messages()))):
+        with pytest.raises((ClosedError, StopAsyncIteration)):
+            await within(5, call, "a new pull")
+    assert not draining.done()
+    for message in (*batch, *first, *await within(5, other, "the other fetch")):
+        await message.ack()
+    await within(5, draining, "the drain")
+
+
+async def test_left_loops_and_dropped_messages_do_not_hold_a_drain(
+    server: Any, connect: Any, stream: Any, js: Any
+) -> None:
+    mine = await filled(connect, server, stream, 10)
+    psub = await mine.pull_subscribe(stream.subject("a"), durable="d", delete_on_close=False)
+    async for message in psub:
+        await message.ack()
+        break
+    await eventually(lambda: psub._reader.pending == 9, 5.0, what="what the left loop has")
+    other = await mine.pull_subscribe(stream.subject("a"), durable="e", delete_on_close=False)
+    await other.fetch(5)
+    await within(5, mine.drain(20), "the drain")
+    again = await js.pull_subscribe(stream=stream.name, consumer="d")
+    assert len(await again.fetch(9, expires=5)) == 9  # they were returned
+
+
+async def test_fetched_messages_without_an_ack_are_named(server: Any, connect: Any, stream: Any) -> None:
+    mine = await filled(connect, server, stream, 3)
+    psub = await mine.pull_subscribe(stream.subject("a"), durable="d")
+    batch = await psub.fetch(3)
+    await batch[0].ack()
+    with pytest.raises(DrainTimeoutError, match="2 fetched messages that were not acked"):
+        await mine.drain(0.5)
+    assert len(batch) == 3
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+async def test_last_message_of_a_push_subscription_is_acked(
+    deletes: bool, server: Any, connect: Any, stream: Any, js: Any, proxy: Any
+) -> None:
+    tap = await proxy(server)
+    mine = await filled(connect, tap, stream, 3)
+    sub = await mine.subscribe(stream.subject("a"), durable="d", delete_on_close=deletes)
+    acked = []
+
+    async def read() -> None:
+        async for message in sub:
+            await asyncio.sleep(0.3)
+            await message.ack()
+            acked.append(message.metadata.stream_seq)
+
+    await eventually(lambda: sub.pending == 3, 5.0, what="the messages")
+    reading = asyncio.create_task(read())
+    await mine.drain(10)
+    await within(5, reading, "the end of the loop")
+    assert acked == [1, 2, 3]
+    if deletes:
+        [deleted] = tap.sent(DELETES)
+        acks = tap.find(match.is_ack)
+        assert len(acks) == 3
+        assert max(frame.number for frame in acks) < deleted.number
+    else:
+        await all_acked(js, stream, 3, 3)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import pickle
 import traceback
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -143,6 +145,35 @@ async def test_odd_character_in_a_password_is_refused(password: str, caplog: Any
     assert "percent-encode" in str(caught.value)
     shown = [*texts(caught.value), caplog.text]
     assert [text for text in shown if CANARY in text or "1234" in text or "12," in text] == []
+
+
+CONTROLS = ["\t", "\n", "\r", "\r\n", "\0", "\x1f", "\x7f", "\x85"]
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=ascii)
+@pytest.mark.parametrize("user_info", ["ann:12{}34", "ann:{}34", "ann:34{}", "an{}n:34", "12{}34"])
+async def test_control_character_in_user_info_is_refused(user_info: str, control: str, caplog: Any) -> None:
+    """Otherwise the URL would lose it, and another password would be sent."""
+    caplog.set_level(logging.DEBUG)
+    async with FakeServer() as fake:
+        url = fake.url.replace("nats://", f"nats://{user_info.format(control)}{CANARY}@")
+        for servers in (url, [fake.url, url]):
+            with pytest.raises(ConfigError, match="control character") as caught:
+                await jsclient.connect(servers)
+            shown = [*texts(caught.value), caplog.text]
+            assert [text for text in shown if CANARY in text] == []
+        assert fake.clients == []
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=ascii)
+async def test_encoded_control_character_arrives(control: str) -> None:
+    async with FakeServer() as fake:
+        url = fake.url.replace("nats://", f"nats://ann:12{quote(control)}{CANARY}@")
+        async with jsclient.connect(
+            f" {url}\n"
+        ):  # space around a URL, as at the end of a line, is no part of it
+            (connect,) = fake.find(lambda frame: frame.op == "CONNECT")
+            assert json.loads(connect.args)["pass"] == f"12{control}{CANARY}"
 
 
 async def test_comma_in_a_password_of_a_list() -> None:

@@ -26,7 +26,16 @@ from ..protocol.wire.headers import find_header
 from ..protocol.wire.message_headers import MessageHeaders
 from ..protocol.wire.nats_py import no_attribute
 
-__all__ = ["AckChannel", "DeliveredMessage", "Message", "ack_all", "ack_now", "begin_attempt", "frames_of"]
+__all__ = [
+    "AckChannel",
+    "DeliveredMessage",
+    "Message",
+    "ack_all",
+    "ack_now",
+    "awaits_ack",
+    "begin_attempt",
+    "frames_of",
+]
 
 
 class AckChannel(msgspec.Struct, frozen=True):
@@ -269,6 +278,28 @@ def ack_now(message: Message) -> bool:
             message._state = ACKED  # noqa: SLF001
             return True
     return False
+
+
+def awaits_ack(message: Message) -> bool:
+    """Return whether an ack of the message would have an effect."""
+    return not message._channel.silent and not message.acked  # noqa: SLF001  a class of this module
+
+
+def ack_state(message: Message) -> AckState | None:
+    """Return the state of a message that was not acked. It lives as long as the message, and can be referred to weakly.
+
+    A message itself has no weak references, because it is not tracked by the garbage collector. None: no ack would have
+    an effect, or the state has been replaced by that of all acked messages.
+    """
+    if not awaits_ack(message):
+        return None
+    if message._state is None:  # noqa: SLF001  a class of this module
+        try:
+            sequences(message._frame[1])  # noqa: SLF001  as for an ack
+        except NotJetStreamMessageError:
+            return None
+        message._state = AckState()  # noqa: SLF001
+    return message._state  # noqa: SLF001
 
 
 def begin_attempt(message: Message, number: int) -> None:

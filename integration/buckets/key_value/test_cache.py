@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from integration.buckets.kit import keys_of
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.leaks import running_tasks
 from integration.kit.judge.waiting import eventually, within
+from integration.kit.network.wire import TO_CLIENT, TO_SERVER
 from jsclient import BucketNotFoundError, ClosedError, ConfigError, InvalidNameError, RequestTimeoutError
 
 
@@ -142,6 +145,63 @@ async def test_stale_without_connection(kv: Any, proxy: Any, connect: Any) -> No
         assert cache.revision >= last
     assert cache.is_closed
     assert cache.is_stale
+
+
+def one_of(task: asyncio.Task[Any], number: int) -> Callable[[Any], bool]:
+    """The frame with this number, counted from now on, if the task still runs then."""
+    seen = itertools.count(1)
+    return lambda _: next(seen) == number and not task.done()
+
+
+@pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
+async def test_opened_during_a_reconnect(kv: Any, proxy: Any, connect: Any, direction: Any) -> None:
+    """The connection is lost at each request, or at each answer, of opening a cache of three filters."""
+    between = await proxy()
+    near = await connect(between, **FAST)
+    follower = await near.key_value(kv.bucket)
+    filters = ("a.*", "b.*", "c.*")
+    for number, kind in enumerate("abc"):
+        await kv.put(f"{kind}.1", b"%d" % number)
+    for lost_at in itertools.count(1):
+        opening = asyncio.create_task(follower.cache(*filters))
+        rule = between.cut_inside_frame(direction, predicate=one_of(opening, lost_at))
+        lost = asyncio.create_task(rule.wait(timeout=20))
+        await asyncio.wait({opening, lost}, return_when="FIRST_COMPLETED")
+        lost.cancel()
+        if not rule.count:
+            break
+        between.refuse()
+        await eventually(lambda: not near.is_connected, 10, what="the loss")
+        was_open = opening.done()  # it needed nothing of the frame that was cut
+        for kind in "abc":
+            await kv.put(f"{kind}.1", b"new %d" % lost_at)
+        await kv.put("a.2", b"later")
+        await between.accept()
+        cache = await within(20, opening, "opening")
+        if was_open:
+            await eventually(lambda cache=cache: not cache.is_stale, 20, what="a current cache")
+        assert not cache.is_stale
+        assert values_of(cache) == await bucket_at_rest(kv)
+        await cache.wait_for(await kv.put("b.2", b"%d" % lost_at), timeout=10)
+        assert cache["b.2"].value == b"%d" % lost_at
+        assert not cache.is_stale
+        await cache.close()
+    rule.remove()
+    await (await opening).close()
+    assert lost_at > 3
+
+
+async def test_closed_cache_says_so(kv: Any) -> None:
+    await kv.put("a", b"1")
+    cache = await kv.cache()
+    changes = cache.changes()
+    waiting = asyncio.create_task(changes.next())
+    await asyncio.sleep(0)
+    await cache.close()
+    for call in (waiting, changes.next(), cache.wait_for(7)):
+        with pytest.raises(ClosedError, match="the cache is closed"):
+            await within(10, call, "the error")
+    assert values_of(cache) == {"a": b"1"}
 
 
 async def test_bucket_deleted(js: Any, kv: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -149,11 +150,13 @@ async def test_bad_arguments(atomic: Any, js: Any, name: str) -> None:
     for call, kind in bad:
         with pytest.raises(kind):
             call()
-    tx.guard("a", 4)
     with pytest.raises(ConfigError, match="at another revision"):
-        await tx.commit()
+        tx.guard("a", 4)
     tx = atomic.transaction()
     tx.guard("a", 4)
+    for change in (tx.put, tx.delete, tx.purge):
+        with pytest.raises(ConfigError, match="at another revision"):
+            change("a", *([b""] if change == tx.put else []), last=3)
     with pytest.raises(ConfigError, match="two revisions"):
         tx.guard("a", 5)
     async with atomic.transaction() as empty:
@@ -183,6 +186,87 @@ async def test_under_a_lock(atomic: Any) -> None:
     with pytest.raises(LeaseLostError):
         await tx.commit()
     assert (await atomic.get("a")).value == b"1"
+
+
+async def test_bad_ttl(atomic: Any, make: Any, js: Any) -> None:
+    """It is refused before anything of the transaction is sent."""
+    tx = atomic.transaction()
+    for change in (tx.put, tx.create):
+        for ttl in (0.5, 0, -1, timedelta(milliseconds=10), "soon", float("nan")):
+            with pytest.raises(ConfigError):
+                change("a", b"1", ttl=ttl)
+    assert len(tx) == 0
+    tx.put("a", b"1", ttl=1)
+    tx.create("b", b"1", ttl=timedelta(minutes=1))
+    assert await tx.commit() == 2
+    plain = await js.create_key_value(f"{atomic.bucket}_plain", allow_atomic=True)
+    try:
+        tx = plain.transaction()
+        for change in (tx.put, tx.create):
+            with pytest.raises(ConfigError, match="limit_marker_ttl"):
+                change("a", b"1", ttl=60)
+        assert len(tx) == 0
+    finally:
+        await js.delete_key_value(plain.bucket)
+
+
+async def test_guard_beside_create(atomic: Any) -> None:
+    """A deleted key is created at the revision of its deletion, which a guard may name."""
+    await atomic.put("a", b"1")
+    deleted = await atomic.delete("a")
+    tx = atomic.transaction()
+    tx.create("a", b"2")
+    tx.guard("a", 0)
+    with pytest.raises(RevisionMismatchError):
+        await tx.commit()
+    async with atomic.transaction() as tx:
+        tx.guard("a", deleted)
+        tx.create("a", b"2")
+    tx = atomic.transaction()
+    tx.create("a", b"3")
+    tx.guard("a", tx.revision)
+    with pytest.raises(KeyExistsError):
+        await tx.commit()
+    assert (await atomic.get("a")).value == b"2"
+
+
+async def test_guards_of_a_locked_key(atomic: Any) -> None:
+    """No guard is left out: a key is guarded either by its lock or by a revision."""
+    async with atomic.lock("lock", ttl=30) as lock:
+        stored = (await atomic.get("lock")).revision
+        for revision in (stored, stored + 7):
+            tx = atomic.transaction()
+            tx.put("a", b"1")
+            tx.guard(lock)
+            with pytest.raises(ConfigError, match="its lock"):
+                tx.guard("lock", revision)
+            tx = atomic.transaction()
+            tx.guard("lock", revision)
+            with pytest.raises(ConfigError, match="its lock"):
+                tx.guard(lock)
+            with pytest.raises(ConfigError, match="no revision"):
+                atomic.transaction().guard(lock, revision)
+        for change in (tx.delete, tx.purge):
+            with pytest.raises(ConfigError, match="at another revision"):
+                change("lock", last=stored)
+        tx = atomic.transaction()
+        tx.delete("lock", last=stored)
+        with pytest.raises(ConfigError, match="its lock"):
+            tx.guard(lock)
+        tx = atomic.transaction()
+        tx.guard(lock)
+        with pytest.raises(ConfigError, match="its lock"):
+            tx.create("lock", b"")
+        await lock.close()
+        async with atomic.lock("lock", ttl=30) as second:
+            tx.guard(lock)  # the same lock again
+            with pytest.raises(ConfigError, match="another lock"):
+                tx.guard(second)
+            async with atomic.transaction() as release:
+                release.guard(second)
+                release.purge("lock")
+                release.put("a", b"done")
+    assert (await atomic.get("a")).value == b"done"
 
 
 @pytest.mark.limit(120)

@@ -59,7 +59,8 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
         self._reached = 0  # a revision that a caller waited for although no key in the cache has it
         self._stale_at: float | None = None  # the time of the loop when the connection was lost
         self._catching_up: asyncio.Task[None] | None = None
-        self._state = State.OPEN
+        self._changes_of_connection = 0
+        self._state = State.NEW
 
     __hash__ = object.__hash__
 
@@ -74,6 +75,12 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
                 # The connection may be lost while a table is opened. Opening then continues after the reconnect.
                 table = open_table(log, check=check, changed=self._changed)
                 self._tables.append(await table)
+            # A table that was opened before a loss may miss what happened since.
+            if self._stale_at is not None:
+                await self._catch_up()
+            if self.is_closed:
+                raise self._ended()
+            self._state = State.OPEN
         except BaseException as error:
             await self.close()
             if isinstance(error, StreamNotFoundError):
@@ -91,6 +98,12 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
             return read()
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
+
+    def _ended(self, error: ClosedError | None = None) -> ClosedError:
+        """Return the error of a closed cache, in place of the error of a table."""
+        if error is not None and not self.is_closed:
+            return error
+        return ClosedError("the cache is closed: no change follows")
 
     def __getitem__(self, key: str) -> KeyValueEntry:
         subject = f"{self._keys.reads}{key}"
@@ -141,9 +154,11 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
     def _connection_changed(self, what: Lifecycle) -> None:
         if self._stale_at is None:
             self._stale_at = self._context.connection.now()
+        self._changes_of_connection += 1
         if self._catching_up is not None:
             self._catching_up.cancel()
-        if what is Lifecycle.CONNECTED:
+        # While tables are opened, `_open` catches up at its end.
+        if what is Lifecycle.CONNECTED and self._state is State.OPEN:
             self._catching_up = self._context.tasks.start(
                 self._catch_up(), f"catching up of {self._keys.bucket}"
             )
@@ -152,6 +167,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
         """Read everything that the bucket has now. Then the cache is not stale any more."""
         tries = Retry()
         while True:
+            changes = self._changes_of_connection
             try:
                 for table, log in zip(self._following(), self._logs, strict=True):
                     await _reach(table, log, (await log.extent()).last_seq, None)
@@ -161,8 +177,9 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
                 if not await tries.again(error):
                     raise  # the task reports it, and the cache stays stale
             else:
-                self._stale_at = None
-                return
+                if changes == self._changes_of_connection:
+                    self._stale_at = None
+                    return
 
     # --- following ---------------------------------------------------------------------------------------
 
@@ -186,6 +203,8 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
                     await _reach(table, log, revision, deadline)
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
+        except ClosedError as error:
+            raise self._ended(error) from None
         except RequestTimeoutError as error:
             if deadline is None or now() < deadline:
                 raise
@@ -257,6 +276,8 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange]):
                 await self._table.wait_for(has_ended_or_changed, timeout)
             except StreamNotFoundError as error:
                 raise no_bucket(error, cache._create) from None  # noqa: SLF001
+            except ClosedError as error:
+                raise cache._ended(error) from None  # noqa: SLF001
 
     def _changed_part(self) -> TableChanges | None:
         return next((part for part in self._parts if not part.is_waiting), None)

@@ -27,6 +27,7 @@ from ...errors import (
 from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, operation_of
 from ...protocol.publishing.batch import BATCH_SERVER
 from ...protocol.wire.checks import check_count, check_server
+from ...protocol.wire.headers import ttl_header
 from ...publishing.batch import AtomicBatch
 from .lock import KeyValueLock
 
@@ -62,7 +63,7 @@ class KeyValueTransaction:
         self._kv = kv
         self._changes: dict[str, _Change] = {}
         self._guards: dict[str, int] = {}
-        self._locks: list[KeyValueLock] = []
+        self._locks: dict[str, KeyValueLock] = {}
         self._has_ended = False
         self.revision: int = 0
 
@@ -85,14 +86,17 @@ class KeyValueTransaction:
             last: The revision that the key must have. 0: the bucket must know nothing of the key.
 
         Raises:
-            InvalidNameError, ConfigError: An argument is not valid, or the transaction changes the key already.
+            InvalidNameError, ConfigError: An argument is not valid, the bucket has no TTL for each key, the transaction
+                changes the key already, or a guard of the key contradicts.
             ClosedError: The transaction has ended.
         """
+        self._check_ttl(ttl)
         self._kv._check_ttl(ttl)  # noqa: SLF001  one room
         self._add(key, _Change(check_payload(value), _revision("last", last), options={"ttl": ttl}))
 
     def create(self, key: str, value: bytes, *, ttl: float | timedelta | None = None) -> None:
         """Set the value of a key that has none. Otherwise the commit raises `KeyExistsError`. See `put`."""
+        self._check_ttl(ttl)
         self._add(key, _Change(check_payload(value), 0, is_create=True, options={"ttl": ttl}))
 
     def delete(self, key: str, *, last: int | None = None) -> None:
@@ -104,6 +108,14 @@ class KeyValueTransaction:
         options = {"headers": {OPERATION: PURGE}, "rollup": "sub"}
         self._add(key, _Change(b"", _revision("last", last), options=options))
 
+    def _check_ttl(self, ttl: float | timedelta | None) -> None:
+        info = self._kv._info  # noqa: SLF001  one room
+        if ttl_header(ttl) is not None and info is not None and not info.config.allow_msg_ttl:
+            raise ConfigError(
+                f"ttl is given, and bucket {self._kv.bucket!r} has no TTL for each key: create it with "
+                "limit_marker_ttl"
+            )
+
     def _add(self, key: str, change: _Change) -> None:
         self._check_open()
         key = self._kv._keys.checked(key)  # noqa: SLF001  one room
@@ -111,13 +123,16 @@ class KeyValueTransaction:
             raise ConfigError(f"the transaction changes key {key!r} already: it can change a key once")
         if len(self) >= _MOST:
             raise ConfigError(f"the transaction has {_MOST} changes: the server takes no more")
+        _check_together(key, change, self._guards.get(key), self._locks.get(key))
         self._changes[key] = change
 
     def guard(self, key: str | KeyValueLock, revision: int | None = None) -> None:
         """Commit only if a key has this revision, or if a lock is held. The key need not be changed.
 
         A guard of a key that the transaction does not change needs a change without ``last`` of its own, because the
-        server checks one revision for each change.
+        server checks one revision for each change. A key is guarded either by its lock or by a revision, because each
+        renewal of the lock changes the revision. A change of a guarded key is stored only if the guard holds. If the
+        guard is a lock, the change ends that lock.
 
         Args:
             key: The key, or a lock of a key of this bucket.
@@ -129,15 +144,30 @@ class KeyValueTransaction:
         """
         self._check_open()
         if isinstance(key, KeyValueLock):
-            if key._kv.bucket != self._kv.bucket:  # noqa: SLF001  one room
-                raise ConfigError(f"the lock is of bucket {key._kv.bucket!r}, not of {self._kv.bucket!r}")  # noqa: SLF001
-            self._locks.append(key)
+            if revision is not None:
+                raise ConfigError(
+                    "a guard with a lock has no revision of its own: the lock knows the revision"
+                )
+            self._guard_with(key)
             return
         key = self._kv._keys.checked(key)  # noqa: SLF001
         if revision is None:
             raise ConfigError(f"a guard of key {key!r} needs the revision that the key must have")
-        if self._guards.setdefault(key, check_count("revision", revision, 0)) != revision:
+        check_count("revision", revision, 0)
+        if self._guards.get(key, revision) != revision:
             raise ConfigError(f"key {key!r} has guards with two revisions")
+        _check_together(key, self._changes.get(key), revision, self._locks.get(key))
+        self._guards[key] = revision
+
+    def _guard_with(self, lock: KeyValueLock) -> None:
+        if lock._kv.bucket != self._kv.bucket:  # noqa: SLF001  one room
+            raise ConfigError(f"the lock is of bucket {lock._kv.bucket!r}, not of {self._kv.bucket!r}")  # noqa: SLF001
+        if self._locks.get(lock.key, lock) is not lock:
+            raise ConfigError(
+                f"key {lock.key!r} is guarded with another lock: only one of the two can be held"
+            )
+        _check_together(lock.key, self._changes.get(lock.key), self._guards.get(lock.key), lock)
+        self._locks[lock.key] = lock
 
     # --- its end -----------------------------------------------------------------------------------------
 
@@ -172,15 +202,15 @@ class KeyValueTransaction:
         """
         self._check_open()
         self._has_ended = True
-        self._place({**self._guards, **{lock.key: 0 for lock in self._locks}})  # before anything is sent
+        self._place({**self._guards, **dict.fromkeys(self._locks, 0)})  # before anything is sent
         if not self._changes:
             return 0
         async with AsyncExitStack() as stack:
             # Hold the locks, so that no renewal changes the revision of a key meanwhile.
-            for lock in sorted(set(self._locks), key=lambda lock: lock.key):
+            for lock in sorted(self._locks.values(), key=lambda lock: lock.key):
                 await stack.enter_async_context(lock._turn)  # noqa: SLF001  one room
                 lock.check()
-            locks = {lock.key: lock._revision for lock in self._locks}  # noqa: SLF001
+            locks = {key: lock._revision for key, lock in self._locks.items()}  # noqa: SLF001
             await self._look_up_created()
             placed = self._place({**self._guards, **locks})
             try:
@@ -194,12 +224,8 @@ class KeyValueTransaction:
         placed = {
             key: None if change.last is None else (key, change.last) for key, change in self._changes.items()
         }
-        for key, revision in guards.items():
-            if key not in placed:
-                continue
-            if placed[key] not in (None, (key, revision)):
-                raise ConfigError(f"key {key!r} has a guard, and is changed at another revision")
-            placed[key] = (key, revision)
+        # A change of a guarded key carries the guard. A revision of its own is the same, or its call was refused.
+        placed |= {key: (key, revision) for key, revision in guards.items() if key in placed}
         # A message carries one expectation. So the guard of another key needs a change without an expectation.
         free = [key for key, carried in placed.items() if carried is None]
         others = [(key, revision) for key, revision in guards.items() if key not in placed]
@@ -218,6 +244,8 @@ class KeyValueTransaction:
             if message is not None and operation_of(message.headers) == "PUT":
                 raise KeyExistsError(self._kv.bucket, key, message.seq)
             change.last = 0 if message is None else message.seq
+            if (guard := self._guards.get(key, change.last)) != change.last:
+                raise RevisionMismatchError(self._kv.bucket, key, guard)
 
     async def _newest(self, key: str) -> Any:
         return await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001  one room
@@ -248,14 +276,24 @@ class KeyValueTransaction:
         # The keys are read after the refusal. If another client has restored the revisions meanwhile, no key differs.
         key = (differ or list(expected))[0]
         newest = dict(zip(expected, stored, strict=True))[key]
-        for lock in self._locks:
-            if lock.key == key and not (newest is not None and lock._is_ours(newest)):  # noqa: SLF001  one room
-                raise LeaseLostError(
-                    self._kv.bucket, key, lock.token, "the key has another revision"
-                ) from None
+        lock = self._locks.get(key)
+        if lock is not None and not (newest is not None and lock._is_ours(newest)):  # noqa: SLF001  one room
+            raise LeaseLostError(self._kv.bucket, key, lock.token, "the key has another revision") from None
         if key in self._changes and self._changes[key].is_create:
             raise KeyExistsError(self._kv.bucket, key) from None
         raise RevisionMismatchError(self._kv.bucket, key, expected[key]) from None
+
+
+def _check_together(key: str, change: _Change | None, guard: int | None, lock: KeyValueLock | None) -> None:
+    """Raise `ConfigError` if what the transaction says of a key contradicts itself, so that it could not be checked."""
+    if lock is not None and (guard is not None or (change is not None and change.last is not None)):
+        raise ConfigError(
+            f"key {key!r} is guarded by its lock, whose renewals change the revision: give no other revision of the "
+            "key, and do not create it"
+        )
+    # A created key may have the revision of its deletion, which the commit looks up.
+    if guard is not None and change is not None and not change.is_create and change.last not in (None, guard):
+        raise ConfigError(f"key {key!r} has a guard, and is changed at another revision")
 
 
 def _revision(name: str, value: int | None) -> int | None:

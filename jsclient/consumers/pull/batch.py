@@ -12,6 +12,7 @@ from ...protocol.consumers.fetch import Pull
 from ...protocol.consumers.status import Ending
 from ...protocol.wire.frames import Frame, frame_size
 from ..message import AckChannel, DeliveredMessage, Message
+from .in_hand import Handed
 
 __all__ = ["Batch", "Collection", "in_delivery_order"]
 
@@ -29,7 +30,7 @@ class Batch(Sequence[Message]):
 
     __slots__ = ("_messages", "ending", "error")
 
-    def __init__(self, messages: list[Message], ending: Ending, error: JetStreamError | None = None) -> None:
+    def __init__(self, messages: Handed, ending: Ending, error: JetStreamError | None = None) -> None:
         self._messages = messages
         self.ending: Ending = ending
         self.error: JetStreamError | None = error
@@ -109,7 +110,7 @@ class Collection:
         """Return the messages collected. Raises ``error`` if there are none."""
         if error is not None and not self.frames:
             raise error
-        return Batch([DeliveredMessage(frame, channel) for frame in self.frames], ending, error)
+        return Batch(Handed([DeliveredMessage(frame, channel) for frame in self.frames]), ending, error)
 
 
 def in_delivery_order(frames: list[Frame]) -> list[Frame]:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
+from weakref import ref
 
 from ...errors import (
     ClosedError,
@@ -36,6 +37,7 @@ from ...protocol.wire.frames import Frame
 from ..message import DeliveredMessage, Message
 from ..worker.run import Running
 from .batch import Batch, Collection, in_delivery_order
+from .in_hand import Handed
 from .puller import Puller, PullInbox
 
 if TYPE_CHECKING:
@@ -202,6 +204,8 @@ class _SlotFetch(Fetch[Puller]):
         puller, collection, connection = self._puller, self._collection, self._puller.context.connection
         if puller.closed or connection.is_closed:
             return Ending.CLOSED, ClosedError("the subscription was closed while a fetch was in flight")
+        if puller.in_hand.has_ended:
+            return Ending.CLOSED, ClosedError("the connection was drained while a fetch was in flight")
         for slot in list(self._slots):
             request = slot.request
             if request is None or request.ending is None:
@@ -369,9 +373,17 @@ class PullReading(Running):
                     slot.frames = None
                     puller.abandon_request(slot)
                     channel = puller.channel
-                    return Batch([DeliveredMessage(frame, channel) for frame in frames], Ending.FULL)
+                    messages = Handed([DeliveredMessage(frame, channel) for frame in frames])
+                    if batch == 1:
+                        puller.in_hand.add_batch(messages)
+                    else:  # the same without a call
+                        lists = puller.in_hand.lists
+                        lists.add(ref(messages, lists.discard))
+                    return Batch(messages, Ending.FULL)
                 at = slot.request.sent_at
-        return await _SlotFetch(puller, Collection(pull, at, expires), slot).run()
+        result = await _SlotFetch(puller, Collection(pull, at, expires), slot).run()
+        puller.in_hand.add_batch(result._messages)  # noqa: SLF001  one room
+        return result
 
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
         """Fetch one message.

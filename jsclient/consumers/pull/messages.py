@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from weakref import ref
 
 from ..._runtime.calls import consumer_info, is_missing, nak_all
 from ..._runtime.connection.connection import Lifecycle
@@ -10,13 +11,14 @@ from ..._runtime.connection.speedups import chosen
 from ..._runtime.handle import ReadHandle, State
 from ..._runtime.tasks import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
+from ...protocol.consumers.ack import AckState
 from ...protocol.consumers.consume import Command, ConsumeTracker, NotAnswered, SendPull
 from ...protocol.consumers.fetch import Pull, encode_pull
 from ...protocol.consumers.priority import Pin
 from ...protocol.consumers.push import Emit
 from ...protocol.events import ErrorRaised
 from ...protocol.wire.frames import Frame
-from ..message import DeliveredMessage, Message
+from ..message import DeliveredMessage, Message, ack_state
 from .puller import Puller, ReaderInbox
 
 __all__ = ["Messages"]
@@ -47,6 +49,8 @@ class Messages(ReadHandle[Message]):
             None  # runs when the iteration ends, while messages in flight still arrive
         )
         self._starting = asyncio.Lock()
+        self._newest: Message | None = None  # the message that was returned last
+        self._handed: ref[AckState] | None = None  # its state, once a drain has looked at it
 
     @property
     def pending(self) -> int:
@@ -73,6 +77,7 @@ class Messages(ReadHandle[Message]):
         while True:
             message = self._take()
             if message is not None:
+                self._newest = message
                 return message
             if self._tracker.error is not None:
                 error = self._tracker.error
@@ -85,6 +90,7 @@ class Messages(ReadHandle[Message]):
             if not await self._puller.changed.wait_until(deadline):
                 message = self._take()  # the message may have arrived at the last moment
                 if message is not None:
+                    self._newest = message
                     return message
                 raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
 
@@ -92,7 +98,8 @@ class Messages(ReadHandle[Message]):
         """Like `next`, for ``async for``. A generator would end if it is cancelled, and lose the remaining messages."""
         front = self._front
         if len(front) > self._tracker.low and front:
-            return DeliveredMessage(front.popleft(), self._channel)
+            message = self._newest = DeliveredMessage(front.popleft(), self._channel)
+            return message
         try:
             return await self.next()
         except ClosedError:
@@ -119,6 +126,16 @@ class Messages(ReadHandle[Message]):
             self._arm()
         return [DeliveredMessage(frame, self._channel) for frame in frames]
 
+    @property
+    def has_unacked(self) -> bool:
+        """Whether the program still has the newest message, and has not acked it. For the library's own use."""
+        if self._newest is not None:
+            state, self._newest = ack_state(self._newest), None
+            self._handed = None if state is None else ref(state)
+            del state
+        handed = None if self._handed is None else self._handed()
+        return handed is not None and not handed.acked
+
     def resize(self, max_messages: int) -> None:
         """Change how many messages are requested and buffered. For the library's own use."""
         self._tracker.resize(max_messages)
@@ -130,6 +147,7 @@ class Messages(ReadHandle[Message]):
         async with self._starting:
             if self._state is not State.NEW:
                 return
+            self._puller.in_hand.check()
             if self._puller.is_closed:
                 raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             connection = self._context.connection

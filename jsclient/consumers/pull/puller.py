@@ -36,6 +36,7 @@ from ...protocol.wire.frames import Frame, Sink, is_control, is_data
 from ...protocol.wire.headers import parse_headers
 from ..message import AckChannel
 from ..stall_watch import StallWatch
+from .in_hand import InHand, in_hand
 
 __all__ = ["PullInbox", "Puller", "ReaderInbox"]
 
@@ -116,6 +117,7 @@ class Puller:
         closed: Whether the handle was closed.
         arrived: The number of messages that have arrived.
         watch: Checks the consumer when no message arrives.
+        in_hand: The messages that the program has.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class Puller:
         self._pins: dict[str, Pin] = {}  # by group
         self.arrived: int = 0
         self.watch: StallWatch = StallWatch(context, self, pins=self._pin_ids)
+        self.in_hand: InHand = in_hand(context)
 
     def group(self, options: GroupOptions) -> GroupRequest | None:
         """Return the priority group part of requests. Raises `ConfigError` if it does not fit the consumer."""
@@ -211,12 +214,15 @@ class Puller:
         self.context.connection.check_open()
         if self.closed:
             raise ClosedError("the subscription is closed: subscribe again")
+        if self.in_hand.has_ended:
+            self.in_hand.check()
 
     async def request(self, pull: Pull) -> PullInbox:
         """Send a request. Its answers arrive in the slot that is returned."""
         connection = self.context.connection
         if not self._listening:
             self._listening = True
+            self.in_hand.add_puller(self)
             connection.add_listener(self._end_requests, self._end_denied_requests)
         if self._orphans:
             self._sweep()

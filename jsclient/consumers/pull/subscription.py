@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._runtime.calls import consumer_info
 from ..._runtime.context import Context
@@ -16,6 +16,9 @@ from ...protocol.models.consumer import ConsumerInfo
 from ..ending import delete_created, warn_of_deletion
 from .fetch import PullReading
 from .puller import Puller
+
+if TYPE_CHECKING:
+    from .messages import Messages
 
 __all__ = ["PullSubscription"]
 
@@ -63,6 +66,13 @@ class PullSubscription(PullReading, Handle):
     def is_closed(self) -> bool:
         """Whether the subscription or its connection is closed."""
         return self._puller.is_closed
+
+    @property
+    def loops(self) -> list[Messages]:
+        """The open readers. For the library's own use."""
+        from .messages import Messages
+
+        return [reader for reader in self._puller.readers if isinstance(reader, Messages)]
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
         """Return the permissions that a user needs to read from this consumer, as in the server's configuration.

@@ -23,6 +23,8 @@ _WITH_PORT: Final = re.compile(
 _NEXT_SCHEME: Final = re.compile(r",(?=\s*(?:nats|tls|wss?)://)")
 """Matches the comma in front of a URL with a scheme."""
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
 IDENTITY: Final = frozenset(
     {
         "user",
@@ -118,6 +120,12 @@ def is_websocket(url: ParseResult) -> bool:
 
 
 def _check_url(url: str) -> None:
+    # `urlparse` leaves out tabs and line breaks, so that another password would be sent. The text may show it.
+    if _CONTROL.search(url):
+        raise ConfigError(
+            "a server URL has a control character, such as a tab or a line break: percent-encode it in a password, "
+            "as %09 for a tab, or remove it"
+        )
     try:
         parsed = urlparse(_with_scheme(url))
         host, _ = parsed.hostname, parsed.port

@@ -174,7 +174,7 @@ def ack_payload(kind: AckKind, *, delay: float | None = None, reason: str | None
     return kind.value
 
 
-class AckState(msgspec.Struct, gc=False):
+class AckState(msgspec.Struct, eq=False, weakref=True):
     """Whether a message can still be acked.
 
     At most one terminal ack is sent, and later terminal acks are ignored. The state changes only when the publish

@@ -64,6 +64,15 @@ def test_servers_of_another_type_are_not_shown(servers, text):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("control", ["\t", "\n", "\r", "\0", "\x7f"])
+def test_control_character_is_refused(control):
+    for url in (f"nats://ann:12{control}34@a:1", f"12{control}34@a", f"nats://a{control}12:1"):
+        with pytest.raises(ConfigError, match="control character") as caught:
+            server_urls(["nats://b", url])
+        assert "12" not in str(caught.value)
+    assert server_urls("nats://ann:12%0934@a:1\n") == ["nats://ann:12%0934@a:1"]
+
+
 def test_odd_password_is_not_shown():
     with pytest.raises(ConfigError, match="the port must be a number") as caught:
         server_urls("nats://ann:1234567/s@a:1")
