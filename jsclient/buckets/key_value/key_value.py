@@ -23,6 +23,7 @@ from ...errors import (
 from ...protocol.buckets.bucket_config import BucketStatus
 from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, operation_of
 from ...protocol.buckets.keys import KeySpace, check_filters
+from ...protocol.buckets.rights import BucketRights
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.models.message import StoredMessage
 from ...protocol.models.stream import StreamInfo
@@ -31,6 +32,7 @@ from ...protocol.wire.checks import check_count, check_seconds
 from ...streams.stream import Stream
 from ..bucket_handle import BucketHandle
 from ..reading import BucketReader, policy_of, reader_config
+from ..rights import WithBucketRights
 from .cache import KeyValueCache, open_cache
 from .election import elect
 from .entries import entry_of, stored_entry
@@ -47,7 +49,7 @@ T = TypeVar("T")
 _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept by default
 
 
-class KeyValue(BucketHandle):
+class KeyValue(WithBucketRights, BucketHandle):
     """A key-value bucket. Each key is a subject of a stream, and the newest message of the subject is its value.
 
     Created by `JetStream.key_value` and `JetStream.create_key_value`. It has no state that must be closed.
@@ -60,6 +62,15 @@ class KeyValue(BucketHandle):
         self._keys = keys
         # Without the stream's info, direct gets are tried first.
         self._reads_directly = info is None or bool(info.config.allow_direct)
+
+    def _rights(self) -> BucketRights:
+        reads, writes = self._keys.reads, self._keys.writes
+        return BucketRights(
+            api=self._context.api,
+            stream=self._stream,
+            stored=(f"{reads}>",),
+            written=(f"{writes}>",) if writes else (),
+        )
 
     # --- reading -----------------------------------------------------------------------------------------
 
