@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from ..._runtime.connection.connection import Lifecycle
 from ..._runtime.context import Context
 from ..._runtime.handle import Handle, ReadHandle, State
 from ..._runtime.retry import Retry
 from ..._runtime.tasks import Signal
-from ...errors import ClosedError, JetStreamError, RequestTimeoutError, StreamNotFoundError
-from ...protocol.buckets.entry import KeyValueEntry
+from ...errors import ClosedError, InvalidNameError, JetStreamError, RequestTimeoutError, StreamNotFoundError
+from ...protocol.buckets.entry import KeyValueEntry, ValueT
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.checks import check_count, deadline_of
@@ -30,14 +30,14 @@ _RECHECK: Final = 0.5  # seconds between two requests for the bucket's state
 T = TypeVar("T")
 
 
-class KeyValueChange(NamedTuple):
+class KeyValueChange(NamedTuple, Generic[ValueT]):
     """The new state of a key in a `KeyValueCache`. ``entry`` is None if the key has no value any more."""
 
     key: str
-    entry: KeyValueEntry | None
+    entry: KeyValueEntry[ValueT] | None
 
 
-class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
+class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]):
     """A mapping from each key of a bucket to its value, kept current. Created by `KeyValue.cache`.
 
     An open cache has every key that matches and has a value. Reading it sends no request. Iterate over a copy, such as
@@ -92,12 +92,21 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
 
-    def __getitem__(self, key: str) -> KeyValueEntry:
-        subject = f"{self._keys.reads}{key}"
-        for table in self._following():
-            if (record := table.get(subject)) is not None:
-                return recorded_entry(self._keys, record)
+    def __getitem__(self, key: str) -> KeyValueEntry[ValueT]:
+        if (subject := self._subject(key)) is not None:
+            for table in self._following():
+                if (record := table.get(subject)) is not None:
+                    return recorded_entry(self._keys, record)
         raise KeyError(key)
+
+    def _subject(self, key: object) -> str | None:
+        """Return the subject of a key, or None if no key can be like that."""
+        if self._keys.key_codec is None:
+            return f"{self._keys.reads}{key}"
+        try:
+            return self._keys.subject(key)  # type: ignore[arg-type]
+        except InvalidNameError:
+            return None
 
     def __iter__(self) -> Iterator[str]:
         return (self._keys.key(subject) for table in self._following() for subject in table)
@@ -106,7 +115,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
         return sum(map(len, self._following()))
 
     def __contains__(self, key: object) -> bool:
-        subject = f"{self._keys.reads}{key}"
+        subject = self._subject(key)
         return any(subject in table for table in self._following())
 
     @property
@@ -192,7 +201,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
             raise RequestTimeoutError(f"revision {revision} in the cache", timeout or 0.0) from error
         self._reached = max(self._reached, revision)
 
-    def changes(self, start: Literal["first", "now"] = "now") -> KeyValueCacheChanges:
+    def changes(self, start: Literal["first", "now"] = "now") -> KeyValueCacheChanges[ValueT]:
         """Read the changes of the cache, for ``async for``: the newest state of each key that has changed.
 
         A slow reader misses intermediate states, but never the newest state.
@@ -218,18 +227,18 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
         await asyncio.gather(*(table.close() for table in self._tables))
 
 
-class KeyValueCacheChanges(ReadHandle[KeyValueChange]):
+class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
     """The changes of a cache, for ``async for``. Created by `KeyValueCache.changes`. A cancelled read loses no change.
 
     The loop ends when the cache, its connection or this reader is closed.
     """
 
-    def __init__(self, cache: KeyValueCache, table: TopicTable, parts: list[TableChanges]) -> None:
+    def __init__(self, cache: KeyValueCache[ValueT], table: TopicTable, parts: list[TableChanges]) -> None:
         self._cache = cache
         self._table = table  # it shares the signal of changes with other tables
         self._parts = parts
 
-    async def next(self, timeout: float | None = None) -> KeyValueChange:
+    async def next(self, timeout: float | None = None) -> KeyValueChange[ValueT]:
         """Return the newest state of a key that has changed and was not returned since.
 
         Raises:
@@ -295,11 +304,11 @@ def _has_reached(target: int) -> Callable[[TopicTable], bool]:
 
 async def open_cache(
     context: Context, info: StreamInfo, keys: KeySpace, subjects: list[str], *, check: float, create: str
-) -> KeyValueCache:
+) -> KeyValueCache[Any]:
     """Open a cache of the keys of these subjects. ``create`` is the method that creates such a bucket."""
     logs = [StreamLog(context, Stream(context, info), subject) for subject in subjects]
     for log in logs:
         log.is_one_subject = False  # a record with a value never ends a key, whatever its headers are
-    cache = KeyValueCache(context, keys, logs, create)
+    cache = KeyValueCache[Any](context, keys, logs, create)
     await cache._open(check)  # noqa: SLF001  one module
     return cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ..._runtime.context import Context
 from ..._runtime.handle import Opening, listing
@@ -21,8 +21,8 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from ...protocol.buckets.bucket_config import BucketStatus
-from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, operation_of
-from ...protocol.buckets.keys import KeySpace, check_filters
+from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, ValueT, operation_of
+from ...protocol.buckets.keys import KeySpace
 from ...protocol.buckets.rights import BucketRights
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.models.message import StoredMessage
@@ -37,6 +37,7 @@ from .cache import KeyValueCache, open_cache
 from .election import elect
 from .entries import entry_of, stored_entry
 from .lock import KeyValueLock, acquire
+from .purging import purge_deletes
 from .snapshot import KeyValueSnapshot, take_snapshot
 from .transaction import KeyValueTransaction
 from .updating import update_with
@@ -49,7 +50,7 @@ T = TypeVar("T")
 _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept by default
 
 
-class KeyValue(WithBucketRights, BucketHandle):
+class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     """A key-value bucket. Each key is a subject of a stream, and the newest message of the subject is its value.
 
     Created by `JetStream.key_value` and `JetStream.create_key_value`. It has no state that must be closed.
@@ -76,7 +77,7 @@ class KeyValue(WithBucketRights, BucketHandle):
 
     async def get(
         self, key: str, *, revision: int | None = None, min_revision: int | None = None
-    ) -> KeyValueEntry:
+    ) -> KeyValueEntry[ValueT]:
         """Return the value of a key.
 
         Any replica may answer. Without ``min_revision`` the value may therefore be older than a value that was just
@@ -90,6 +91,7 @@ class KeyValue(WithBucketRights, BucketHandle):
 
         Raises:
             KeyNotFoundError: The key has no value. ``error.deleted`` is the entry of its deletion, if there is one.
+            ValueInvalidError: The codec cannot decode the value. ``error.entry`` has its bytes.
             InvalidNameError: The key is not valid.
 
         Also raises the errors of any API request.
@@ -114,6 +116,8 @@ class KeyValue(WithBucketRights, BucketHandle):
         entry = self._entry(key, message)
         if entry.is_deleted:
             raise KeyNotFoundError(self.bucket, key, entry)
+        if entry.decoded is not None:
+            _ = entry.value  # raises if it cannot be decoded
         return entry
 
     async def _newest(self, subject: str, key: str) -> StoredMessage | None:
@@ -137,10 +141,10 @@ class KeyValue(WithBucketRights, BucketHandle):
                 return await self._stored({"last_by_subj": subject}, self._context.timeout / 2)
         return await self._stored({"last_by_subj": subject})
 
-    def _entry(self, key: str, message: StoredMessage) -> KeyValueEntry:
+    def _entry(self, key: str, message: StoredMessage) -> KeyValueEntry[ValueT]:
         return stored_entry(self._keys, key, message)
 
-    async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot:
+    async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot[ValueT]:
         """Return the values of several keys as of one revision (server 2.11). Keys without a value are omitted.
 
         Args:
@@ -152,7 +156,7 @@ class KeyValue(WithBucketRights, BucketHandle):
 
         Also raises the errors of any API request.
         """
-        filters = check_filters([keys] if isinstance(keys, str) else keys)
+        filters = self._keys.filters([keys] if isinstance(keys, str) else keys)
         stream = Stream(self._context, await self._known())
         return await take_snapshot(stream, self._keys, filters, self._renewed)
 
@@ -180,7 +184,7 @@ class KeyValue(WithBucketRights, BucketHandle):
                     yield entry.key
 
     @listing
-    async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry, None]:
+    async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry[ValueT], None]:
         """Iterate over all stored entries of the matching keys, deletions included, oldest first.
 
         See `keys` for the arguments and errors.
@@ -196,7 +200,7 @@ class KeyValue(WithBucketRights, BucketHandle):
         ignore_deletes: bool = False,
         meta_only: bool = False,
         after: int | None = None,
-    ) -> KeyValueWatch:
+    ) -> KeyValueWatch[ValueT]:
         """Read the current entries of the matching keys, and then each change: ``async with kv.watch() as watch``.
 
         Args:
@@ -217,7 +221,7 @@ class KeyValue(WithBucketRights, BucketHandle):
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
         return KeyValueWatch(reader, ignore_deletes=ignore_deletes)
 
-    def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache]:
+    def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache[ValueT]]:
         """Keep a mapping from each key to its value: ``async with kv.cache("shop.*") as cache``.
 
         Args:
@@ -232,7 +236,7 @@ class KeyValue(WithBucketRights, BucketHandle):
         subjects = self._keys.subjects(filters)
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
 
-    async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache:
+    async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache[ValueT]:
         info = await self._renewed()
         return await open_cache(self._context, info, self._keys, subjects, check=check, create=self._create)
 
@@ -243,23 +247,24 @@ class KeyValue(WithBucketRights, BucketHandle):
         policy: DeliverPolicy = DeliverPolicy.LAST_PER_SUBJECT,
         after: int | None = None,
         headers_only: bool = False,
-    ) -> BucketReader[KeyValueEntry]:
+        keys: KeySpace | None = None,
+    ) -> BucketReader[KeyValueEntry[ValueT]]:
         config = reader_config(
             self._keys.subjects(filters), policy=policy, after=after, headers_only=headers_only
         )
-        decode = partial(entry_of, self._keys)
+        decode = partial(entry_of, keys or self._keys)
         return BucketReader(self._context, self._stream, config, decode, self._create)
 
     # --- writing -----------------------------------------------------------------------------------------
 
     async def put(
-        self, key: str, value: bytes, *, ttl: float | timedelta | None = None, msg_id: str | None = None
+        self, key: str, value: ValueT, *, ttl: float | timedelta | None = None, msg_id: str | None = None
     ) -> int:
         """Set the value of a key, and return its revision.
 
         Args:
             key: The key.
-            value: The value, which may be empty.
+            value: The value, bytes that may be empty, or with a codec whatever it encodes.
             ttl: Seconds until the value expires, 1 or more, in a bucket with ``limit_marker_ttl``. Allowed only with a
                 history of 1, because otherwise the previous value would reappear.
             msg_id: With an id, the value is sent again if the answer is lost, and is stored once.
@@ -270,10 +275,10 @@ class KeyValue(WithBucketRights, BucketHandle):
             RequestTimeoutError, DisconnectedError: It is unknown whether the value was stored.
         """
         self._check_ttl(ttl)
-        return await self._write(key, value, ttl=ttl, msg_id=msg_id)
+        return await self._write(key, self._keys.encoded(key, value), ttl=ttl, msg_id=msg_id)
 
     async def create(
-        self, key: str, value: bytes, *, ttl: float | timedelta | None = None, msg_id: str | None = None
+        self, key: str, value: ValueT, *, ttl: float | timedelta | None = None, msg_id: str | None = None
     ) -> int:
         """Set the value of a key that has no value, and return its revision. See `put` for the arguments.
 
@@ -285,8 +290,9 @@ class KeyValue(WithBucketRights, BucketHandle):
 
         Also raises the errors of `put`.
         """
+        data = self._keys.encoded(key, value)
         try:
-            return await self._write(key, value, expected=0, ttl=ttl, msg_id=msg_id)
+            return await self._write(key, data, expected=0, ttl=ttl, msg_id=msg_id)
         except WrongLastSequenceError:
             message = await self._stored({"last_by_subj": self._keys.subject(key)})
         if message is None:  # the message was removed meanwhile: the deletion is the newest state
@@ -296,14 +302,14 @@ class KeyValue(WithBucketRights, BucketHandle):
         else:
             revision = message.seq
         try:
-            return await self._write(key, value, expected=revision, ttl=ttl, msg_id=msg_id)
+            return await self._write(key, data, expected=revision, ttl=ttl, msg_id=msg_id)
         except WrongLastSequenceError:
             raise KeyExistsError(self.bucket, key) from None
 
     async def update(
         self,
         key: str,
-        value: bytes,
+        value: ValueT,
         last: int,
         *,
         ttl: float | timedelta | None = None,
@@ -322,7 +328,7 @@ class KeyValue(WithBucketRights, BucketHandle):
         """
         self._check_ttl(ttl)
         check_count("last", last, 0)
-        return await self._expecting(key, value, last, ttl=ttl, msg_id=msg_id)
+        return await self._expecting(key, self._keys.encoded(key, value), last, ttl=ttl, msg_id=msg_id)
 
     async def delete(self, key: str, *, last: int | None = None) -> int:
         """Delete the value of a key, keep its history, and return the revision of the deletion.
@@ -353,7 +359,7 @@ class KeyValue(WithBucketRights, BucketHandle):
         return await self._expecting(key, b"", last, headers={OPERATION: PURGE}, rollup="sub", ttl=ttl)
 
     async def update_with(
-        self, key: str, function: Callable[[bytes | None], bytes | None], *, attempts: int = 100
+        self, key: str, function: Callable[[ValueT | None], ValueT | None], *, attempts: int = 100
     ) -> int:
         """Replace a value by the result of a function, again if another client was faster. Return the revision.
 
@@ -371,7 +377,7 @@ class KeyValue(WithBucketRights, BucketHandle):
         """
         return await update_with(self, key, function, attempts)
 
-    def transaction(self) -> KeyValueTransaction:
+    def transaction(self) -> KeyValueTransaction[ValueT]:
         """Change several keys together or not at all: ``async with kv.transaction() as tx`` (server 2.12).
 
         The bucket needs ``allow_atomic``. Leaving the block commits. After an exception no change is stored. Raises
@@ -383,8 +389,8 @@ class KeyValue(WithBucketRights, BucketHandle):
     # --- locks -------------------------------------------------------------------------------------------
 
     def lock(
-        self, key: str, *, ttl: float = 15.0, value: bytes = b"", timeout: float | None = None
-    ) -> Opening[KeyValueLock]:
+        self, key: str, *, ttl: float = 15.0, value: ValueT | None = None, timeout: float | None = None
+    ) -> Opening[KeyValueLock[ValueT]]:
         """Return a lock that one client at a time can hold: ``async with kv.lock("reports") as lock`` (server 2.11).
 
         The bucket needs ``limit_marker_ttl`` and a history of 1. The lock is renewed as long as it is held. If the
@@ -412,7 +418,12 @@ class KeyValue(WithBucketRights, BucketHandle):
         return Opening(partial(acquire, self, key, ttl=seconds, value=value, timeout=timeout), "lock()")
 
     async def elect(
-        self, key: str, work: Callable[[KeyValueLock], Awaitable[T]], *, ttl: float = 15.0, value: bytes = b""
+        self,
+        key: str,
+        work: Callable[[KeyValueLock[ValueT]], Awaitable[T]],
+        *,
+        ttl: float = 15.0,
+        value: ValueT | None = None,
     ) -> T:
         """Do some work in one client at a time, of all that call this (server 2.11). Returns what ``work`` returns.
 
@@ -478,18 +489,4 @@ class KeyValue(WithBucketRights, BucketHandle):
 
         Also raises the errors of any API request.
         """
-        if older_than:
-            check_seconds("older_than", older_than)
-        self._keys.check_writable()
-        removed = 0
-        deleted = [entry async for entry in self._reader((), headers_only=True).initial() if entry.is_deleted]
-        info = await self._renewed()
-        now = None if info.ts is None else info.ts.timestamp()
-        for entry in deleted:
-            is_old = not older_than or now is None or now - entry.created_ns / 1e9 >= older_than
-            # Remove messages up to or below the deletion, never above it: a new value may be stored there.
-            below = entry.revision + 1 if is_old else entry.revision
-            if below > 1:  # servers read a lower sequence as "all"
-                await self._purge(self._keys.reads + entry.key, "purge deletions", below=below)
-            removed += is_old
-        return removed
+        return await purge_deletes(self, older_than)

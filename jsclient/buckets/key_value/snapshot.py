@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final, Generic
 
-from ...protocol.buckets.entry import KeyValueEntry
+from ...protocol.buckets.entry import KeyValueEntry, ValueT
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.models.stream import StreamInfo
 from ...streams.stream import Stream
@@ -16,7 +16,7 @@ __all__ = ["KeyValueSnapshot", "take_snapshot"]
 _MOST_SUBJECTS: Final = 1000  # keys in one request. The server allows 1,024
 
 
-class KeyValueSnapshot(dict[str, KeyValueEntry]):
+class KeyValueSnapshot(dict[str, KeyValueEntry[ValueT]], Generic[ValueT]):
     """The entry of each key that has a value, as of one revision of the bucket. Created by `KeyValue.get_many`.
 
     Attributes:
@@ -28,9 +28,9 @@ class KeyValueSnapshot(dict[str, KeyValueEntry]):
 
 async def take_snapshot(
     stream: Stream, keys: KeySpace, filters: list[str], renewed: Callable[[], Awaitable[StreamInfo]]
-) -> KeyValueSnapshot:
+) -> KeyValueSnapshot[Any]:
     """Read the newest entries of keys that match filters. ``renewed`` requests the current state of the stream."""
-    snapshot = KeyValueSnapshot()
+    snapshot = KeyValueSnapshot[Any]()
     for first in range(0, len(filters), _MOST_SUBJECTS):
         subjects = [keys.reads + pattern for pattern in filters[first : first + _MOST_SUBJECTS]]
         # The first request determines the revision, and all later requests read as of that revision.
@@ -45,7 +45,7 @@ async def take_snapshot(
 
 
 async def _read(
-    stream: Stream, keys: KeySpace, subjects: list[str], snapshot: KeyValueSnapshot, up_to: int | None
+    stream: Stream, keys: KeySpace, subjects: list[str], snapshot: KeyValueSnapshot[Any], up_to: int | None
 ) -> int:
     """Add the newest entries of these subjects. Returns the revision as of which they were read, or 0."""
     batch = stream.get_last_messages(subjects, up_to_seq=up_to)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self
 
 import msgspec
 
@@ -24,7 +24,7 @@ from ...errors import (
     RevisionMismatchError,
     WrongLastSequenceError,
 )
-from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, operation_of
+from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, ValueT, operation_of
 from ...protocol.publishing.batch import BATCH_SERVER
 from ...protocol.wire.checks import check_count, check_server
 from ...publishing.batch import AtomicBatch
@@ -47,7 +47,7 @@ class _Change(msgspec.Struct):
     options: Mapping[str, Any] = {}
 
 
-class KeyValueTransaction:
+class KeyValueTransaction(Generic[ValueT]):
     """Changes of several keys that are stored together or not at all. Created by `KeyValue.transaction`.
 
     The methods note changes, and leaving ``async with`` commits them. Each key can be changed once.
@@ -57,7 +57,7 @@ class KeyValueTransaction:
             0 before, and if nothing was changed.
     """
 
-    def __init__(self, kv: KeyValue) -> None:
+    def __init__(self, kv: KeyValue[ValueT]) -> None:
         check_server(kv._context.connection.server_version, BATCH_SERVER, "a transaction")  # noqa: SLF001  one room
         self._kv = kv
         self._changes: dict[str, _Change] = {}
@@ -76,7 +76,7 @@ class KeyValueTransaction:
     # --- changes -----------------------------------------------------------------------------------------
 
     def put(
-        self, key: str, value: bytes, *, last: int | None = None, ttl: float | timedelta | None = None
+        self, key: str, value: ValueT, *, last: int | None = None, ttl: float | timedelta | None = None
     ) -> None:
         """Set the value of a key.
 
@@ -89,11 +89,11 @@ class KeyValueTransaction:
             ClosedError: The transaction has ended.
         """
         self._kv._check_ttl(ttl)  # noqa: SLF001  one room
-        self._add(key, _Change(check_payload(value), _revision("last", last), options={"ttl": ttl}))
+        self._add(key, _Change(self._encoded(key, value), _revision("last", last), options={"ttl": ttl}))
 
-    def create(self, key: str, value: bytes, *, ttl: float | timedelta | None = None) -> None:
+    def create(self, key: str, value: ValueT, *, ttl: float | timedelta | None = None) -> None:
         """Set the value of a key that has none. Otherwise the commit raises `KeyExistsError`. See `put`."""
-        self._add(key, _Change(check_payload(value), 0, is_create=True, options={"ttl": ttl}))
+        self._add(key, _Change(self._encoded(key, value), 0, is_create=True, options={"ttl": ttl}))
 
     def delete(self, key: str, *, last: int | None = None) -> None:
         """Delete the value of a key, and keep its history. See `put`."""
@@ -103,6 +103,9 @@ class KeyValueTransaction:
         """Delete the value of a key and its history. See `put`."""
         options = {"headers": {OPERATION: PURGE}, "rollup": "sub"}
         self._add(key, _Change(b"", _revision("last", last), options=options))
+
+    def _encoded(self, key: str, value: ValueT) -> bytes:
+        return check_payload(self._kv._keys.encoded(key, value))  # noqa: SLF001  one room
 
     def _add(self, key: str, change: _Change) -> None:
         self._check_open()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from ...errors import ConfigError, InvalidNameError, ReadOnlyError
 from ..models.stream_config import StreamConfig
+from ..topics.value_codec import Codec
 from ..wire.api import DEFAULT_PREFIX
 from ..wire.names import check_filter_subject, check_publish_subject, subject_matches, subjects_overlap
+from .key_codecs import KeyCodec, decoded_key, encoded_filter, encoded_key
+from .values import DecodedValue, encoded_value
 
 __all__ = ["KeySpace", "bucket_of", "check_bucket", "check_filters", "check_key", "stream_of"]
 
@@ -98,23 +101,35 @@ def _why(key: object, allowed: str) -> str:
 
 
 class KeySpace(msgspec.Struct, frozen=True):
-    """Where the keys of a bucket are: the subjects to read, and the subjects to write.
+    """Where the keys of a bucket are: the subjects to read, and the subjects to write. How keys and values are encoded.
 
     Attributes:
         bucket: The name of the bucket.
         reads: The start of the subjects in the stream.
         writes: The start of the subjects to publish to, or "" if the handle reads only.
         validates: Whether keys must be valid for every client.
+        codec: Encodes values, or None for bytes.
+        key_codec: Encodes keys, or None.
     """
 
     bucket: str
     reads: str
     writes: str
     validates: bool = True
+    codec: Codec[Any] | None = None
+    key_codec: KeyCodec | None = None
 
     @classmethod
     def of(
-        cls, bucket: str, config: StreamConfig | None, prefix: str, *, validates: bool, writable: bool = True
+        cls,
+        bucket: str,
+        config: StreamConfig | None,
+        prefix: str,
+        *,
+        validates: bool,
+        writable: bool = True,
+        codec: Codec[Any] | None = None,
+        key_codec: KeyCodec | None = None,
     ) -> KeySpace:
         """Return where the keys of a bucket are, by the configuration of its stream and the prefix of the API.
 
@@ -129,18 +144,25 @@ class KeySpace(msgspec.Struct, frozen=True):
         start = f"$KV.{origin}."
         # With another prefix, the API of the bucket's account or domain takes the message (nats.go: useJSPfx).
         writes = start if api == DEFAULT_PREFIX else f"{api}.{start}"
-        return cls(bucket, start, writes if writable else "", validates)
+        return cls(bucket, start, writes if writable else "", validates, codec, key_codec)
 
-    def checked(self, key: str) -> str:
-        """Return ``key`` if it is a valid key. Raises `InvalidNameError` if it is not valid."""
+    def stored(self, key: str) -> str:
+        """Return a key as it is stored. Raises `InvalidNameError` if that is not a valid key."""
+        if self.key_codec is not None:
+            key = encoded_key(self.key_codec, key)
         if self.validates:
             return check_key(key)
         check_publish_subject(self.reads + key if isinstance(key, str) else key)
         return key
 
+    def checked(self, key: str) -> str:
+        """Return ``key`` if it is a valid key. Raises `InvalidNameError` if it is not valid."""
+        self.stored(key)
+        return key
+
     def subject(self, key: str) -> str:
         """Return the subject of a key in the stream. Raises `InvalidNameError`."""
-        return self.reads + self.checked(key)
+        return self.reads + self.stored(key)
 
     def target(self, key: str) -> str:
         """Return the subject to which a value of a key is published.
@@ -148,17 +170,33 @@ class KeySpace(msgspec.Struct, frozen=True):
         Raises `InvalidNameError`, and `ReadOnlyError` if the handle reads only.
         """
         self.check_writable()
-        return self.writes + self.checked(key)
+        return self.writes + self.stored(key)
 
     def check_writable(self) -> None:
         """Raise `ReadOnlyError` if the handle reads only."""
         if not self.writes:
             raise ReadOnlyError(self.bucket)
 
+    def filters(self, filters: Iterable[str]) -> list[str]:
+        """Return filters as they match stored keys. Raises the errors of `check_filters`."""
+        if (codec := self.key_codec) is not None:
+            filters = [encoded_filter(codec, pattern) for pattern in filters]
+        return check_filters(filters)
+
     def subjects(self, filters: Iterable[str]) -> list[str]:
         """Return the subjects of filters in the stream. Raises the errors of `check_filters`."""
-        return [self.reads + pattern for pattern in check_filters(filters)]
+        return [self.reads + pattern for pattern in self.filters(filters)]
 
     def key(self, subject: str) -> str:
         """Return the key of a subject in the stream."""
-        return subject[len(self.reads) :]
+        stored = subject[len(self.reads) :]
+        return stored if self.key_codec is None else decoded_key(self.key_codec, stored)
+
+    def encoded(self, key: str, value: Any) -> Any:
+        """Return a value as bytes. Without a codec, the value is returned unchanged. Raises `ConfigError`."""
+        return value if self.codec is None else encoded_value(self.codec, key, value)
+
+    @property
+    def decoding(self) -> DecodedValue | None:
+        """What decodes the value of one entry, or None if values are bytes."""
+        return None if self.codec is None else DecodedValue(self.codec)
