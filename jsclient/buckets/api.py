@@ -138,6 +138,7 @@ class Buckets(StreamManager):
         check: bool = True,
         validate: bool = True,
         writable: bool = True,
+        own: bool = False,
         codec: Codec[ValueT] | None = None,
         key_codec: KeyCodec | None = None,
     ) -> KeyValue[ValueT]:
@@ -149,6 +150,9 @@ class Buckets(StreamManager):
             validate: Refuse keys that other clients would refuse, and keys that begin with ``_kv``. False allows any
                 token of a subject.
             writable: False returns a handle that only reads: any method that writes raises `ReadOnlyError`.
+            own: Count only values that such a handle has written. A message of another client, such as an answer that a
+                user had stored under a key, is not a value: it is passed over, and reported as the event
+                `RecordSkipped`.
             codec, key_codec: See `create_key_value`. The bucket does not know its codecs, so give them each time.
 
         Raises:
@@ -163,13 +167,15 @@ class Buckets(StreamManager):
 
         _check_codecs(codec, key_codec)
         if not check:
-            return self._key_value(bucket, None, codec, key_codec, validate=validate, writable=writable)
+            return self._key_value(
+                bucket, None, codec, key_codec, validate=validate, writable=writable, own=own
+            )
         try:
             info = (await self.stream(stream_of(bucket))).cached_info
         except StreamNotFoundError as error:
             raise _no_bucket(error, "create_key_value") from None
         check_bucket_stream(info)
-        return self._key_value(bucket, info, codec, key_codec, validate=validate, writable=writable)
+        return self._key_value(bucket, info, codec, key_codec, validate=validate, writable=writable, own=own)
 
     async def delete_key_value(self, bucket: str) -> None:
         """Delete a bucket with all its values. Raises `BucketNotFoundError`."""
@@ -198,6 +204,7 @@ class Buckets(StreamManager):
         *,
         validate: bool = True,
         writable: bool = True,
+        own: bool = False,
     ) -> KeyValue[ValueT]:
         from ..protocol.buckets.keys import KeySpace, stream_of
         from .key_value.key_value import KeyValue
@@ -205,7 +212,14 @@ class Buckets(StreamManager):
         config = None if info is None else info.config
         prefix = self._context.api.prefix
         keys = KeySpace.of(
-            bucket, config, prefix, validates=validate, writable=writable, codec=codec, key_codec=key_codec
+            bucket,
+            config,
+            prefix,
+            validates=validate,
+            writable=writable,
+            codec=codec,
+            key_codec=key_codec,
+            own=own,
         )
         return KeyValue(self._context, stream_of(bucket), keys, info)
 

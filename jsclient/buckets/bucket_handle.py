@@ -77,6 +77,11 @@ class BucketHandle:
             body["seq"] = below
         await self._call(self._context.api.stream_purge(self._stream), body, what)
 
+    async def _remove(self, seq: int) -> None:
+        """Remove one message. Raises `MessageNotFoundError` if it does not exist."""
+        body = {"seq": seq, "no_erase": True}
+        await self._call(self._context.api.stream_msg_delete(self._stream), body, "remove a message")
+
     async def _known(self) -> StreamInfo:
         return self._info or await self._renewed()
 

@@ -16,12 +16,14 @@ from ...errors import ClosedError, InvalidNameError, JetStreamError, RequestTime
 from ...protocol.buckets.entry import KeyValueEntry, ValueT
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.models.stream import StreamInfo
+from ...protocol.topics.record import Record
 from ...protocol.wire.checks import check_count, deadline_of
 from ...streams.stream import Stream
 from ...topics.stream_log import StreamLog
 from ...topics.table import TableChanges, TopicTable, open_table
 from ..bucket_handle import no_bucket
 from .entries import recorded_entry
+from .strays import StrayMessages
 
 __all__ = ["KeyValueCache", "KeyValueCacheChanges", "KeyValueChange", "open_cache"]
 
@@ -49,10 +51,18 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
     last state.
     """
 
-    def __init__(self, context: Context, keys: KeySpace, logs: list[StreamLog], create: str) -> None:
+    def __init__(
+        self,
+        context: Context,
+        keys: KeySpace,
+        logs: list[StreamLog],
+        strays: StrayMessages,
+        create: str,
+    ) -> None:
         self._context = context
         self._keys = keys
         self._logs = logs
+        self._strays = strays
         self._create = create
         self._tables: list[TopicTable] = []
         self._changed = Signal()  # shared by all tables
@@ -95,7 +105,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
     def __getitem__(self, key: str) -> KeyValueEntry[ValueT]:
         if (subject := self._subject(key)) is not None:
             for table in self._following():
-                if (record := table.get(subject)) is not None:
+                if (record := table.get(subject)) is not None and self._counts(record):
                     return recorded_entry(self._keys, record)
         raise KeyError(key)
 
@@ -108,14 +118,32 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         except InvalidNameError:
             return None
 
+    def _counts(self, record: Record) -> bool:
+        """Return whether a record is a value. Reports a record that another client has stored."""
+        if not self._keys.is_stray(record.headers):
+            return True
+        self._strays.report(record.subject, record.seq)
+        return False
+
+    def _subjects(self) -> list[str]:
+        """Return the subjects of all values, for a handle with ``own``."""
+        tables = self._following()
+        return [subject for table in tables for subject, one in table.items() if self._counts(one)]
+
     def __iter__(self) -> Iterator[str]:
+        if self._keys.own:
+            return map(self._keys.key, self._subjects())
         return (self._keys.key(subject) for table in self._following() for subject in table)
 
     def __len__(self) -> int:
+        if self._keys.own:
+            return len(self._subjects())
         return sum(map(len, self._following()))
 
     def __contains__(self, key: object) -> bool:
         subject = self._subject(key)
+        if self._keys.own:
+            return subject in self._subjects()
         return any(subject in table for table in self._following())
 
     @property
@@ -257,7 +285,8 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
                 raise ClosedError("the reader of changes is closed")
             if (part := self._changed_part()) is not None:
                 subject, record = await part.next()  # the record exists, so this call does not block
-                entry = None if record is None else recorded_entry(cache._keys, record)  # noqa: SLF001
+                counts = record is not None and cache._counts(record)  # noqa: SLF001
+                entry = recorded_entry(cache._keys, record) if record is not None and counts else None  # noqa: SLF001
                 return KeyValueChange(cache._keys.key(subject), entry)  # noqa: SLF001
             try:
                 await self._table.wait_for(has_ended_or_changed, timeout)
@@ -303,12 +332,19 @@ def _has_reached(target: int) -> Callable[[TopicTable], bool]:
 
 
 async def open_cache(
-    context: Context, info: StreamInfo, keys: KeySpace, subjects: list[str], *, check: float, create: str
+    context: Context,
+    info: StreamInfo,
+    keys: KeySpace,
+    subjects: list[str],
+    strays: StrayMessages,
+    *,
+    check: float,
+    create: str,
 ) -> KeyValueCache[Any]:
     """Open a cache of the keys of these subjects. ``create`` is the method that creates such a bucket."""
     logs = [StreamLog(context, Stream(context, info), subject) for subject in subjects]
     for log in logs:
         log.is_one_subject = False  # a record with a value never ends a key, whatever its headers are
-    cache = KeyValueCache[Any](context, keys, logs, create)
+    cache = KeyValueCache[Any](context, keys, logs, strays, create)
     await cache._open(check)  # noqa: SLF001  one module
     return cache

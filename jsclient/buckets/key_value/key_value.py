@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from functools import partial
@@ -12,16 +13,13 @@ from ..._runtime.handle import Opening, listing
 from ..._runtime.publish import check_payload, publish
 from ...errors import (
     ConfigError,
-    KeyExistsError,
     KeyNotFoundError,
     MessageNotFoundError,
     NoRespondersError,
     RequestTimeoutError,
-    RevisionMismatchError,
-    WrongLastSequenceError,
 )
 from ...protocol.buckets.bucket_config import BucketStatus
-from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, ValueT, operation_of
+from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, ValueT
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.buckets.rights import BucketRights
 from ...protocol.models.consumer import DeliverPolicy
@@ -39,6 +37,8 @@ from .entries import entry_of, stored_entry
 from .lock import KeyValueLock, acquire
 from .purging import purge_deletes
 from .snapshot import KeyValueSnapshot, take_snapshot
+from .storing import store_after, store_new
+from .strays import StrayMessages
 from .transaction import KeyValueTransaction
 from .updating import update_with
 from .watch import KeyValueWatch
@@ -61,6 +61,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     def __init__(self, context: Context, stream: str, keys: KeySpace, info: StreamInfo | None) -> None:
         super().__init__(context, keys.bucket, stream, info)
         self._keys = keys
+        self._strays = StrayMessages(context, stream)
         # Without the stream's info, direct gets are tried first.
         self._reads_directly = info is None or bool(info.config.allow_direct)
 
@@ -141,8 +142,10 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
                 return await self._stored({"last_by_subj": subject}, self._context.timeout / 2)
         return await self._stored({"last_by_subj": subject})
 
-    def _entry(self, key: str, message: StoredMessage) -> KeyValueEntry[ValueT]:
-        return stored_entry(self._keys, key, message)
+    def _entry(self, key: str, message: StoredMessage, delta: int = 0) -> KeyValueEntry[ValueT]:
+        if self._keys.is_stray(message.headers):
+            self._strays.report(message.subject, message.seq)
+        return stored_entry(self._keys, key, message, delta)
 
     async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot[ValueT]:
         """Return the values of several keys as of one revision (server 2.11). Keys without a value are omitted.
@@ -158,7 +161,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """
         filters = self._keys.filters([keys] if isinstance(keys, str) else keys)
         stream = Stream(self._context, await self._known())
-        return await take_snapshot(stream, self._keys, filters, self._renewed)
+        return await take_snapshot(stream, self._keys, filters, self._renewed, self._entry)
 
     @listing
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
@@ -238,7 +241,9 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
     async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache[ValueT]:
         info = await self._renewed()
-        return await open_cache(self._context, info, self._keys, subjects, check=check, create=self._create)
+        return await open_cache(
+            self._context, info, self._keys, subjects, self._strays, check=check, create=self._create
+        )
 
     def _reader(
         self,
@@ -252,7 +257,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         config = reader_config(
             self._keys.subjects(filters), policy=policy, after=after, headers_only=headers_only
         )
-        decode = partial(entry_of, keys or self._keys)
+        decode = partial(self._strays.own_entry if self._keys.own else entry_of, keys or self._keys)
         return BucketReader(self._context, self._stream, config, decode, self._create)
 
     # --- writing -----------------------------------------------------------------------------------------
@@ -290,21 +295,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Also raises the errors of `put`.
         """
-        data = self._keys.encoded(key, value)
-        try:
-            return await self._write(key, data, expected=0, ttl=ttl, msg_id=msg_id)
-        except WrongLastSequenceError:
-            message = await self._stored({"last_by_subj": self._keys.subject(key)})
-        if message is None:  # the message was removed meanwhile: the deletion is the newest state
-            revision = 0
-        elif operation_of(message.headers) == "PUT":
-            raise KeyExistsError(self.bucket, key, message.seq)
-        else:
-            revision = message.seq
-        try:
-            return await self._write(key, data, expected=revision, ttl=ttl, msg_id=msg_id)
-        except WrongLastSequenceError:
-            raise KeyExistsError(self.bucket, key) from None
+        return await store_new(self, key, self._keys.encoded(key, value), ttl=ttl, msg_id=msg_id)
 
     async def update(
         self,
@@ -438,19 +429,26 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return await elect(self, key, work, ttl=ttl, value=value)
 
     async def _expecting(self, key: str, value: bytes, last: int | None, **options: Any) -> int:
-        try:
-            return await self._write(key, value, expected=last, **options)
-        except WrongLastSequenceError:
-            raise RevisionMismatchError(self.bucket, key, last or 0) from None
+        return await store_after(self, key, value, last, **options)
 
-    async def _write(self, key: str, value: bytes, *, expected: int | None = None, **options: Any) -> int:
+    async def _write(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        expected: int | None = None,
+        msg_id: str | None = None,
+        **options: Any,
+    ) -> int:
+        if msg_id is None and self._keys.own:
+            msg_id = secrets.token_hex(11)  # it also tells values of this client from the messages of others
         ack = await publish(
             self._context,
             self._keys.target(key),
             check_payload(value),
             expected_last_subject_seq=expected,
-            stream_exists=True,
-            **options,
+            msg_id=msg_id,
+            **{"stream_exists": True, **options},
         )
         return ack.seq
 

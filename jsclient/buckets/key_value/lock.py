@@ -24,9 +24,10 @@ from ...errors import (
     RequestTimeoutError,
     WrongLastSequenceError,
 )
-from ...protocol.buckets.entry import OPERATION, PURGE, ValueT, operation_of
+from ...protocol.buckets.entry import OPERATION, OWN, PURGE, ValueT
 from ...protocol.models.message import StoredMessage
 from ...protocol.wire.checks import check_server, deadline_of
+from .storing import has_value
 
 if TYPE_CHECKING:
     from .key_value import KeyValue
@@ -147,6 +148,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
             kv._context,  # noqa: SLF001  one room
             kv._keys.target(key),  # noqa: SLF001
             value,
+            headers={OWN: "1"} if kv._keys.own else None,  # noqa: SLF001
             expected_last_subject_seq=self._revision,
             expected_last_subject_seq_subject=kv._keys.subject(self.key),  # noqa: SLF001
             stream_exists=True,
@@ -166,7 +168,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
     async def try_acquire(self) -> bool:
         """Store our value if the key has none. Returns whether the lock is held."""
         message = await self._newest()
-        if message is not None and operation_of(message.headers) == "PUT" and not self._is_ours(message):
+        if message is not None and has_value(self._kv, message) and not self._is_ours(message):
             # An earlier attempt may have stored this lock's own value, although its answer was lost.
             return False
         try:

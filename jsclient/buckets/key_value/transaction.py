@@ -24,11 +24,12 @@ from ...errors import (
     RevisionMismatchError,
     WrongLastSequenceError,
 )
-from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, ValueT, operation_of
+from ...protocol.buckets.entry import DELETE, OPERATION, OWN, PURGE, ValueT
 from ...protocol.publishing.batch import BATCH_SERVER
 from ...protocol.wire.checks import check_count, check_server
 from ...publishing.batch import AtomicBatch
 from .lock import KeyValueLock
+from .storing import has_value
 
 if TYPE_CHECKING:
     from .key_value import KeyValue
@@ -218,7 +219,7 @@ class KeyValueTransaction(Generic[ValueT]):
         created = {key: change for key, change in self._changes.items() if change.is_create}
         stored = await asyncio.gather(*map(self._newest, created))
         for (key, change), message in zip(created.items(), stored, strict=True):
-            if message is not None and operation_of(message.headers) == "PUT":
+            if message is not None and has_value(self._kv, message):
                 raise KeyExistsError(self._kv.bucket, key, message.seq)
             change.last = 0 if message is None else message.seq
 
@@ -230,6 +231,8 @@ class KeyValueTransaction(Generic[ValueT]):
         async with AtomicBatch(self._kv._context, ack_every=None, timeout=None) as batch:  # noqa: SLF001
             for number, (key, change) in enumerate(self._changes.items()):
                 options = dict(change.options)
+                if keys.own:
+                    options["headers"] = {**options.get("headers", {}), OWN: "1"}
                 if (carried := placed[key]) is not None:
                     options["expected_last_subject_seq"] = carried[1]
                     if carried[0] != key:

@@ -181,9 +181,8 @@ class ObjectSite(BucketHandle):
 
     async def remove_chunk(self, seq: int) -> None:
         """Remove one chunk. Does nothing if it does not exist."""
-        body = {"seq": seq, "no_erase": True}
         try:
-            await self._call(self._context.api.stream_msg_delete(self.stream), body, "remove a chunk")
+            await self._remove(seq)
         except MessageNotFoundError:
             pass  # an earlier attempt has removed the chunk
 

@@ -21,10 +21,22 @@ else:
 
     ValueT = TypeVar("ValueT")
 
-__all__ = ["DELETE", "OPERATION", "PURGE", "KeyValueEntry", "Operation", "operation_of", "payload_size"]
+__all__ = [
+    "DELETE",
+    "OPERATION",
+    "OWN",
+    "PURGE",
+    "KeyValueEntry",
+    "Operation",
+    "operation_of",
+    "payload_size",
+]
 
 OPERATION: Final = "KV-Operation"
 """The header of a message that is not a value."""
+
+OWN: Final = "Jsc-Own"
+"""The header that marks a value of a handle with ``own``, if it has no message id."""
 
 Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
 

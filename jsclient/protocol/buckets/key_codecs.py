@@ -91,8 +91,8 @@ class PathKeys:
 
     def decode(self, stored: str) -> str:
         """Return the path that a key stands for."""
-        root, dot, rest = stored.partition(".")
-        parts = rest if root == _ROOT else stored
+        root, dot, below = stored.partition(".")
+        parts = below if root == _ROOT else stored
         return ("/" if root == _ROOT and (dot or stored == _ROOT) else "") + parts.replace(".", "/")
 
     def encode_filter(self, pattern: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,9 @@ from ...errors import ConfigError, InvalidNameError, ReadOnlyError
 from ..models.stream_config import StreamConfig
 from ..topics.value_codec import Codec
 from ..wire.api import DEFAULT_PREFIX
+from ..wire.header_names import MARKER_REASON, MSG_ID, SEQUENCE
 from ..wire.names import check_filter_subject, check_publish_subject, subject_matches, subjects_overlap
+from .entry import OWN, Operation, operation_of
 from .key_codecs import KeyCodec, decoded_key, encoded_filter, encoded_key
 from .values import DecodedValue, encoded_value
 
@@ -110,6 +112,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         validates: Whether keys must be valid for every client.
         codec: Encodes values, or None for bytes.
         key_codec: Encodes keys, or None.
+        own: Whether only values that such a handle has written count.
     """
 
     bucket: str
@@ -118,6 +121,7 @@ class KeySpace(msgspec.Struct, frozen=True):
     validates: bool = True
     codec: Codec[Any] | None = None
     key_codec: KeyCodec | None = None
+    own: bool = False
 
     @classmethod
     def of(
@@ -130,6 +134,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         writable: bool = True,
         codec: Codec[Any] | None = None,
         key_codec: KeyCodec | None = None,
+        own: bool = False,
     ) -> KeySpace:
         """Return where the keys of a bucket are, by the configuration of its stream and the prefix of the API.
 
@@ -144,7 +149,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         start = f"$KV.{origin}."
         # With another prefix, the API of the bucket's account or domain takes the message (nats.go: useJSPfx).
         writes = start if api == DEFAULT_PREFIX else f"{api}.{start}"
-        return cls(bucket, start, writes if writable else "", validates, codec, key_codec)
+        return cls(bucket, start, writes if writable else "", validates, codec, key_codec, own)
 
     def stored(self, key: str) -> str:
         """Return a key as it is stored. Raises `InvalidNameError` if that is not a valid key."""
@@ -200,3 +205,17 @@ class KeySpace(msgspec.Struct, frozen=True):
     def decoding(self) -> DecodedValue | None:
         """What decodes the value of one entry, or None if values are bytes."""
         return None if self.codec is None else DecodedValue(self.codec)
+
+    def is_stray(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a message with these headers was not written by a handle with ``own``, though this is one.
+
+        Such a handle sets a message id or a mark. A stored answer to a direct get may copy both, but has a sequence
+        header, too. The markers of the server have neither.
+        """
+        if not self.own:
+            return False
+        return SEQUENCE in headers or not any(name in headers for name in (MSG_ID, OWN, MARKER_REASON))
+
+    def operation(self, headers: Mapping[str, str]) -> Operation:
+        """Return the operation of a message with these headers. A stray message counts as a deletion."""
+        return "DEL" if self.is_stray(headers) else operation_of(headers)
