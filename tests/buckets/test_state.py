@@ -1,4 +1,4 @@
-"""The race to create a key: who is second learns what the first one stored. Deletions and stray messages are replaced."""
+"""The race to create a key: who is second learns what the first stored. Deletions and stray messages are replaced."""
 
 from __future__ import annotations
 
