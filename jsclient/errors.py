@@ -46,6 +46,7 @@
     ├─ NotABucketError(stream, reason)           the stream is no bucket of this kind
     ├─ KeyNotFoundError(bucket, key, deleted)    the key has no value, or its value was deleted
     ├─ KeyExistsError(bucket, key, revision)     the key has a value
+    ├─ ValueInvalidError(bucket, key, revision, reason, entry) the codec cannot decode the value of the key
     ├─ RevisionMismatchError(bucket, key, expected) the key has another revision
     ├─ LeaseLostError(bucket, key, token, reason) a lock is not held any more
     ├─ ObjectNotFoundError(bucket, name, deleted) the object does not exist, or was deleted
@@ -98,8 +99,8 @@ __all__ = [
     "QueueFlowControlError", "QueueHeartbeatError", "QueueMismatchError", "QueueRequiredError", "ReadOnlyError",
     "RequestTimeoutError", "RevisionMismatchError", "ServerNotFoundError", "ServerStartError", "ServiceError",
     "StatusError", "StreamExistsError", "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError",
-    "TooManyInFlightError", "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "WrongLastSequenceError",
-    "WrongLoopError",
+    "TooManyInFlightError", "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "ValueInvalidError",
+    "WrongLastSequenceError", "WrongLoopError",
 ]  # fmt: skip
 
 
@@ -923,6 +924,24 @@ class KeyNotFoundError(_Fields):
             return text
         how = "purged" if getattr(self.deleted, "operation", "") == "PURGE" else "deleted"
         return f"{text}: its value was {how} at revision {getattr(self.deleted, 'revision', 0)}"
+
+
+class ValueInvalidError(_Fields):
+    """The codec of the bucket cannot decode the value of the key. The key can be put, deleted and read again.
+
+    Attributes:
+        bucket, key: The bucket and the key.
+        revision: The revision of the value.
+        reason: What is wrong.
+        entry: The `KeyValueEntry`. Its ``raw`` has the bytes.
+    """
+
+    bucket: str
+    key: str
+    revision: int
+    reason: str
+    entry: Any = None
+    _text = "the value of key {key!r} of bucket {bucket!r} at revision {revision} cannot be decoded: {reason}"
 
 
 class KeyExistsError(_Fields):

@@ -24,6 +24,7 @@ from .consumers.worker.handler_pool import Handler
 from .consumers.worker.worker import Key
 from .core.services.endpoint import RequestHandler
 from .core.subscription import CoreCallback
+from .protocol.buckets.rights import BucketRole
 from .protocol.consumers.priority import GroupOptions
 from .protocol.consumers.worker.work_rules import RetryDelay
 from .protocol.event_base import Severity
@@ -36,6 +37,7 @@ from .topics.log import Push, ReadOptions, Start
 
 __all__ = [
     "BatchOptions",
+    "BucketRole",
     "Callback",
     "ConnectOptions",
     "ConsumerFields",

@@ -13,12 +13,12 @@ from integration.kit.judge.waiting import eventually
 from integration.kit.network.proxy import Proxy
 from integration.kit.network.wire import TO_CLIENT
 from jsclient import MaxPayloadError, StreamNotFoundError
+from jsclient.buckets.state import StateConflictError, StateEntry, StoredState, open_state
 from jsclient.events import RecordSkipped
 from jsclient.peers.backend import Store
 from jsclient.peers.local_backend import MemoryStore
 from jsclient.peers.nats_backend import ensure_streams
 from jsclient.protocol.peers.options import EngineOptions
-from jsclient.streams.buckets import Bucket, BucketEntry, ConflictError
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ async def ground(server: Any) -> AsyncIterator[ServerGround]:
     await ground.close()
 
 
-async def stream_store(ground: ServerGround, js: Any, peer: str = "a", *, own: bool = False) -> Bucket:
+async def stream_store(ground: ServerGround, js: Any, peer: str = "a", *, own: bool = False) -> StoredState:
     options = EngineOptions(prefix=ground.prefix, storage="memory")
     await ensure_streams(js, options)
-    return Bucket(js._context, options.state_stream, f"{options.prefix}.state.{peer}.", own=own)
+    return open_state(js._context, options.state_stream, f"{options.prefix}.state.{peer}.", own=own)
 
 
 @pytest.fixture(params=["stream", "memory"])
@@ -41,19 +41,19 @@ async def store(request: pytest.FixtureRequest, ground: ServerGround, js: Any) -
 
 async def test_key_written_by_who_knows_there(store: Store) -> None:
     assert await store.entries() == []
-    assert await store.get("k") == BucketEntry("k", None, 0)
+    assert await store.get("k") == StateEntry("k", None, 0)
     first = await store.update("k", b"1", 0)
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(StateConflictError) as caught:
         await store.update("k", b"2", 0)
-    assert caught.value.stored_entry == BucketEntry("k", b"1", first)
+    assert caught.value.stored_entry == StateEntry("k", b"1", first)
     second = await store.update("k", b"2", first)
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(StateConflictError) as caught:
         await store.update("k", None, first)
-    assert caught.value.stored_entry == await store.get("k") == BucketEntry("k", b"2", second)
+    assert caught.value.stored_entry == await store.get("k") == StateEntry("k", b"2", second)
     await store.update("relationship.Id-1=_", b"x", 0)
     assert sorted(await store.entries()) == [
-        BucketEntry("k", b"2", second),
-        BucketEntry("relationship.Id-1=_", b"x", second + 1),
+        StateEntry("k", b"2", second),
+        StateEntry("relationship.Id-1=_", b"x", second + 1),
     ]
 
 
@@ -62,9 +62,9 @@ async def test_deleted_leaves_nothing(store: Store) -> None:
         revision = await store.update("k", b"1", 0)
         await store.update("k", None, revision)
         assert await store.entries() == []
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(StateConflictError) as caught:
         await store.update("k", b"2", 7)
-    assert caught.value.stored_entry == BucketEntry("k", None, 0)
+    assert caught.value.stored_entry == StateEntry("k", None, 0)
 
 
 async def test_behind_revision_loaded(store: Store) -> None:
@@ -72,8 +72,8 @@ async def test_behind_revision_loaded(store: Store) -> None:
     last = await store.update("k0", b"y", revisions[0])
     assert await store.entries(last) == []
     assert sorted(await store.entries(revisions[2])) == [
-        BucketEntry("k0", b"y", last),
-        BucketEntry("k3", b"x", revisions[3]),
+        StateEntry("k0", b"y", last),
+        StateEntry("k3", b"x", revisions[3]),
     ]
     await store.purge()
     assert await store.entries() == await store.entries(1) == []
@@ -108,7 +108,7 @@ async def test_stored_answer_of_a_direct_get_is_no_value(
 
     await eventually(stored, what="the answer is stored")
     stored_entry = await store.get("k")
-    assert (stored_entry.value, stored_entry.foreign) == (None, True)
+    assert (stored_entry.value, stored_entry.is_stray) == (None, True)
     (skipped, *_) = await eventually(lambda: of(RecordSkipped, events), what="the report")
     assert (skipped.stream, skipped.subject) == (name, subject)
     await store.put("k", b"2")
@@ -120,10 +120,10 @@ async def test_half_deletion_counts(ground: ServerGround, js: Any) -> None:
     store = await stream_store(ground, js)
     revision = await store.update("k", b"1", 0)
     mark = (await js.publish(f"{ground.prefix}.state.a.k", b"", expected_last_subject_seq=revision)).seq
-    assert await store.get("k") == BucketEntry("k", None, mark)
+    assert await store.get("k") == StateEntry("k", None, mark)
     assert [entry.value for entry in await store.entries()] == [None]
     again = await store.update("k", b"2", 0)
-    assert await store.entries() == [BucketEntry("k", b"2", again)]
+    assert await store.entries() == [StateEntry("k", b"2", again)]
 
 
 async def test_answer_lost_does_not_write_twice(ground: ServerGround, connect: Any, proxy: Any) -> None:
@@ -132,7 +132,7 @@ async def test_answer_lost_does_not_write_twice(ground: ServerGround, connect: A
     first = await store.update("k", b"1", 0)
     dropped = tap.drop_frames(lambda frame: frame.direction == TO_CLIENT and b'"seq":' in frame.payload, 1)
     second = await store.update("k", b"2", first)
-    assert await store.entries() == [BucketEntry("k", b"2", second)]
+    assert await store.entries() == [StateEntry("k", b"2", second)]
     assert second == first + 1
     assert dropped.count == 1
 
@@ -148,9 +148,36 @@ async def test_put_replaces_any_revision(ground: ServerGround, js: Any) -> None:
     store = await stream_store(ground, js)
     first = await store.put("k", b"1")
     second = await store.put("k", b"2")
-    assert await store.entries() == [BucketEntry("k", b"2", second)]
-    with pytest.raises(ConflictError):
+    assert await store.entries() == [StateEntry("k", b"2", second)]
+    with pytest.raises(StateConflictError):
         await store.update("k", b"3", first)
     await js.delete_stream(ground.streams[1])
     with pytest.raises(StreamNotFoundError):
         await store.get("k")
+
+
+async def test_what_earlier_versions_have_stored(ground: ServerGround, js: Any, oracle: Any) -> None:
+    """They marked a value by its id, and stored an empty message for a deletion."""
+    store = await stream_store(ground, js, own=True)
+    subject = f"{ground.prefix}.state.a"
+    first = (await js.publish(f"{subject}.k", b"1", msg_id="1")).seq
+    mark = (await js.publish(f"{subject}.gone", b"", msg_id="2")).seq
+    assert await store.entries() == [StateEntry("k", b"1", first), StateEntry("gone", None, mark)]
+    second = await store.update("k", b"2", first)
+    await store.update("gone", b"3", 0)
+    stored = await (await js.stream(ground.streams[1])).get_message(second)
+    assert (stored.subject, stored.data) == (f"{subject}.k", b"2")
+    assert sorted(stored.headers) == [
+        "Nats-Expected-Last-Subject-Sequence", "Nats-Expected-Stream", "Nats-Msg-Id"
+    ]  # fmt: skip
+
+
+async def test_deletion_that_was_not_removed(ground: ServerGround, js: Any) -> None:
+    """The message of a deletion, as this version stores it, and as every client of buckets reads it."""
+    store = await stream_store(ground, js, own=True)
+    headers = {"KV-Operation": "DEL"}
+    mark = (await js.publish(f"{ground.prefix}.state.a.k", b"", msg_id="1", headers=headers)).seq
+    assert await store.get("k") == StateEntry("k", None, mark)
+    assert await store.entries() == [StateEntry("k", None, mark)]
+    again = await store.update("k", b"2", 0)
+    assert await store.entries() == [StateEntry("k", b"2", again)]

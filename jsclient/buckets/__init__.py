@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..protocol.buckets.bucket_config import BucketFields, BucketStatus
     from ..protocol.buckets.entry import KeyValueEntry
+    from ..protocol.buckets.key_codecs import Base64Keys, ChainedKeys, KeyCodec, PathKeys
     from ..protocol.buckets.object_config import ObjectStoreFields, ObjectStoreStatus
     from ..protocol.buckets.object_info import ObjectInfo, ObjectLink
     from .key_value.cache import KeyValueCache, KeyValueCacheChanges, KeyValueChange
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
     from .objects.watch import ObjectWatch
 
 __all__ = [
+    "Base64Keys",
     "BinaryFile",
     "BucketFields",
     "BucketStatus",
+    "ChainedKeys",
+    "KeyCodec",
     "KeyValue",
     "KeyValueCache",
     "KeyValueCacheChanges",
@@ -49,12 +53,16 @@ __all__ = [
     "ObjectStoreFields",
     "ObjectStoreStatus",
     "ObjectWatch",
+    "PathKeys",
 ]
 
 _LAZY = {
+    "Base64Keys": "protocol.buckets.key_codecs",
     "BinaryFile": "buckets.objects.source",
     "BucketFields": "protocol.buckets.bucket_config",
     "BucketStatus": "protocol.buckets.bucket_config",
+    "ChainedKeys": "protocol.buckets.key_codecs",
+    "KeyCodec": "protocol.buckets.key_codecs",
     "KeyValue": "buckets.key_value.key_value",
     "KeyValueCache": "buckets.key_value.cache",
     "KeyValueCacheChanges": "buckets.key_value.cache",
@@ -71,6 +79,7 @@ _LAZY = {
     "ObjectStoreFields": "protocol.buckets.object_config",
     "ObjectStoreStatus": "protocol.buckets.object_config",
     "ObjectWatch": "buckets.objects.watch",
+    "PathKeys": "protocol.buckets.key_codecs",
 }
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name

@@ -12,8 +12,11 @@ from ..streams.api import StreamManager
 
 if TYPE_CHECKING:  # imported when a bucket is first used: `import jsclient` stays fast
     from ..protocol.buckets.bucket_config import BucketFields
+    from ..protocol.buckets.entry import ValueT
+    from ..protocol.buckets.key_codecs import KeyCodec
     from ..protocol.buckets.object_config import ObjectStoreFields
     from ..protocol.models.stream import StreamInfo
+    from ..protocol.topics.value_codec import Codec
     from .key_value.key_value import KeyValue
     from .objects.object_store import ObjectStore
 
@@ -24,11 +27,20 @@ class Buckets(StreamManager):
     """The methods of `JetStream` for key-value buckets and object stores."""
 
     @asking
-    async def create_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
+    async def create_key_value(
+        self,
+        bucket: str,
+        *,
+        codec: Codec[ValueT] | None = None,
+        key_codec: KeyCodec | None = None,
+        **options: Unpack[BucketFields],
+    ) -> KeyValue[ValueT]:
         """Create a key-value bucket, or return the existing bucket if it has the same configuration.
 
         Args:
             bucket: The name: letters, digits, ``-`` and ``_``.
+            codec: Encodes and decodes values, such as ``JsonCodec(Settings)``. Without a codec, values are bytes.
+            key_codec: Encodes and decodes keys, such as `Base64Keys` for keys with any character.
             options: See `jsclient.buckets.BucketFields`, such as ``history=5`` and ``ttl=3600``.
 
         Raises:
@@ -40,14 +52,22 @@ class Buckets(StreamManager):
         from ..protocol.buckets.bucket_config import bucket_config
 
         config = bucket_config(bucket, **options)
+        _check_codecs(codec, key_codec)
         try:
             stream = await self.create_stream(config)
         except StreamExistsError as error:
             raise _exists(error, "ensure_key_value") from None
-        return self._key_value(bucket, stream.cached_info)
+        return self._key_value(bucket, stream.cached_info, codec, key_codec)
 
     @asking
-    async def update_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
+    async def update_key_value(
+        self,
+        bucket: str,
+        *,
+        codec: Codec[ValueT] | None = None,
+        key_codec: KeyCodec | None = None,
+        **options: Unpack[BucketFields],
+    ) -> KeyValue[ValueT]:
         """Change the configuration of a bucket. Options that are not given return to their defaults.
 
         See `create_key_value` for the arguments and errors. Also raises `BucketNotFoundError` if the bucket does not
@@ -55,24 +75,39 @@ class Buckets(StreamManager):
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
+        _check_codecs(codec, key_codec)
         try:
             stream = await self.update_stream(bucket_config(bucket, **options))
         except StreamNotFoundError as error:
             raise _no_bucket(error, "create_key_value") from None
-        return self._key_value(bucket, stream.cached_info)
+        return self._key_value(bucket, stream.cached_info, codec, key_codec)
 
     @asking
-    async def create_or_update_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
+    async def create_or_update_key_value(
+        self,
+        bucket: str,
+        *,
+        codec: Codec[ValueT] | None = None,
+        key_codec: KeyCodec | None = None,
+        **options: Unpack[BucketFields],
+    ) -> KeyValue[ValueT]:
         """Change the configuration of a bucket, or create it. See `create_key_value` for the arguments and errors."""
         from ..protocol.buckets.bucket_config import bucket_config
 
+        _check_codecs(codec, key_codec)
         stream = await self.create_or_update_stream(bucket_config(bucket, **options))
-        return self._key_value(bucket, stream.cached_info)
+        return self._key_value(bucket, stream.cached_info, codec, key_codec)
 
     @asking
     async def ensure_key_value(
-        self, bucket: str, *, on_drift: OnDrift = "error", **options: Unpack[BucketFields]
-    ) -> KeyValue:
+        self,
+        bucket: str,
+        *,
+        on_drift: OnDrift = "error",
+        codec: Codec[ValueT] | None = None,
+        key_codec: KeyCodec | None = None,
+        **options: Unpack[BucketFields],
+    ) -> KeyValue[ValueT]:
         """Create a bucket, or verify that the existing one has the given options.
 
         Any number of processes may call it at the same time: one creates the bucket, the others find it.
@@ -81,7 +116,7 @@ class Buckets(StreamManager):
             bucket: The name.
             on_drift: The action if the bucket differs: "error" raises `ConfigMismatchError`, "update" changes the
                 options that differ, "ignore" accepts the bucket.
-            options: See `create_key_value`.
+            codec, key_codec, options: See `create_key_value`.
 
         Raises:
             ConfigMismatchError: The bucket differs.
@@ -91,13 +126,22 @@ class Buckets(StreamManager):
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
+        _check_codecs(codec, key_codec)
         stream = await self.ensure_stream(bucket_config(bucket, **options), on_drift=on_drift)
-        return self._key_value(bucket, stream.cached_info)
+        return self._key_value(bucket, stream.cached_info, codec, key_codec)
 
     @asking
     async def key_value(
-        self, bucket: str, *, check: bool = True, validate: bool = True, writable: bool = True
-    ) -> KeyValue:
+        self,
+        bucket: str,
+        *,
+        check: bool = True,
+        validate: bool = True,
+        writable: bool = True,
+        own: bool = False,
+        codec: Codec[ValueT] | None = None,
+        key_codec: KeyCodec | None = None,
+    ) -> KeyValue[ValueT]:
         """Return an existing key-value bucket.
 
         Args:
@@ -106,25 +150,32 @@ class Buckets(StreamManager):
             validate: Refuse keys that other clients would refuse, and keys that begin with ``_kv``. False allows any
                 token of a subject.
             writable: False returns a handle that only reads: any method that writes raises `ReadOnlyError`.
+            own: Count only values that such a handle has written. A message of another client, such as an answer that a
+                user had stored under a key, is not a value: it is passed over, and reported as the event
+                `RecordSkipped`.
+            codec, key_codec: See `create_key_value`. The bucket does not know its codecs, so give them each time.
 
         Raises:
             BucketNotFoundError: The bucket does not exist.
             NotABucketError: The stream with this name is not a bucket.
-            InvalidNameError: The name is not valid.
+            InvalidNameError, ConfigError: The name or a codec is not valid.
 
         Also raises the errors of any API request.
         """
         from ..protocol.buckets.bucket_config import check_bucket_stream
         from ..protocol.buckets.keys import stream_of
 
+        _check_codecs(codec, key_codec)
         if not check:
-            return self._key_value(bucket, None, validate=validate, writable=writable)
+            return self._key_value(
+                bucket, None, codec, key_codec, validate=validate, writable=writable, own=own
+            )
         try:
             info = (await self.stream(stream_of(bucket))).cached_info
         except StreamNotFoundError as error:
             raise _no_bucket(error, "create_key_value") from None
         check_bucket_stream(info)
-        return self._key_value(bucket, info, validate=validate, writable=writable)
+        return self._key_value(bucket, info, codec, key_codec, validate=validate, writable=writable, own=own)
 
     async def delete_key_value(self, bucket: str) -> None:
         """Delete a bucket with all its values. Raises `BucketNotFoundError`."""
@@ -145,14 +196,31 @@ class Buckets(StreamManager):
                 yield bucket
 
     def _key_value(
-        self, bucket: str, info: StreamInfo | None, *, validate: bool = True, writable: bool = True
-    ) -> KeyValue:
+        self,
+        bucket: str,
+        info: StreamInfo | None,
+        codec: Codec[ValueT] | None,
+        key_codec: KeyCodec | None,
+        *,
+        validate: bool = True,
+        writable: bool = True,
+        own: bool = False,
+    ) -> KeyValue[ValueT]:
         from ..protocol.buckets.keys import KeySpace, stream_of
         from .key_value.key_value import KeyValue
 
         config = None if info is None else info.config
         prefix = self._context.api.prefix
-        keys = KeySpace.of(bucket, config, prefix, validates=validate, writable=writable)
+        keys = KeySpace.of(
+            bucket,
+            config,
+            prefix,
+            validates=validate,
+            writable=writable,
+            codec=codec,
+            key_codec=key_codec,
+            own=own,
+        )
         return KeyValue(self._context, stream_of(bucket), keys, info)
 
     @asking
@@ -279,3 +347,10 @@ def _no_bucket(error: StreamNotFoundError, create: str) -> BucketNotFoundError:
     from .bucket_handle import no_bucket
 
     return no_bucket(error, create)
+
+
+def _check_codecs(codec: object, key_codec: object) -> None:
+    from ..protocol.buckets.values import check_codec
+
+    check_codec("codec", codec, ("encode", "decode"))
+    check_codec("key_codec", key_codec, ("encode", "decode", "encode_filter"))

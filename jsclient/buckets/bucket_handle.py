@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._runtime.context import Context
 from .._runtime.handle import no_pickle
-from ..errors import BucketNotFoundError, MessageNotFoundError, StreamNotFoundError
+from ..errors import (
+    BucketNotFoundError,
+    MessageNotFoundError,
+    NoRespondersError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
 from ..protocol.models.message import StoredMessage, read_stored_message
 from ..protocol.models.stream import StreamInfo
+from ..protocol.streams.direct_get import read_direct_answer
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.nats_py import no_attribute
 
@@ -37,6 +44,8 @@ class BucketHandle:
         self._bucket = bucket
         self._stream = stream
         self._info = info
+        # Without the stream's info, direct gets are tried first.
+        self._reads_directly = info is None or bool(info.config.allow_direct)
 
     @property
     def bucket(self) -> str:
@@ -70,12 +79,38 @@ class BucketHandle:
             return None
         return read_stored_message(answer)
 
+    async def _newest(self, subject: str, what: str) -> StoredMessage | None:
+        """Return the newest message of a subject from any replica, or None."""
+        if not self._reads_directly:
+            return await self._stored({"last_by_subj": subject})
+        context = self._context
+        try:
+            frame = await context.requests.ask(
+                context.api.direct_get_last(self._stream, subject),
+                timeout=context.timeout / 2,
+                what=what,
+                again=True,
+            )
+            return read_direct_answer(frame)
+        except MessageNotFoundError:
+            return None
+        except (NoRespondersError, RequestTimeoutError):
+            # The stream has no direct gets, or does not exist. Servers before 2.11 do not answer in that case, so a
+            # request to the leader finds out which it is.
+            self._reads_directly = self._info is not None and bool(self._info.config.allow_direct)
+            return await self._stored({"last_by_subj": subject}, context.timeout / 2)
+
     async def _purge(self, subject: str, what: str, *, below: int = 0) -> None:
         """Remove the messages of a subject, or only those below a sequence."""
         body: dict[str, Any] = {"filter": subject}
         if below:
             body["seq"] = below
         await self._call(self._context.api.stream_purge(self._stream), body, what)
+
+    async def _remove(self, seq: int) -> None:
+        """Remove one message. Raises `MessageNotFoundError` if it does not exist."""
+        body = {"seq": seq, "no_erase": True}
+        await self._call(self._context.api.stream_msg_delete(self._stream), body, "remove a message")
 
     async def _known(self) -> StreamInfo:
         return self._info or await self._renewed()

@@ -18,7 +18,7 @@ from ..protocol.peers.relationship import Attrs, Send
 from .errors import QueryRefusedError
 
 if TYPE_CHECKING:
-    from ..streams.buckets import BucketEntry
+    from ..buckets.state import StateEntry
 
 __all__ = [
     "Answerer",
@@ -64,13 +64,13 @@ Answerer: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class Store(Protocol):
-    """The stored state of a peer: a few entries by key. `jsclient.streams.buckets.Bucket` is an implementation."""
+    """The stored state of a peer: a few entries by key. `jsclient.buckets.state.StoredState` is an implementation."""
 
-    async def get(self, key: str) -> BucketEntry: ...
+    async def get(self, key: str) -> StateEntry: ...
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int: ...
 
-    async def entries(self, after: int = 0) -> list[BucketEntry]: ...
+    async def entries(self, after: int = 0) -> list[StateEntry]: ...
 
     async def purge(self) -> None: ...
 

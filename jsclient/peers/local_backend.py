@@ -9,12 +9,12 @@ from typing import Final
 
 from .._runtime.event_hub import EventHub, OnEvent
 from .._runtime.tasks import Tasks
+from ..buckets.state import StateConflictError, StateEntry
 from ..errors import NoRespondersError, PublishError, RequestTimeoutError
 from ..protocol.events import Event
 from ..protocol.peers.channel import event_subject
 from ..protocol.peers.options import EngineOptions
 from ..protocol.peers.relationship import Send
-from ..streams.buckets import BucketEntry, ConflictError
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Store, pack, refusal
 from .errors import HostNotAllowedError
 
@@ -28,24 +28,24 @@ class MemoryStore:
     """A `Store` in this process."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, BucketEntry] = {}
+        self._entries: dict[str, StateEntry] = {}
         self._revision = 0
 
-    async def get(self, key: str) -> BucketEntry:
-        return self._entries.get(key) or BucketEntry(key, None, 0)
+    async def get(self, key: str) -> StateEntry:
+        return self._entries.get(key) or StateEntry(key, None, 0)
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int:
         stored = await self.get(key)
         if stored.revision != revision:
-            raise ConflictError(stored)
+            raise StateConflictError(stored)
         if value is None:
             self._entries.pop(key, None)
             return 0
         self._revision += 1
-        self._entries[key] = BucketEntry(key, value, self._revision)
+        self._entries[key] = StateEntry(key, value, self._revision)
         return self._revision
 
-    async def entries(self, after: int = 0) -> list[BucketEntry]:
+    async def entries(self, after: int = 0) -> list[StateEntry]:
         return [entry for entry in self._entries.values() if entry.revision > after]
 
     async def purge(self) -> None:

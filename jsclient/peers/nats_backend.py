@@ -11,6 +11,7 @@ from .._runtime.connection.connection import Inbox
 from .._runtime.event_hub import OnEvent
 from .._runtime.publish import publish
 from .._runtime.tasks import Tasks
+from ..buckets.state import open_state
 from ..client import JetStream, connect
 from ..errors import (
     ClosedError,
@@ -29,7 +30,6 @@ from ..protocol.peers.relationship import Send
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.names import subject_matches
 from ..protocol.wire.replies import ACCOUNTS, may_answer
-from ..streams.buckets import Bucket
 from .backend import (
     Answerer,
     Attendance,
@@ -119,7 +119,7 @@ class ServerBackend(Backend):
 
     def store(self, peer: str) -> Store:
         prefix = f"{self.options.prefix}.state.{peer}."
-        return Bucket(self.js._context, self.options.state_stream, prefix, own=True)  # noqa: SLF001
+        return open_state(self.js._context, self.options.state_stream, prefix, own=True)  # noqa: SLF001
 
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
         attendance = _ServerAttendance(self, peer, receiver, answerer)

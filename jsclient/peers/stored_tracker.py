@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from .._runtime.tasks import Signal, Tasks
+from ..buckets.state import StateConflictError, StateEntry
 from ..errors import JetStreamError, MaxPayloadError
 from ..protocol.peers.channel import channel_eci
 from ..protocol.peers.relationship import Fresh, OutboxItem, Raise, Send, read_value, write_value
 from ..protocol.peers.rules import STARTS, Command, Done, PeerEvent, Stored, StoreValue
 from ..protocol.peers.tracker import PeerTracker
-from ..streams.buckets import BucketEntry, ConflictError
 from .backend import Stopping, Store, backoff
 from .keys import ChannelKeys, public_keys
 
@@ -67,7 +67,7 @@ class Machine:
             entries = await self._store.entries(self._read)
             for entry in entries:
                 self._read = max(self._read, entry.revision)
-                if entry.foreign:
+                if entry.is_stray:
                     continue  # the known value remains in effect, and is stored again with its next change
                 if entry.key != _SECRET:
                     self._apply(_read(entry))
@@ -79,7 +79,7 @@ class Machine:
         secret = secrets.token_bytes(32)
         try:
             await self._store.update(_SECRET, secret, 0)
-        except ConflictError as error:
+        except StateConflictError as error:
             secret = error.stored_entry.value or secret
         self._secret = secret
 
@@ -144,7 +144,7 @@ class Machine:
         data = None if command.value is None else write_value(command.value)
         try:
             revision = await self._store.update(command.key, data, command.revision)
-        except ConflictError as error:
+        except StateConflictError as error:
             return _read(error.stored_entry)
         return Stored(command.key, command.value, revision)
 
@@ -183,6 +183,6 @@ class Machine:
         return _read(await self._store.get(key))
 
 
-def _read(entry: BucketEntry) -> Stored:
+def _read(entry: StateEntry) -> Stored:
     value = None if entry.value is None else read_value(entry.key, entry.value)
     return Stored(entry.key, value, entry.revision)

@@ -14,11 +14,11 @@ from tests.support.virtual import settle, virtual
 
 
 def put(revision: int) -> KeyValueEntry:
-    return KeyValueEntry(bucket="b", key="k", value=b"v", revision=revision, created_ns=0)
+    return KeyValueEntry(bucket="b", key="k", raw=b"v", revision=revision, created_ns=0)
 
 
 def deletion(revision: int) -> KeyValueEntry:
-    return KeyValueEntry(bucket="b", key="k", value=b"", revision=revision, created_ns=0, operation="DEL")
+    return KeyValueEntry(bucket="b", key="k", raw=b"", revision=revision, created_ns=0, operation="DEL")
 
 
 class Reader:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from jsclient._runtime.tasks import Tasks
+from jsclient.buckets.state import StateEntry
 from jsclient.errors import DisconnectedError, MaxPayloadError
 from jsclient.peers.backend import Stopping
 from jsclient.peers.local_backend import MemoryStore
@@ -15,7 +16,6 @@ from jsclient.protocol.peers.options import EngineOptions
 from jsclient.protocol.peers.relationship import Raise, RelationshipState, Send
 from jsclient.protocol.peers.rules import Install, Raised, Tick
 from jsclient.protocol.peers.tracker import PeerTracker
-from jsclient.streams.buckets import BucketEntry
 from tests.support.virtual import settle, virtual
 
 REQUEST = {"wellKnown_Tx": "b.wk", "Id": "fleet"}
@@ -78,14 +78,14 @@ async def test_concurrent_write_is_checked_again():
 
 
 class Replaced(MemoryStore):
-    """``stranger``: a key whose newest message was not written by a peer, as `jsclient.streams.buckets` tells it."""
+    """``stranger``: a key whose newest message was not written by a peer, as `jsclient.buckets.state` tells it."""
 
     stranger = ""
 
     async def entries(self, after=0):
         actual = await super().entries(after)
         return [
-            BucketEntry(entry.key, None, entry.revision, foreign=True)
+            StateEntry(entry.key, None, entry.revision, is_stray=True)
             if entry.key == self.stranger
             else entry
             for entry in actual
@@ -102,7 +102,7 @@ async def test_message_of_another_client_removes_nothing():
     known = owner.tracker.relationships, owner.tracker.well_known_rx, owner.machine.fresh(b"17.1")
     for key in ("relationship.fleet", "channel.wellKnown_Rx", "secret"):
         store._revision += 1
-        store._entries[key] = BucketEntry(key, b"a stranger's", store._revision)
+        store._entries[key] = StateEntry(key, b"a stranger's", store._revision)
         store.stranger = key
         assert await owner.machine.catch_up()
         now = owner.tracker.relationships, owner.tracker.well_known_rx, owner.machine.fresh(b"17.1")

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from ..._runtime.connection.connection import Lifecycle
 from ..._runtime.context import Context
 from ..._runtime.handle import Handle, ReadHandle, State
 from ..._runtime.retry import Retry
 from ..._runtime.tasks import Signal
-from ...errors import ClosedError, JetStreamError, RequestTimeoutError, StreamNotFoundError
-from ...protocol.buckets.entry import KeyValueEntry
+from ...errors import ClosedError, InvalidNameError, JetStreamError, RequestTimeoutError, StreamNotFoundError
+from ...protocol.buckets.entry import KeyValueEntry, ValueT
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.models.stream import StreamInfo
+from ...protocol.topics.record import Record
 from ...protocol.wire.checks import check_count, deadline_of
 from ...streams.stream import Stream
 from ...topics.stream_log import StreamLog
 from ...topics.table import TableChanges, TopicTable, open_table
 from ..bucket_handle import no_bucket
 from .entries import recorded_entry
+from .strays import StrayMessages
 
 __all__ = ["KeyValueCache", "KeyValueCacheChanges", "KeyValueChange", "open_cache"]
 
@@ -30,14 +32,14 @@ _RECHECK: Final = 0.5  # seconds between two requests for the bucket's state
 T = TypeVar("T")
 
 
-class KeyValueChange(NamedTuple):
+class KeyValueChange(NamedTuple, Generic[ValueT]):
     """The new state of a key in a `KeyValueCache`. ``entry`` is None if the key has no value any more."""
 
     key: str
-    entry: KeyValueEntry | None
+    entry: KeyValueEntry[ValueT] | None
 
 
-class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
+class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]):
     """A mapping from each key of a bucket to its value, kept current. Created by `KeyValue.cache`.
 
     An open cache has every key that matches and has a value. Reading it sends no request. Iterate over a copy, such as
@@ -49,10 +51,18 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
     last state.
     """
 
-    def __init__(self, context: Context, keys: KeySpace, logs: list[StreamLog], create: str) -> None:
+    def __init__(
+        self,
+        context: Context,
+        keys: KeySpace,
+        logs: list[StreamLog],
+        strays: StrayMessages,
+        create: str,
+    ) -> None:
         self._context = context
         self._keys = keys
         self._logs = logs
+        self._strays = strays
         self._create = create
         self._tables: list[TopicTable] = []
         self._changed = Signal()  # shared by all tables
@@ -105,21 +115,48 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
             return error
         return ClosedError("the cache is closed: no change follows")
 
-    def __getitem__(self, key: str) -> KeyValueEntry:
-        subject = f"{self._keys.reads}{key}"
-        for table in self._following():
-            if (record := table.get(subject)) is not None:
-                return recorded_entry(self._keys, record)
+    def __getitem__(self, key: str) -> KeyValueEntry[ValueT]:
+        if (subject := self._subject(key)) is not None:
+            for table in self._following():
+                if (record := table.get(subject)) is not None and self._counts(record):
+                    return recorded_entry(self._keys, record)
         raise KeyError(key)
 
+    def _subject(self, key: object) -> str | None:
+        """Return the subject of a key, or None if no key can be like that."""
+        if self._keys.key_codec is None:
+            return f"{self._keys.reads}{key}"
+        try:
+            return self._keys.subject(key)  # type: ignore[arg-type]
+        except InvalidNameError:
+            return None
+
+    def _counts(self, record: Record) -> bool:
+        """Return whether a record is a value. Reports a record that another client has stored."""
+        if not self._keys.is_stray(record.headers):
+            return True
+        self._strays.report(record.subject, record.seq)
+        return False
+
+    def _subjects(self) -> list[str]:
+        """Return the subjects of all values, for a handle with ``own``."""
+        tables = self._following()
+        return [subject for table in tables for subject, one in table.items() if self._counts(one)]
+
     def __iter__(self) -> Iterator[str]:
+        if self._keys.own:
+            return map(self._keys.key, self._subjects())
         return (self._keys.key(subject) for table in self._following() for subject in table)
 
     def __len__(self) -> int:
+        if self._keys.own:
+            return len(self._subjects())
         return sum(map(len, self._following()))
 
     def __contains__(self, key: object) -> bool:
-        subject = f"{self._keys.reads}{key}"
+        subject = self._subject(key)
+        if self._keys.own:
+            return subject in self._subjects()
         return any(subject in table for table in self._following())
 
     @property
@@ -211,7 +248,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
             raise RequestTimeoutError(f"revision {revision} in the cache", timeout or 0.0) from error
         self._reached = max(self._reached, revision)
 
-    def changes(self, start: Literal["first", "now"] = "now") -> KeyValueCacheChanges:
+    def changes(self, start: Literal["first", "now"] = "now") -> KeyValueCacheChanges[ValueT]:
         """Read the changes of the cache, for ``async for``: the newest state of each key that has changed.
 
         A slow reader misses intermediate states, but never the newest state.
@@ -240,18 +277,18 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
             await asyncio.wait(ends)
 
 
-class KeyValueCacheChanges(ReadHandle[KeyValueChange]):
+class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
     """The changes of a cache, for ``async for``. Created by `KeyValueCache.changes`. A cancelled read loses no change.
 
     The loop ends when the cache, its connection or this reader is closed.
     """
 
-    def __init__(self, cache: KeyValueCache, table: TopicTable, parts: list[TableChanges]) -> None:
+    def __init__(self, cache: KeyValueCache[ValueT], table: TopicTable, parts: list[TableChanges]) -> None:
         self._cache = cache
         self._table = table  # it shares the signal of changes with other tables
         self._parts = parts
 
-    async def next(self, timeout: float | None = None) -> KeyValueChange:
+    async def next(self, timeout: float | None = None) -> KeyValueChange[ValueT]:
         """Return the newest state of a key that has changed and was not returned since.
 
         Raises:
@@ -270,7 +307,8 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange]):
                 raise ClosedError("the reader of changes is closed")
             if (part := self._changed_part()) is not None:
                 subject, record = await part.next()  # the record exists, so this call does not block
-                entry = None if record is None else recorded_entry(cache._keys, record)  # noqa: SLF001
+                counts = record is not None and cache._counts(record)  # noqa: SLF001
+                entry = recorded_entry(cache._keys, record) if record is not None and counts else None  # noqa: SLF001
                 return KeyValueChange(cache._keys.key(subject), entry)  # noqa: SLF001
             try:
                 await self._table.wait_for(has_ended_or_changed, timeout)
@@ -318,12 +356,19 @@ def _has_reached(target: int) -> Callable[[TopicTable], bool]:
 
 
 async def open_cache(
-    context: Context, info: StreamInfo, keys: KeySpace, subjects: list[str], *, check: float, create: str
-) -> KeyValueCache:
+    context: Context,
+    info: StreamInfo,
+    keys: KeySpace,
+    subjects: list[str],
+    strays: StrayMessages,
+    *,
+    check: float,
+    create: str,
+) -> KeyValueCache[Any]:
     """Open a cache of the keys of these subjects. ``create`` is the method that creates such a bucket."""
     logs = [StreamLog(context, Stream(context, info), subject) for subject in subjects]
     for log in logs:
         log.is_one_subject = False  # a record with a value never ends a key, whatever its headers are
-    cache = KeyValueCache(context, keys, logs, create)
+    cache = KeyValueCache[Any](context, keys, logs, strays, create)
     await cache._open(check)  # noqa: SLF001  one module
     return cache

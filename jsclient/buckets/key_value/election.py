@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import LeaseLostError
 from .lock import KeyValueLock
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def elect(
-    kv: KeyValue, key: str, work: Callable[[KeyValueLock], Awaitable[T]], *, ttl: float, value: bytes
+    kv: KeyValue[Any], key: str, work: Callable[[KeyValueLock[Any]], Awaitable[T]], *, ttl: float, value: Any
 ) -> T:
     """Call ``work`` each time the lock of a key is acquired, until it returns. See `KeyValue.elect`."""
     while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..._runtime.connection.speedups import chosen
 from ...protocol.buckets.entry import OPERATION, KeyValueEntry, Operation, operation_of, payload_size
 from ...protocol.buckets.keys import KeySpace
@@ -16,9 +18,14 @@ __all__ = ["entry_of", "key_of", "recorded_entry", "stored_entry"]
 _OPERATION, _REASON, _SIZE = (name.encode() for name in (OPERATION, MARKER_REASON, MSG_SIZE))
 
 
+def _stored_key(keys: KeySpace, subject: bytes) -> str:
+    stored = subject[len(keys.reads) :].decode("utf-8", "surrogateescape")
+    return stored if keys.key_codec is None else keys.key(keys.reads + stored)
+
+
 def entry_of(
     keys: KeySpace, frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool
-) -> KeyValueEntry:
+) -> KeyValueEntry[Any]:
     """Return the entry in a message that a consumer has delivered."""
     subject, _, block, value = frame
     headers: MessageHeaders | None = None
@@ -33,8 +40,8 @@ def entry_of(
             size = payload_size(headers)
     return KeyValueEntry(
         bucket=keys.bucket,
-        key=subject[len(keys.reads) :].decode("utf-8", "surrogateescape"),
-        value=value,
+        key=_stored_key(keys, subject),
+        raw=value,
         revision=revision,
         created_ns=time_ns,
         operation=operation,
@@ -42,6 +49,7 @@ def entry_of(
         headers=headers,
         size=size,
         is_initial=is_initial,
+        decoded=None if keys.codec is None else keys.decoding,
     )
 
 
@@ -53,35 +61,37 @@ def key_of(
     is_deleted = (_OPERATION in block or _REASON in block) and operation_of(
         MessageHeaders(block, chosen().find_header)
     ) != "PUT"
-    return subject[len(keys.reads) :].decode("utf-8", "surrogateescape"), is_deleted
+    return _stored_key(keys, subject), is_deleted
 
 
-def stored_entry(keys: KeySpace, key: str, message: StoredMessage, delta: int = 0) -> KeyValueEntry:
+def stored_entry(keys: KeySpace, key: str, message: StoredMessage, delta: int = 0) -> KeyValueEntry[Any]:
     """Return the entry in a message that was requested from the stream."""
     return KeyValueEntry(
         bucket=keys.bucket,
         key=key,
-        value=message.data,
+        raw=message.data,
         revision=message.seq,
         created_ns=message.time_ns,
-        operation=operation_of(message.headers),
+        operation=keys.operation(message.headers),
         delta=delta,
         headers=message.headers or None,
         size=len(message.data),
+        decoded=None if keys.codec is None else keys.decoding,
     )
 
 
-def recorded_entry(keys: KeySpace, record: Record, delta: int = 0) -> KeyValueEntry:
+def recorded_entry(keys: KeySpace, record: Record, delta: int = 0) -> KeyValueEntry[Any]:
     """Return the entry in a record of a log or a table."""
     headers = record.headers
     return KeyValueEntry(
         bucket=keys.bucket,
-        key=record.subject[len(keys.reads) :],
-        value=record.data,
+        key=keys.key(record.subject),
+        raw=record.data,
         revision=record.seq,
         created_ns=record.time_ns,
         operation=operation_of(headers) if headers else "PUT",
         delta=delta,
         headers=headers or None,
         size=len(record.data),
+        decoded=None if keys.codec is None else keys.decoding,
     )

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ..._runtime.context import Context
 from ..._runtime.handle import Opening, listing
 from ..._runtime.publish import check_payload, publish
 from ...errors import (
     ConfigError,
-    KeyExistsError,
     KeyNotFoundError,
-    MessageNotFoundError,
-    NoRespondersError,
-    RequestTimeoutError,
-    RevisionMismatchError,
-    WrongLastSequenceError,
 )
 from ...protocol.buckets.bucket_config import BucketStatus
-from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, operation_of
-from ...protocol.buckets.keys import KeySpace, check_filters
+from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, ValueT
+from ...protocol.buckets.keys import KeySpace
+from ...protocol.buckets.rights import BucketRights
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.models.message import StoredMessage
 from ...protocol.models.stream import StreamInfo
 from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
-from ...protocol.streams.direct_get import read_direct_answer
 from ...protocol.wire.checks import check_count, check_seconds
 from ...streams.stream import Stream
 from ..bucket_handle import BucketHandle
-from ..reading import BucketReader, policy_of, reader_config
+from ..reading import BucketReader, Decode, policy_of, reader_config
+from ..rights import WithBucketRights
 from .cache import KeyValueCache, open_cache
 from .election import elect
 from .entries import entry_of, key_of, stored_entry
@@ -39,6 +35,8 @@ from .lock import KeyValueLock, acquire
 from .purge_deletes import purge_deletes
 from .put_many import put_many
 from .snapshot import KeyValueSnapshot, take_snapshot
+from .storing import store_after, store_new
+from .strays import StrayMessages
 from .transaction import KeyValueTransaction
 from .updating import update_with
 from .watch import KeyValueWatch
@@ -50,7 +48,7 @@ T = TypeVar("T")
 _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept by default
 
 
-class KeyValue(BucketHandle):
+class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     """A key-value bucket. Each key is a subject of a stream, and the newest message of the subject is its value.
 
     Created by `JetStream.key_value` and `JetStream.create_key_value`. It has no state that must be closed.
@@ -61,14 +59,22 @@ class KeyValue(BucketHandle):
     def __init__(self, context: Context, stream: str, keys: KeySpace, info: StreamInfo | None) -> None:
         super().__init__(context, keys.bucket, stream, info)
         self._keys = keys
-        # Without the stream's info, direct gets are tried first.
-        self._reads_directly = info is None or bool(info.config.allow_direct)
+        self._strays = StrayMessages(context, stream)
+
+    def _rights(self) -> BucketRights:
+        reads, writes = self._keys.reads, self._keys.writes
+        return BucketRights(
+            api=self._context.api,
+            stream=self._stream,
+            stored=(f"{reads}>",),
+            written=(f"{writes}>",) if writes else (),
+        )
 
     # --- reading -----------------------------------------------------------------------------------------
 
     async def get(
         self, key: str, *, revision: int | None = None, min_revision: int | None = None
-    ) -> KeyValueEntry:
+    ) -> KeyValueEntry[ValueT]:
         """Return the value of a key.
 
         Any replica may answer. Without ``min_revision`` the value may therefore be older than a value that was just
@@ -82,6 +88,7 @@ class KeyValue(BucketHandle):
 
         Raises:
             KeyNotFoundError: The key has no value. ``error.deleted`` is the entry of its deletion, if there is one.
+            ValueInvalidError: The codec cannot decode the value. ``error.entry`` has its bytes.
             InvalidNameError: The key is not valid.
 
         Also raises the errors of any API request.
@@ -95,7 +102,7 @@ class KeyValue(BucketHandle):
             if message is not None and message.subject != subject:
                 message = None
         else:
-            message = await self._newest(subject, key)
+            message = await self._newest(subject, f"get key {key!r}")
             # A replica that is behind has an older value or none, but the leader has the newest value.
             if min_revision is not None and (
                 message is None or message.seq < check_count("min_revision", min_revision)
@@ -106,33 +113,16 @@ class KeyValue(BucketHandle):
         entry = self._entry(key, message)
         if entry.is_deleted:
             raise KeyNotFoundError(self.bucket, key, entry)
+        if entry.decoded is not None:
+            _ = entry.value  # raises if it cannot be decoded
         return entry
 
-    async def _newest(self, subject: str, key: str) -> StoredMessage | None:
-        """Return the newest message of a subject from any replica, or None."""
-        if self._reads_directly:
-            context = self._context
-            try:
-                frame = await context.requests.ask(
-                    context.api.direct_get_last(self._stream, subject),
-                    timeout=context.timeout / 2,
-                    what=f"get key {key!r}",
-                    again=True,
-                )
-                return read_direct_answer(frame)
-            except MessageNotFoundError:
-                return None
-            except (NoRespondersError, RequestTimeoutError):
-                # The stream has no direct gets, or does not exist. Servers before 2.11 do not answer in that case, so a
-                # request to the leader finds out which it is.
-                self._reads_directly = self._info is not None and bool(self._info.config.allow_direct)
-                return await self._stored({"last_by_subj": subject}, self._context.timeout / 2)
-        return await self._stored({"last_by_subj": subject})
+    def _entry(self, key: str, message: StoredMessage, delta: int = 0) -> KeyValueEntry[ValueT]:
+        if self._keys.is_stray(message.headers):
+            self._strays.report(message.subject, message.seq)
+        return stored_entry(self._keys, key, message, delta)
 
-    def _entry(self, key: str, message: StoredMessage) -> KeyValueEntry:
-        return stored_entry(self._keys, key, message)
-
-    async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot:
+    async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot[ValueT]:
         """Return the values of several keys as of one revision (server 2.11). Keys without a value are omitted.
 
         Args:
@@ -144,9 +134,9 @@ class KeyValue(BucketHandle):
 
         Also raises the errors of any API request.
         """
-        filters = check_filters([keys] if isinstance(keys, str) else keys)
+        filters = self._keys.filters([keys] if isinstance(keys, str) else keys)
         stream = Stream(self._context, await self._known())
-        return await take_snapshot(stream, self._keys, filters, self._renewed)
+        return await take_snapshot(stream, self._keys, filters, self._renewed, self._strays.report)
 
     @listing
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
@@ -165,8 +155,9 @@ class KeyValue(BucketHandle):
         """
         seen: set[str] = set()
         config = reader_config(self._keys.subjects(filters), headers_only=True)
-        decode = partial(key_of, self._keys)
-        reader = BucketReader(self._context, self._stream, config, decode, self._create)
+        reader = BucketReader(
+            self._context, self._stream, config, self._counted(key_of, self._keys), self._create
+        )
         async for run in reader.initial_runs():
             for key, is_deleted in run:
                 if key not in seen:
@@ -175,7 +166,7 @@ class KeyValue(BucketHandle):
                         yield key
 
     @listing
-    async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry, None]:
+    async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry[ValueT], None]:
         """Iterate over all stored entries of the matching keys, deletions included, oldest first.
 
         See `keys` for the arguments and errors.
@@ -191,7 +182,7 @@ class KeyValue(BucketHandle):
         ignore_deletes: bool = False,
         meta_only: bool = False,
         after: int | None = None,
-    ) -> KeyValueWatch:
+    ) -> KeyValueWatch[ValueT]:
         """Read the current entries of the matching keys, and then each change: ``async with kv.watch() as watch``.
 
         Args:
@@ -212,7 +203,7 @@ class KeyValue(BucketHandle):
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
         return KeyValueWatch(reader, ignore_deletes=ignore_deletes)
 
-    def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache]:
+    def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache[ValueT]]:
         """Keep a mapping from each key to its value: ``async with kv.cache("shop.*") as cache``.
 
         Args:
@@ -227,9 +218,11 @@ class KeyValue(BucketHandle):
         subjects = self._keys.subjects(filters)
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
 
-    async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache:
+    async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache[ValueT]:
         info = await self._renewed()
-        return await open_cache(self._context, info, self._keys, subjects, check=check, create=self._create)
+        return await open_cache(
+            self._context, info, self._keys, subjects, self._strays, check=check, create=self._create
+        )
 
     def _reader(
         self,
@@ -238,23 +231,28 @@ class KeyValue(BucketHandle):
         policy: DeliverPolicy = DeliverPolicy.LAST_PER_SUBJECT,
         after: int | None = None,
         headers_only: bool = False,
-    ) -> BucketReader[KeyValueEntry]:
+        keys: KeySpace | None = None,
+    ) -> BucketReader[KeyValueEntry[ValueT]]:
         config = reader_config(
             self._keys.subjects(filters), policy=policy, after=after, headers_only=headers_only
         )
-        decode = partial(entry_of, self._keys)
+        decode = self._counted(entry_of, keys or self._keys)
         return BucketReader(self._context, self._stream, config, decode, self._create)
+
+    def _counted(self, decode: Callable[..., T], keys: KeySpace) -> Decode[T]:
+        """Return a function that decodes a message, and skips stray messages."""
+        return self._strays.skipped(decode, keys) if keys.own else partial(decode, keys)
 
     # --- writing -----------------------------------------------------------------------------------------
 
     async def put(
-        self, key: str, value: bytes, *, ttl: float | timedelta | None = None, msg_id: str | None = None
+        self, key: str, value: ValueT, *, ttl: float | timedelta | None = None, msg_id: str | None = None
     ) -> int:
         """Set the value of a key, and return its revision.
 
         Args:
             key: The key.
-            value: The value, which may be empty.
+            value: The value, bytes that may be empty, or with a codec whatever it encodes.
             ttl: Seconds until the value expires, 1 or more, in a bucket with ``limit_marker_ttl``. Allowed only with a
                 history of 1, because otherwise the previous value would reappear.
             msg_id: With an id, the value is sent again if the answer is lost, and is stored once.
@@ -265,10 +263,13 @@ class KeyValue(BucketHandle):
             RequestTimeoutError, DisconnectedError: It is unknown whether the value was stored.
         """
         self._check_ttl(ttl)
-        return await self._write(key, value, ttl=ttl, msg_id=msg_id)
+        return await self._write(key, self._keys.encoded(key, value), ttl=ttl, msg_id=msg_id)
 
     async def put_many(
-        self, values: Mapping[str, bytes] | Iterable[tuple[str, bytes]], *, max_in_flight: int = MAX_IN_FLIGHT
+        self,
+        values: Mapping[str, ValueT] | Iterable[tuple[str, ValueT]],
+        *,
+        max_in_flight: int = MAX_IN_FLIGHT,
     ) -> int:
         """Set the values of many keys, in order, and return the greatest of their revisions, or 0 without values.
 
@@ -289,7 +290,7 @@ class KeyValue(BucketHandle):
         return await put_many(self._context, self._keys, values, max_in_flight)
 
     async def create(
-        self, key: str, value: bytes, *, ttl: float | timedelta | None = None, msg_id: str | None = None
+        self, key: str, value: ValueT, *, ttl: float | timedelta | None = None, msg_id: str | None = None
     ) -> int:
         """Set the value of a key that has no value, and return its revision. See `put` for the arguments.
 
@@ -301,25 +302,12 @@ class KeyValue(BucketHandle):
 
         Also raises the errors of `put`.
         """
-        try:
-            return await self._write(key, value, expected=0, ttl=ttl, msg_id=msg_id)
-        except WrongLastSequenceError:
-            message = await self._stored({"last_by_subj": self._keys.subject(key)})
-        if message is None:  # the message was removed meanwhile: the deletion is the newest state
-            revision = 0
-        elif operation_of(message.headers) == "PUT":
-            raise KeyExistsError(self.bucket, key, message.seq)
-        else:
-            revision = message.seq
-        try:
-            return await self._write(key, value, expected=revision, ttl=ttl, msg_id=msg_id)
-        except WrongLastSequenceError:
-            raise KeyExistsError(self.bucket, key) from None
+        return await store_new(self, key, self._keys.encoded(key, value), ttl=ttl, msg_id=msg_id)
 
     async def update(
         self,
         key: str,
-        value: bytes,
+        value: ValueT,
         last: int,
         *,
         ttl: float | timedelta | None = None,
@@ -338,7 +326,7 @@ class KeyValue(BucketHandle):
         """
         self._check_ttl(ttl)
         check_count("last", last, 0)
-        return await self._expecting(key, value, last, ttl=ttl, msg_id=msg_id)
+        return await self._expecting(key, self._keys.encoded(key, value), last, ttl=ttl, msg_id=msg_id)
 
     async def delete(self, key: str, *, last: int | None = None) -> int:
         """Delete the value of a key, keep its history, and return the revision of the deletion.
@@ -369,7 +357,7 @@ class KeyValue(BucketHandle):
         return await self._expecting(key, b"", last, headers={OPERATION: PURGE}, rollup="sub", ttl=ttl)
 
     async def update_with(
-        self, key: str, function: Callable[[bytes | None], bytes | None], *, attempts: int = 100
+        self, key: str, function: Callable[[ValueT | None], ValueT | None], *, attempts: int = 100
     ) -> int:
         """Replace a value by the result of a function, again if another client was faster. Return the revision.
 
@@ -387,7 +375,7 @@ class KeyValue(BucketHandle):
         """
         return await update_with(self, key, function, attempts)
 
-    def transaction(self) -> KeyValueTransaction:
+    def transaction(self) -> KeyValueTransaction[ValueT]:
         """Change several keys together or not at all: ``async with kv.transaction() as tx`` (server 2.12).
 
         The bucket needs ``allow_atomic``. Leaving the block commits. After an exception no change is stored. Raises
@@ -399,8 +387,8 @@ class KeyValue(BucketHandle):
     # --- locks -------------------------------------------------------------------------------------------
 
     def lock(
-        self, key: str, *, ttl: float = 15.0, value: bytes = b"", timeout: float | None = None
-    ) -> Opening[KeyValueLock]:
+        self, key: str, *, ttl: float = 15.0, value: ValueT | None = None, timeout: float | None = None
+    ) -> Opening[KeyValueLock[ValueT]]:
         """Return a lock that one client at a time can hold: ``async with kv.lock("reports") as lock`` (server 2.11).
 
         The bucket needs ``limit_marker_ttl`` and a history of 1. The lock is renewed as long as it is held. If the
@@ -428,7 +416,12 @@ class KeyValue(BucketHandle):
         return Opening(partial(acquire, self, key, ttl=seconds, value=value, timeout=timeout), "lock()")
 
     async def elect(
-        self, key: str, work: Callable[[KeyValueLock], Awaitable[T]], *, ttl: float = 15.0, value: bytes = b""
+        self,
+        key: str,
+        work: Callable[[KeyValueLock[ValueT]], Awaitable[T]],
+        *,
+        ttl: float = 15.0,
+        value: ValueT | None = None,
     ) -> T:
         """Do some work in one client at a time, of all that call this (server 2.11). Returns what ``work`` returns.
 
@@ -443,19 +436,26 @@ class KeyValue(BucketHandle):
         return await elect(self, key, work, ttl=ttl, value=value)
 
     async def _expecting(self, key: str, value: bytes, last: int | None, **options: Any) -> int:
-        try:
-            return await self._write(key, value, expected=last, **options)
-        except WrongLastSequenceError:
-            raise RevisionMismatchError(self.bucket, key, last or 0) from None
+        return await store_after(self, key, value, last, **options)
 
-    async def _write(self, key: str, value: bytes, *, expected: int | None = None, **options: Any) -> int:
+    async def _write(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        expected: int | None = None,
+        msg_id: str | None = None,
+        **options: Any,
+    ) -> int:
+        if msg_id is None and self._keys.own:
+            msg_id = secrets.token_hex(11)  # it also tells values of this client from the messages of others
         ack = await publish(
             self._context,
             self._keys.target(key),
             check_payload(value),
             expected_last_subject_seq=expected,
-            stream_exists=True,
-            **options,
+            msg_id=msg_id,
+            **{"stream_exists": True, **options},
         )
         return ack.seq
 

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from ..._runtime.handle import Handle, State
 from ..._runtime.publish import check_payload, publish
@@ -24,9 +24,10 @@ from ...errors import (
     RequestTimeoutError,
     WrongLastSequenceError,
 )
-from ...protocol.buckets.entry import OPERATION, PURGE, operation_of
+from ...protocol.buckets.entry import OPERATION, OWN, PURGE, ValueT
 from ...protocol.models.message import StoredMessage
 from ...protocol.wire.checks import check_server, deadline_of
+from .storing import has_value
 
 if TYPE_CHECKING:
     from .key_value import KeyValue
@@ -47,7 +48,7 @@ _TTL_SERVER: Final = (2, 11)
 _TAKEN: Final = "the key has another revision, of another client"
 
 
-class KeyValueLock(Handle):
+class KeyValueLock(Handle, Generic[ValueT]):
     """A lock that this client holds. Created by `KeyValue.lock`.
 
     With ``async with`` the block is cancelled when the lock is lost, and `LeaseLostError` is raised.
@@ -58,11 +59,11 @@ class KeyValueLock(Handle):
             the lock protects, so that it can refuse a smaller one.
     """
 
-    def __init__(self, kv: KeyValue, key: str, value: bytes, ttl: float) -> None:
+    def __init__(self, kv: KeyValue[ValueT], key: str, value: ValueT | None, ttl: float) -> None:
         self.key: str = kv._keys.checked(key)  # noqa: SLF001  one room
         self.token: int = 0
         self._kv = kv
-        self._value = check_payload(value)
+        self._value = b"" if value is None else check_payload(kv._keys.encoded(key, value))  # noqa: SLF001
         self._ttl = ttl
         self._owner = secrets.token_hex(12)
         self._revision = 0  # the revision of this lock's value
@@ -113,7 +114,7 @@ class KeyValueLock(Handle):
         if not self.is_held:
             raise self._loss or self._lost("it was released, or not renewed in time")
 
-    async def put(self, key: str, value: bytes) -> int:
+    async def put(self, key: str, value: ValueT) -> int:
         """Set the value of another key of the bucket, and return its revision. The server refuses it without the lock.
 
         Args:
@@ -124,17 +125,18 @@ class KeyValueLock(Handle):
 
         Also raises the errors of `KeyValue.put`.
         """
+        data = check_payload(self._kv._keys.encoded(key, value))  # noqa: SLF001  one room
         async with self._turn:
             self.check()
             try:
-                return await self._put(key, value)
+                return await self._put(key, data)
             except WrongLastSequenceError:
                 message = await self._newest()
             if message is not None and self._is_ours(message):
                 # A renewal was stored, and its answer was lost.
                 self._revision = message.seq
                 try:
-                    return await self._put(key, value)
+                    return await self._put(key, data)
                 except WrongLastSequenceError:
                     pass
             self._lose(_TAKEN)
@@ -145,7 +147,8 @@ class KeyValueLock(Handle):
         ack = await publish(
             kv._context,  # noqa: SLF001  one room
             kv._keys.target(key),  # noqa: SLF001
-            check_payload(value),
+            value,
+            headers={OWN: "1"} if kv._keys.own else None,  # noqa: SLF001
             expected_last_subject_seq=self._revision,
             expected_last_subject_seq_subject=kv._keys.subject(self.key),  # noqa: SLF001
             stream_exists=True,
@@ -165,7 +168,7 @@ class KeyValueLock(Handle):
     async def try_acquire(self) -> bool:
         """Store our value if the key has none. Returns whether the lock is held."""
         message = await self._newest()
-        if message is not None and operation_of(message.headers) == "PUT" and not self._is_ours(message):
+        if message is not None and has_value(self._kv, message) and not self._is_ours(message):
             # An earlier attempt may have stored this lock's own value, although its answer was lost.
             return False
         try:
@@ -263,7 +266,7 @@ class KeyValueLock(Handle):
         )
 
 
-async def check_bucket_for_locks(kv: KeyValue, ttl: float) -> None:
+async def check_bucket_for_locks(kv: KeyValue[Any], ttl: float) -> None:
     """Raise `ConfigError` if the server or the bucket cannot have locks, or the TTL is too short."""
     check_server(kv._context.connection.server_version, _TTL_SERVER, "a lock")  # noqa: SLF001  one room
     if ttl < _LEAST_TTL:
@@ -277,7 +280,9 @@ async def check_bucket_for_locks(kv: KeyValue, ttl: float) -> None:
         )
 
 
-async def acquire(kv: KeyValue, key: str, *, ttl: float, value: bytes, timeout: float | None) -> KeyValueLock:
+async def acquire(
+    kv: KeyValue[ValueT], key: str, *, ttl: float, value: ValueT | None, timeout: float | None
+) -> KeyValueLock[ValueT]:
     """Wait for a lock, and return it. See `KeyValue.lock`."""
     lock = KeyValueLock(kv, key, value, ttl)
     await check_bucket_for_locks(kv, ttl)
@@ -299,7 +304,7 @@ async def acquire(kv: KeyValue, key: str, *, ttl: float, value: bytes, timeout: 
     return lock
 
 
-async def _attempt(lock: KeyValueLock) -> bool:
+async def _attempt(lock: KeyValueLock[Any]) -> bool:
     try:
         return await lock.try_acquire()
     except JetStreamError as error:
@@ -309,7 +314,7 @@ async def _attempt(lock: KeyValueLock) -> bool:
         return False
 
 
-def _give_up(lock: KeyValueLock) -> None:
+def _give_up(lock: KeyValueLock[Any]) -> None:
     """Remove a value that may have been stored by the last attempt."""
 
     async def remove() -> None:
@@ -330,10 +335,10 @@ async def _quietly(work: Awaitable[object]) -> None:
 class _Release:
     """Waits until a key is deleted or expires, with a watch that is opened when somebody waits."""
 
-    def __init__(self, kv: KeyValue, key: str) -> None:
+    def __init__(self, kv: KeyValue[Any], key: str) -> None:
         self._kv = kv
         self._key = key
-        self._watch: KeyValueWatch | None = None
+        self._watch: KeyValueWatch[Any] | None = None
 
     async def wait(self, timeout: float) -> None:
         """Wait so many seconds at most."""

@@ -1,8 +1,10 @@
-"""Removing the entries of deleted keys: `KeyValue.purge_deletes`."""
+"""Removes the entries of deleted keys: `KeyValue.purge_deletes`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ...protocol.wire.checks import check_seconds
 
@@ -12,13 +14,15 @@ if TYPE_CHECKING:
 __all__ = ["purge_deletes"]
 
 
-async def purge_deletes(kv: KeyValue, older_than: float) -> int:
-    """See `KeyValue.purge_deletes`."""
+async def purge_deletes(kv: KeyValue[Any], older_than: float) -> int:
+    """Remove the entries of deleted keys, and return how many keys were removed. See `KeyValue.purge_deletes`."""
     if older_than:
         check_seconds("older_than", older_than)
     kv._keys.check_writable()  # noqa: SLF001  one room
     removed = 0
-    reader = kv._reader((), headers_only=True)  # noqa: SLF001
+    # As they are stored: a codec of keys may not be able to decode all of them.
+    stored = msgspec.structs.replace(kv._keys, key_codec=None, codec=None)  # noqa: SLF001
+    reader = kv._reader((), headers_only=True, keys=stored)  # noqa: SLF001
     deleted = [entry async for entry in reader.initial() if entry.is_deleted]
     info = await kv._renewed()  # noqa: SLF001
     now = None if info.ts is None else info.ts.timestamp()
@@ -27,6 +31,6 @@ async def purge_deletes(kv: KeyValue, older_than: float) -> int:
         # Remove messages up to or below the deletion, never above it: a new value may be stored there.
         below = entry.revision + 1 if is_old else entry.revision
         if below > 1:  # servers read a lower sequence as "all"
-            await kv._purge(kv._keys.reads + entry.key, "purge deletions", below=below)  # noqa: SLF001
+            await kv._purge(stored.reads + entry.key, "purge deletions", below=below)  # noqa: SLF001
         removed += is_old
     return removed

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from ..._runtime.context import Context
 from ..._runtime.publish import check_payload
 from ...errors import ConfigError
+from ...protocol.buckets.entry import OWN
 from ...protocol.buckets.keys import KeySpace
+from ...protocol.wire.headers import encode_headers
 from ...publishing.publish_many import Columns, publish_columns
 
 __all__ = ["put_many"]
@@ -20,7 +22,7 @@ _CHUNK: Final = 1000  # values that are checked together, before the first of th
 async def put_many(
     context: Context,
     keys: KeySpace,
-    values: Mapping[str, bytes] | Iterable[tuple[str, bytes]],
+    values: Mapping[str, Any] | Iterable[tuple[str, Any]],
     max_in_flight: int,
 ) -> int:
     """See `KeyValue.put_many`."""
@@ -40,12 +42,14 @@ async def put_many(
     return stored.last_seq
 
 
-def _columns_of(keys: KeySpace, pairs: Iterator[tuple[str, bytes]]) -> Iterator[Columns]:
+def _columns_of(keys: KeySpace, pairs: Iterator[tuple[str, Any]]) -> Iterator[Columns]:
+    block = encode_headers({OWN: "1"}) if keys.own else b""
     while chunk := list(islice(pairs, _CHUNK)):
-        try:
-            subjects = [keys.target(key).encode() for key, _ in chunk]
-        except (TypeError, ValueError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError("values needs pairs of a key and a value") from None
-        yield subjects, [b""] * len(chunk), [check_payload(value) for _, value in chunk]
+        subjects, payloads = list[bytes](), list[bytes]()
+        for pair in chunk:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ConfigError(f"values has {pair!r:.60}: pairs of a key and a value are needed")
+            key, value = pair
+            subjects.append(keys.target(key).encode())
+            payloads.append(check_payload(keys.encoded(key, value)))
+        yield subjects, [block] * len(chunk), payloads

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self
 
 import msgspec
 
@@ -24,12 +24,13 @@ from ...errors import (
     RevisionMismatchError,
     WrongLastSequenceError,
 )
-from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, operation_of
+from ...protocol.buckets.entry import DELETE, OPERATION, OWN, PURGE, ValueT
 from ...protocol.publishing.batch import BATCH_SERVER
 from ...protocol.wire.checks import check_count, check_server
 from ...protocol.wire.headers import ttl_header
 from ...publishing.batch import AtomicBatch
 from .lock import KeyValueLock
+from .storing import has_value
 
 if TYPE_CHECKING:
     from .key_value import KeyValue
@@ -48,7 +49,7 @@ class _Change(msgspec.Struct):
     options: Mapping[str, Any] = {}
 
 
-class KeyValueTransaction:
+class KeyValueTransaction(Generic[ValueT]):
     """Changes of several keys that are stored together or not at all. Created by `KeyValue.transaction`.
 
     The methods note changes, and leaving ``async with`` commits them. Each key can be changed once.
@@ -58,7 +59,7 @@ class KeyValueTransaction:
             0 before, and if nothing was changed.
     """
 
-    def __init__(self, kv: KeyValue) -> None:
+    def __init__(self, kv: KeyValue[ValueT]) -> None:
         check_server(kv._context.connection.server_version, BATCH_SERVER, "a transaction")  # noqa: SLF001  one room
         self._kv = kv
         self._changes: dict[str, _Change] = {}
@@ -77,7 +78,7 @@ class KeyValueTransaction:
     # --- changes -----------------------------------------------------------------------------------------
 
     def put(
-        self, key: str, value: bytes, *, last: int | None = None, ttl: float | timedelta | None = None
+        self, key: str, value: ValueT, *, last: int | None = None, ttl: float | timedelta | None = None
     ) -> None:
         """Set the value of a key.
 
@@ -92,12 +93,12 @@ class KeyValueTransaction:
         """
         self._check_ttl(ttl)
         self._kv._check_ttl(ttl)  # noqa: SLF001  one room
-        self._add(key, _Change(check_payload(value), _revision("last", last), options={"ttl": ttl}))
+        self._add(key, _Change(self._encoded(key, value), _revision("last", last), options={"ttl": ttl}))
 
-    def create(self, key: str, value: bytes, *, ttl: float | timedelta | None = None) -> None:
+    def create(self, key: str, value: ValueT, *, ttl: float | timedelta | None = None) -> None:
         """Set the value of a key that has none. Otherwise the commit raises `KeyExistsError`. See `put`."""
         self._check_ttl(ttl)
-        self._add(key, _Change(check_payload(value), 0, is_create=True, options={"ttl": ttl}))
+        self._add(key, _Change(self._encoded(key, value), 0, is_create=True, options={"ttl": ttl}))
 
     def delete(self, key: str, *, last: int | None = None) -> None:
         """Delete the value of a key, and keep its history. See `put`."""
@@ -107,6 +108,9 @@ class KeyValueTransaction:
         """Delete the value of a key and its history. See `put`."""
         options = {"headers": {OPERATION: PURGE}, "rollup": "sub"}
         self._add(key, _Change(b"", _revision("last", last), options=options))
+
+    def _encoded(self, key: str, value: ValueT) -> bytes:
+        return check_payload(self._kv._keys.encoded(key, value))  # noqa: SLF001  one room
 
     def _check_ttl(self, ttl: float | timedelta | None) -> None:
         info = self._kv._info  # noqa: SLF001  one room
@@ -241,7 +245,7 @@ class KeyValueTransaction:
         created = {key: change for key, change in self._changes.items() if change.is_create}
         stored = await asyncio.gather(*map(self._newest, created))
         for (key, change), message in zip(created.items(), stored, strict=True):
-            if message is not None and operation_of(message.headers) == "PUT":
+            if message is not None and has_value(self._kv, message):
                 raise KeyExistsError(self._kv.bucket, key, message.seq)
             change.last = 0 if message is None else message.seq
             if (guard := self._guards.get(key, change.last)) != change.last:
@@ -255,6 +259,8 @@ class KeyValueTransaction:
         async with AtomicBatch(self._kv._context, ack_every=None, timeout=None) as batch:  # noqa: SLF001
             for number, (key, change) in enumerate(self._changes.items()):
                 options = dict(change.options)
+                if keys.own:
+                    options["headers"] = {**options.get("headers", {}), OWN: "1"}
                 if (carried := placed[key]) is not None:
                     options["expected_last_subject_seq"] = carried[1]
                     if carried[0] != key:

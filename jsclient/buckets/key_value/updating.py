@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from asyncio import sleep
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..._runtime.handlers import check_handler, check_plain
 from ...errors import KeyNotFoundError, RevisionMismatchError
@@ -19,9 +19,7 @@ __all__ = ["update_with"]
 _PAUSE: Final = 0.002  # seconds of the first pause between two attempts
 
 
-async def update_with(
-    kv: KeyValue, key: str, function: Callable[[bytes | None], bytes | None], attempts: int
-) -> int:
+async def update_with(kv: KeyValue[Any], key: str, function: Callable[[Any], Any], attempts: int) -> int:
     """Store what a function returns for the value of a key. See `KeyValue.update_with`."""
     check_handler("function", function, "value")
     check_plain("function", function)
@@ -38,7 +36,8 @@ async def update_with(
                 raise KeyNotFoundError(kv.bucket, key, entry)
             return entry.revision
         try:
-            return await kv._expecting(key, value, 0 if entry is None else entry.revision)  # noqa: SLF001
+            data = kv._keys.encoded(key, value)  # noqa: SLF001
+            return await kv._expecting(key, data, 0 if entry is None else entry.revision)  # noqa: SLF001
         except RevisionMismatchError:
             tries -= 1
             if not tries:

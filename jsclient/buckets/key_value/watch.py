@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ...protocol.buckets.entry import KeyValueEntry
+from typing import Generic
+
+from ...protocol.buckets.entry import KeyValueEntry, ValueT
 from ..watch import BucketWatch
 
 __all__ = ["KeyValueWatch"]
 
 
-class KeyValueWatch(BucketWatch[KeyValueEntry]):
+class KeyValueWatch(BucketWatch[KeyValueEntry[ValueT]], Generic[ValueT]):
     """Reads the entries of a bucket and then its changes, with ``async for``. Created by `KeyValue.watch`.
 
     Use it with ``async with``. It survives reconnects, restarts of servers, and the loss of its consumer. A value that

@@ -12,7 +12,6 @@ import msgspec
 
 from ..._runtime.context import Context
 from ..._runtime.handle import listing, no_pickle
-from ..._runtime.handlers import check_function, check_plain
 from ...errors import (
     BucketFullError,
     ConfigError,
@@ -27,6 +26,7 @@ from ...protocol.buckets.keys import check_bucket
 from ...protocol.buckets.object_config import ObjectStoreStatus
 from ...protocol.buckets.object_info import ObjectInfo, ObjectLink, check_headers, check_metadata, read_info
 from ...protocol.buckets.object_names import ObjectSpace, check_object_name
+from ...protocol.buckets.rights import BucketRights
 from ...protocol.events import RecordSkipped
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.models.stream import StreamInfo
@@ -35,12 +35,13 @@ from ...protocol.wire.codec import to_wire
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.nats_py import no_attribute
 from ..reading import BucketReader, policy_of, reader_config
+from ..rights import WithBucketRights
 from .files import write_file
 from .reader import ObjectReader
 from .site import ObjectSite
 from .source import BinaryFile, check_source, size_of
 from .storing import PutCondition, chunk_size_for, new_nuid, store_object
-from .upload import Progress
+from .upload import Progress, check_progress
 from .watch import ObjectWatch
 
 __all__ = ["ObjectStore"]
@@ -49,7 +50,7 @@ _MOST_LINKS: Final = 8
 _ACK: Final = 30.0  # seconds until a chunk must be acked, unless the user's timeout is longer
 
 
-class ObjectStore:
+class ObjectStore(WithBucketRights):
     """A bucket of objects of any size. Created by `JetStream.object_store` and `JetStream.create_object_store`.
 
     It has no state that must be closed.
@@ -76,6 +77,9 @@ class ObjectStore:
 
     def __repr__(self) -> str:
         return f"<ObjectStore {self.bucket}>"
+
+    def _rights(self) -> BucketRights:
+        return self._site.rights
 
     # --- writing -----------------------------------------------------------------------------------------
 
@@ -135,7 +139,7 @@ class ObjectStore:
             raise ConfigError(f"size is {size:,}, and the content has {known:,} bytes")
         if not isinstance(description, str):
             raise ConfigError(f"description is {type(description).__name__}: a str is needed")
-        _check_progress(progress)
+        check_progress(progress)
         info = ObjectInfo(
             bucket=self.bucket,
             name=name,
@@ -329,7 +333,7 @@ class ObjectStore:
         Opening the reader raises the errors that concern the description.
         """
         self._site.space.info_subject(name)
-        _check_progress(progress)
+        check_progress(progress)
         return ObjectReader(self._context, partial(self._find, name), progress=progress)
 
     async def get_file(
@@ -492,9 +496,3 @@ class ObjectStore:
         """
         config = (await self._site.state()).config.replace(sealed=True)
         await self._site.update(to_wire(config))
-
-
-def _check_progress(progress: object) -> None:
-    if progress is not None:
-        check_function("progress", progress, "bytes")
-        check_plain("progress", progress)

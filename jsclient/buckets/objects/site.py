@@ -26,6 +26,7 @@ from ...errors import (
 )
 from ...protocol.buckets.object_info import ObjectInfo, encode_info, read_info
 from ...protocol.buckets.object_names import ObjectSpace, object_stream_of
+from ...protocol.buckets.rights import BucketRights, local_info
 from ...protocol.events import ErrorRaised
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.api import DEFAULT_PREFIX, Api
@@ -51,6 +52,20 @@ class ObjectSite(BucketHandle):
         self.context: Context = context
         self.space: ObjectSpace = space
         self._is_unambiguous = context.api.prefix == DEFAULT_PREFIX
+
+    @property
+    def rights(self) -> BucketRights:
+        """What the users of the object store need."""
+        space, api = self.space, self._context.api
+        stored = (f"{space.start}C.>", f"{space.start}M.>")
+        return BucketRights(
+            api=api,
+            stream=self.stream,
+            stored=stored,
+            written=() if space.is_copy else stored,
+            removes=True,
+            asks=local_info(api, self.stream),
+        )
 
     async def current(self, name: str, *, replacing: bool = False) -> ObjectInfo | None:
         """Return the description of an object or deletion from the stream's leader, or None if it has none.
@@ -166,9 +181,8 @@ class ObjectSite(BucketHandle):
 
     async def remove_chunk(self, seq: int) -> None:
         """Remove one chunk. Does nothing if it does not exist."""
-        body = {"seq": seq, "no_erase": True}
         try:
-            await self._call(self._context.api.stream_msg_delete(self.stream), body, "remove a chunk")
+            await self._remove(seq)
         except MessageNotFoundError:
             pass  # an earlier attempt has removed the chunk
 

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ..._runtime.context import Context
+from ..._runtime.handlers import check_function, check_plain
 from ...errors import ApiError, BucketFullError, BucketSealedError, JetStreamError, PublishError, counted
 from ...protocol.buckets.object_content import ChunkSplitter
 from ...protocol.events import ErrorRaised, HandlerFailed
@@ -16,7 +17,7 @@ from ...protocol.models.publish import PubAck
 from ...publishing.publisher import Publisher
 from .source import pieces_of
 
-__all__ = ["ChunkUpload", "Progress", "named_refusal", "report_progress"]
+__all__ = ["ChunkUpload", "Progress", "check_progress", "named_refusal", "report_progress"]
 
 Progress: TypeAlias = Callable[[int, int | None], object]
 """A function that is called with the number of bytes transferred so far, and the size of the object or None."""
@@ -42,6 +43,13 @@ def named_refusal(error: ApiError) -> ApiError:
     if kind is None:
         return error
     return kind(error.code, error.err_code, error.description, error.stream, error.consumer, error.advice)
+
+
+def check_progress(progress: object) -> None:
+    """Raise `ConfigError` if this is not a plain function of a number of bytes."""
+    if progress is not None:
+        check_function("progress", progress, "bytes")
+        check_plain("progress", progress)
 
 
 def report_progress(context: Context, progress: Progress | None, done: int, total: int | None) -> None:

@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias
 
 import msgspec
 
+from ...errors import ValueInvalidError
 from ..wire.header_names import MARKER_REASON, MSG_SIZE
+from .values import DecodedValue
 
-__all__ = ["DELETE", "OPERATION", "PURGE", "KeyValueEntry", "Operation", "operation_of", "payload_size"]
+if TYPE_CHECKING:  # type checkers know defaults of type variables, which Python 3.11 does not have
+    from typing_extensions import TypeVar
+
+    ValueT = TypeVar("ValueT", default=bytes)
+else:
+    from typing import TypeVar
+
+    ValueT = TypeVar("ValueT")
+
+__all__ = [
+    "DELETE",
+    "OPERATION",
+    "OWN",
+    "PURGE",
+    "KeyValueEntry",
+    "Operation",
+    "operation_of",
+    "payload_size",
+]
 
 OPERATION: Final = "KV-Operation"
 """The header of a message that is not a value."""
+
+OWN: Final = "Jsc-Own"
+"""The header that marks a value of a handle with ``own``, if it has no message id."""
 
 Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
 
@@ -24,13 +47,13 @@ _REASONS: Final[Mapping[str, Operation]] = {"MaxAge": "PURGE", "Purge": "PURGE",
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class KeyValueEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, gc=False):
     """A value of a key, or the deletion of a key.
 
     Attributes:
         bucket: The name of the bucket.
         key: The key.
-        value: The value. Empty for a deletion, and for a watch with ``meta_only``.
+        raw: The bytes of the value. Empty for a deletion, and for a watch with ``meta_only``.
         revision: The sequence of the entry in the bucket, which increases with each change of any key.
         created_ns: The exact time of storage, in nanoseconds since 1970.
         operation: ``"PUT"`` for a value, ``"DEL"`` for a deletion, ``"PURGE"`` for a deletion of the whole history. A
@@ -39,11 +62,12 @@ class KeyValueEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         headers: The headers of the message, or None without headers.
         size: The size of the value in bytes, even if ``meta_only`` omits the value.
         is_initial: Whether the entry already existed when the watch began.
+        decoded: For the library's own use.
     """
 
     bucket: str
     key: str
-    value: bytes
+    raw: bytes
     revision: int
     created_ns: int
     operation: Operation = "PUT"
@@ -51,6 +75,26 @@ class KeyValueEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     headers: Mapping[str, str] | None = None
     size: int = 0
     is_initial: bool = False
+    decoded: DecodedValue | None = None
+
+    @property
+    def value(self) -> ValueT:
+        """The value: ``raw``, or the value that the codec of the bucket decodes from it when it is first read.
+
+        With a codec it is None for a deletion, and for a watch with ``meta_only``.
+
+        Raises:
+            ValueInvalidError: The codec cannot decode ``raw``.
+        """
+        value: Any = self.raw
+        if self.decoded is None:
+            return value  # type: ignore[no-any-return]
+        if not self.raw and (self.is_deleted or self.size or MSG_SIZE in (self.headers or ())):
+            return None  # type: ignore[return-value]
+        try:
+            return self.decoded.of(self.raw)  # type: ignore[no-any-return]
+        except Exception as error:
+            raise ValueInvalidError(self.bucket, self.key, self.revision, str(error), self) from error
 
     @property
     def created(self) -> datetime:

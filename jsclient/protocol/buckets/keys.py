@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from ...errors import ConfigError, InvalidNameError, ReadOnlyError
 from ..models.stream_config import StreamConfig
+from ..topics.value_codec import Codec
 from ..wire.api import DEFAULT_PREFIX
+from ..wire.header_names import MARKER_REASON, MSG_ID, SEQUENCE
 from ..wire.names import check_filter_subject, check_publish_subject, subject_matches, subjects_overlap
+from .entry import OWN, Operation, operation_of
+from .key_codecs import KeyCodec, decoded_key, encoded_filter, encoded_key
+from .values import DecodedValue, encoded_value
 
 __all__ = ["KeySpace", "bucket_of", "check_bucket", "check_filters", "check_key", "stream_of"]
 
@@ -109,23 +114,38 @@ def _why(key: object, allowed: str) -> str:
 
 
 class KeySpace(msgspec.Struct, frozen=True):
-    """Where the keys of a bucket are: the subjects to read, and the subjects to write.
+    """Where the keys of a bucket are: the subjects to read, and the subjects to write. How keys and values are encoded.
 
     Attributes:
         bucket: The name of the bucket.
         reads: The start of the subjects in the stream.
         writes: The start of the subjects to publish to, or "" if the handle reads only.
         validates: Whether keys must be valid for every client.
+        codec: Encodes values, or None for bytes.
+        key_codec: Encodes keys, or None.
+        own: Whether only values that such a handle has written count.
     """
 
     bucket: str
     reads: str
     writes: str
     validates: bool = True
+    codec: Codec[Any] | None = None
+    key_codec: KeyCodec | None = None
+    own: bool = False
 
     @classmethod
     def of(
-        cls, bucket: str, config: StreamConfig | None, prefix: str, *, validates: bool, writable: bool = True
+        cls,
+        bucket: str,
+        config: StreamConfig | None,
+        prefix: str,
+        *,
+        validates: bool,
+        writable: bool = True,
+        codec: Codec[Any] | None = None,
+        key_codec: KeyCodec | None = None,
+        own: bool = False,
     ) -> KeySpace:
         """Return where the keys of a bucket are, by the configuration of its stream and the prefix of the API.
 
@@ -140,18 +160,25 @@ class KeySpace(msgspec.Struct, frozen=True):
         start = f"$KV.{origin}."
         # With another prefix, the API of the bucket's account or domain takes the message (nats.go: useJSPfx).
         writes = start if api == DEFAULT_PREFIX else f"{api}.{start}"
-        return cls(bucket, start, writes if writable else "", validates)
+        return cls(bucket, start, writes if writable else "", validates, codec, key_codec, own)
 
-    def checked(self, key: str) -> str:
-        """Return ``key`` if it is a valid key. Raises `InvalidNameError` if it is not valid."""
+    def stored(self, key: str) -> str:
+        """Return a key as it is stored. Raises `InvalidNameError` if that is not a valid key."""
+        if self.key_codec is not None:
+            key = encoded_key(self.key_codec, key)
         if self.validates:
             return check_key(key)
         check_publish_subject(self.reads + key if isinstance(key, str) else key)
         return key
 
+    def checked(self, key: str) -> str:
+        """Return ``key`` if it is a valid key. Raises `InvalidNameError` if it is not valid."""
+        self.stored(key)
+        return key
+
     def subject(self, key: str) -> str:
         """Return the subject of a key in the stream. Raises `InvalidNameError`."""
-        return self.reads + self.checked(key)
+        return self.reads + self.stored(key)
 
     def target(self, key: str) -> str:
         """Return the subject to which a value of a key is published.
@@ -159,17 +186,47 @@ class KeySpace(msgspec.Struct, frozen=True):
         Raises `InvalidNameError`, and `ReadOnlyError` if the handle reads only.
         """
         self.check_writable()
-        return self.writes + self.checked(key)
+        return self.writes + self.stored(key)
 
     def check_writable(self) -> None:
         """Raise `ReadOnlyError` if the handle reads only."""
         if not self.writes:
             raise ReadOnlyError(self.bucket)
 
+    def filters(self, filters: Iterable[str]) -> list[str]:
+        """Return filters as they match stored keys. Raises the errors of `check_filters`."""
+        if (codec := self.key_codec) is not None:
+            filters = [encoded_filter(codec, pattern) for pattern in filters]
+        return check_filters(filters)
+
     def subjects(self, filters: Iterable[str]) -> list[str]:
         """Return the subjects of filters in the stream. Raises the errors of `check_filters`."""
-        return [self.reads + pattern for pattern in check_filters(filters)]
+        return [self.reads + pattern for pattern in self.filters(filters)]
 
     def key(self, subject: str) -> str:
         """Return the key of a subject in the stream."""
-        return subject[len(self.reads) :]
+        stored = subject[len(self.reads) :]
+        return stored if self.key_codec is None else decoded_key(self.key_codec, stored)
+
+    def encoded(self, key: str, value: Any) -> Any:
+        """Return a value as bytes. Without a codec, the value is returned unchanged. Raises `ConfigError`."""
+        return value if self.codec is None else encoded_value(self.codec, key, value)
+
+    @property
+    def decoding(self) -> DecodedValue | None:
+        """What decodes the value of one entry, or None if values are bytes."""
+        return None if self.codec is None else DecodedValue(self.codec)
+
+    def is_stray(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a message with these headers was not written by a handle with ``own``, though this is one.
+
+        Such a handle sets a message id or a mark. A stored answer to a direct get may copy both, but has a sequence
+        header, too. The markers of the server have neither.
+        """
+        if not self.own:
+            return False
+        return SEQUENCE in headers or not any(name in headers for name in (MSG_ID, OWN, MARKER_REASON))
+
+    def operation(self, headers: Mapping[str, str]) -> Operation:
+        """Return the operation of a message with these headers. A stray message counts as a deletion."""
+        return "DEL" if self.is_stray(headers) else operation_of(headers)

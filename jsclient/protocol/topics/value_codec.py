@@ -7,7 +7,7 @@ would change silently are refused: NaN, integers beyond 64 bits, keys of other t
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, overload
 
 import msgspec
 
@@ -15,44 +15,87 @@ from ...errors import ConfigError, ProtocolError
 
 __all__ = ["Codec", "JsonCodec", "codec_for", "codec_name"]
 
+if TYPE_CHECKING:  # type checkers know defaults of type variables, which Python 3.11 does not have
+    from typing_extensions import TypeVar
+
+    ValueT = TypeVar("ValueT", default=Any)
+else:
+    from typing import TypeVar
+
+    ValueT = TypeVar("ValueT")
+
 _DEPTH: Final = 100
 _LOWEST: Final = -(2**63)
 _HIGHEST: Final = 2**64 - 1
 
 
-class Codec(Protocol):
+class Codec(Protocol[ValueT]):
     """Encodes and decodes values. Both methods raise a `JetStreamError` for a value that they cannot handle."""
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: ValueT) -> bytes:
         """Return the value as bytes."""
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> ValueT:
         """Return the value in ``data``."""
 
 
-class JsonCodec:
-    """JSON, for values that it does not change."""
+class JsonCodec(Generic[ValueT]):
+    """JSON, for values that it does not change, or for values of a type.
 
-    def encode(self, value: Any) -> bytes:
+    Args:
+        type: The type of all values, such as a ``msgspec.Struct``, a dataclass or ``list[int]``. Without a type, values
+            are what JSON has.
+
+    Raises:
+        ConfigError: JSON cannot represent values of this type.
+    """
+
+    @overload
+    def __init__(self: JsonCodec[Any], type: None = None) -> None: ...
+
+    @overload
+    def __init__(self, type: type[ValueT]) -> None: ...
+
+    def __init__(self, type: type[ValueT] | None = None) -> None:
+        self._type = type
+        try:
+            decoder = msgspec.json.Decoder() if type is None else msgspec.json.Decoder(type)
+        except TypeError as error:
+            raise ConfigError(f"JSON cannot represent {type!r:.80}: {error}") from None
+        self._decode = decoder.decode
+
+    def encode(self, value: ValueT) -> bytes:
         """Return the value as JSON.
 
         Raises:
-            ConfigError: JSON would change the value. The text names the part.
+            ConfigError: JSON would change the value, or the value is not of the type. The text names the part.
         """
+        if self._type is not None:
+            return self._encode_typed(value)
         if problem := _problem(value, "", 0):
             raise ConfigError(f"the value cannot be encoded as JSON: {problem}")
         return msgspec.json.encode(value)
 
-    def decode(self, data: bytes) -> Any:
+    def _encode_typed(self, value: ValueT) -> bytes:
+        try:
+            data = msgspec.json.encode(value)
+            self._decode(data)  # a value that no reader could decode must not be stored
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            name = getattr(self._type, "__name__", repr(self._type))
+            raise ConfigError(f"{value!r:.60} cannot be encoded as {name}: {error}") from None
+        return data
+
+    def decode(self, data: bytes) -> ValueT:
         """Return the value in ``data``.
 
         Raises:
-            ProtocolError: The data is not JSON.
+            ProtocolError: The data is not JSON, or not of the type.
         """
         try:
-            return msgspec.json.decode(data)
+            value: ValueT = self._decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise ProtocolError(f"{data!r:.60} is not JSON: {error}") from None
+        return value
 
 
 def _problem(value: Any, path: str, depth: int) -> str:

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 
 from ..._runtime.retry import Retry, RetryPolicy, is_transient
+from ...buckets.state import StateConflictError, StateEntry, StoredState, open_state
 from ...client import JetStream
 from ...errors import ApiError, ConfigError, JetStreamError, PermissionDeniedError, StreamNotFoundError
 from ...protocol.models.stream_config import RetentionPolicy
-from ...streams.buckets import Bucket, BucketEntry, ConflictError
 from ...streams.stream import Stream
 from ...tables.session import context_of
 from .message_ids import query_hash
@@ -33,10 +33,10 @@ class RunLocation:
     run: str  # id of this run, which is Spark's attempt to write a batch
     subject: str  # the subject that is common to all rows, "" if a column has subjects
 
-    def keys(self, js: JetStream) -> Bucket:
+    def keys(self, js: JetStream) -> StoredState:
         """Return the query's keys in the bucket."""
         prefix = f"$KV.{self.bucket}.{query_hash(self.query)}."
-        return Bucket(context_of(js), f"KV_{self.bucket}", prefix)
+        return open_state(context_of(js), f"KV_{self.bucket}", prefix)
 
     def key(self, target: str) -> str:
         """Return the key of the record. Two writes of a batch have two records if their destinations differ."""
@@ -87,8 +87,8 @@ class EarlierRuns:
             info = await target.info()
             value = record.with_run(epoch, run, info.state.last_seq + 1, int(time.time())).encode()
             try:
-                entry = BucketEntry(entry.key, value, await keys.update(entry.key, value, entry.revision))
-            except ConflictError as conflict:
+                entry = StateEntry(entry.key, value, await keys.update(entry.key, value, entry.revision))
+            except StateConflictError as conflict:
                 entry = conflict.stored_entry  # another task wrote the record first
             except (ApiError, PermissionDeniedError) as error:
                 if is_transient(error) and not (isinstance(error, ApiError) and error.err_code == _FULL):
@@ -99,7 +99,7 @@ class EarlierRuns:
             f"the record of {self._location.query!r} is being written by something else all the time"
         )
 
-    async def _read_record(self, key: str) -> BucketEntry:
+    async def _read_record(self, key: str) -> StateEntry:
         """Read the record. Retries, since a bucket may seem to be missing for a moment."""
         try:
             return await Retry(MISSING).run(lambda: self._keys.get(key))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from ...buckets.state import StateConflictError, StateEntry, StoredState, open_state
 from ...client import JetStream
 from ...errors import ConfigError, StreamNotFoundError
 from ...protocol.models.stream_config import DiscardPolicy, StreamConfig
 from ...protocol.wire.names import check_stream_name
-from ...streams.buckets import Bucket, BucketEntry, ConflictError
 from ...streams.stream import Stream
 from ...tables.session import context_of
 from ..task_context import Task
@@ -31,10 +31,10 @@ class LedgerLocation:
     run: str  # id of this run, which is Spark's attempt to write an epoch
     ascending: bool = False  # whether an epoch before the newest epoch is an error
 
-    def keys(self, js: JetStream) -> Bucket:
+    def keys(self, js: JetStream) -> StoredState:
         """Return the query's keys in the bucket."""
         prefix = f"$KV.{self.bucket}.{query_hash(self.query)}."
-        return Bucket(context_of(js), f"KV_{self.bucket}", prefix)
+        return open_state(context_of(js), f"KV_{self.bucket}", prefix)
 
 
 async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
@@ -117,8 +117,8 @@ class Ledger:
             beginning = Beginning(self._epoch, info.state.last_seq + 1, location.run)
             value = decision.record.with_epoch(beginning).encode()
             try:
-                entry = BucketEntry(entry.key, value, await keys.update(entry.key, value, entry.revision))
-            except ConflictError as conflict:
+                entry = StateEntry(entry.key, value, await keys.update(entry.key, value, entry.revision))
+            except StateConflictError as conflict:
                 entry = conflict.stored_entry  # another task wrote the record first
         else:
             raise ConfigError(

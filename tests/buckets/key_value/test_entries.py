@@ -39,7 +39,7 @@ def test_without_headers(is_initial):
     assert decoded(delivered(), is_initial) == KeyValueEntry(
         bucket="copy",
         key="ui.theme",
-        value=b"dark",
+        raw=b"dark",
         revision=7,
         created_ns=NS,
         operation="PUT",
@@ -106,7 +106,7 @@ def test_stored():
     assert stored_entry(KEYS, "ui.theme", stored()) == KeyValueEntry(
         bucket="copy",
         key="ui.theme",
-        value=b"light",
+        raw=b"light",
         revision=9,
         created_ns=NS + 321,
         operation="PUT",
@@ -127,5 +127,5 @@ def test_stored_deletion():
 def test_record_of_a_table():
     record = Record(seq=9, time_ns=NS, subject="$KV.cfg.ui.theme", data=b"light")
     assert recorded_entry(KEYS, record) == KeyValueEntry(
-        bucket="copy", key="ui.theme", value=b"light", revision=9, created_ns=NS, size=5
+        bucket="copy", key="ui.theme", raw=b"light", revision=9, created_ns=NS, size=5
     )

@@ -39,6 +39,6 @@ def test_size_of_payload(text, size):
 def test_time():
     moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     ns = 1_767_323_045_678_901_234
-    entry = KeyValueEntry(bucket="b", key="k", value=b"", revision=1, created_ns=ns)
+    entry = KeyValueEntry(bucket="b", key="k", raw=b"", revision=1, created_ns=ns)
     assert entry.created == moment
     assert not entry.is_deleted

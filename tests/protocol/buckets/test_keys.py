@@ -124,3 +124,40 @@ def test_handle_that_reads_only():
     with pytest.raises(ReadOnlyError) as caught:
         keys.target("a")
     assert caught.value.bucket == "b"
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_stray"),
+    [
+        ({}, True),
+        ({"X": "1"}, True),
+        ({"Nats-Msg-Id": "1"}, False),
+        ({"Jsc-Own": "1"}, False),
+        ({"Nats-Marker-Reason": "MaxAge"}, False),
+        ({"Nats-Msg-Id": "1", "Nats-Sequence": "7"}, True),
+        ({"Nats-Marker-Reason": "MaxAge", "Nats-Sequence": "7"}, True),
+    ],
+)
+def test_stray_messages(headers, is_stray):
+    """A stored answer to a direct get copies the headers of a value, and has a sequence."""
+    own, plain = KeySpace("b", "$KV.b.", "", own=True), KeySpace("b", "$KV.b.", "")
+    assert own.is_stray(headers) == is_stray
+    assert not plain.is_stray(headers)
+    if is_stray:
+        assert own.operation(headers) == "DEL"
+    assert plain.operation({"X": "1"}) == "PUT"
+
+
+def test_codecs_of_a_key_space():
+    from jsclient.protocol.buckets.key_codecs import Base64Keys
+    from jsclient.protocol.topics.value_codec import JsonCodec
+
+    keys = KeySpace("b", "$KV.b.", "$KV.b.", codec=JsonCodec(), key_codec=Base64Keys())
+    assert keys.checked("a b") == "a b"
+    assert keys.subject("a b") == keys.target("a b") == "$KV.b.YSBi"
+    assert keys.key("$KV.b.YSBi") == "a b"
+    assert keys.subjects(["a b.*"]) == ["$KV.b.YSBi.*"]
+    assert keys.encoded("a", [1]) == b"[1]"
+    assert keys.decoding.of(b"[1]") == [1]
+    plain = KeySpace("b", "$KV.b.", "$KV.b.")
+    assert (plain.encoded("a", b"x"), plain.decoding) == (b"x", None)

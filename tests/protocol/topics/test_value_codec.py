@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, ProtocolError
-from jsclient.protocol.topics.value_codec import JsonCodec
+from jsclient.protocol.topics.value_codec import JsonCodec, codec_name
 
 CODEC = JsonCodec()
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -81,3 +82,24 @@ def test_deep_or_cyclic_refused():
 def test_what_is_no_json_is_reported(data):
     with pytest.raises(ProtocolError):
         CODEC.decode(data)
+
+
+class Point(msgspec.Struct):
+    x: int
+    y: int = 0
+
+
+def test_json_of_a_type():
+    codec = JsonCodec(Point)
+    assert codec.encode(Point(1)) == b'{"x":1,"y":0}'
+    assert codec.decode(b'{"x":1}') == Point(1)
+    assert codec_name(codec) == "json"
+    for bad in (b'{"x":"1"}', b"[]", b"\xff", b""):
+        with pytest.raises(ProtocolError, match="is not JSON"):
+            codec.decode(bad)
+    for value in ([1], None, object(), Point("1"), b"x"):  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="cannot be encoded as Point"):
+            codec.encode(value)
+    assert JsonCodec(dict[str, int]).decode(b'{"a":1}') == {"a": 1}
+    with pytest.raises(ConfigError, match="cannot represent"):
+        JsonCodec(int | Point | dict[str, int])

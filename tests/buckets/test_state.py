@@ -1,45 +1,45 @@
-"""The create race of a bucket: who is second learns what the first one stored. Deletions and strangers are replaced."""
+"""The race to create a key: who is second learns what the first stored. Deletions and stray messages are replaced."""
 
 from __future__ import annotations
 
 import pytest
 
+from jsclient.buckets.state import StateConflictError, StateEntry, StoredState
 from jsclient.errors import WrongLastSequenceError
-from jsclient.streams.buckets import Bucket, BucketEntry, ConflictError
 from tests.support.virtual import virtual
 
 
-class Raced(Bucket):
+class Raced(StoredState):
     """``stored_entry``: what the key holds at each look, which others change meanwhile. The last one stays."""
 
-    def __init__(self, *stored_entry: BucketEntry) -> None:
+    def __init__(self, *stored_entry: StateEntry) -> None:
         self.stored_entry = list(stored_entry)
         self.stored: list[tuple[bytes, int | None]] = []
 
     async def get(self, key):
         return self.stored_entry.pop(0) if len(self.stored_entry) > 1 else self.stored_entry[0]
 
-    async def _store(self, key, value, expected):
+    async def _store(self, key, value, expected, **options):
         if expected != self.stored_entry[0].revision:
             raise WrongLastSequenceError(400, 10071, "wrong last sequence")
         self.stored.append((value, expected))
         return 100
 
 
-def entry(revision: int, value: bytes | None = None, *, foreign: bool = False) -> BucketEntry:
-    return BucketEntry("k", value, revision, foreign=foreign)
+def entry(revision: int, value: bytes | None = None, *, is_stray: bool = False) -> StateEntry:
+    return StateEntry("k", value, revision, is_stray=is_stray)
 
 
 @virtual
 async def test_second_creator_learns_of_first():
     bucket = Raced(entry(7, b"the first one's"))
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(StateConflictError) as caught:
         await bucket.update("k", b"mine", 0)
     assert caught.value.stored_entry == entry(7, b"the first one's")
     assert bucket.stored == []
 
 
-@pytest.mark.parametrize("stored_entry", [entry(7), entry(7, foreign=True)], ids=["deletion", "foreign"])
+@pytest.mark.parametrize("stored_entry", [entry(7), entry(7, is_stray=True)], ids=["deletion", "stray"])
 @virtual
 async def test_created_over_what_is_no_value(stored_entry):
     bucket = Raced(stored_entry)
@@ -48,20 +48,20 @@ async def test_created_over_what_is_no_value(stored_entry):
 
 
 @virtual
-async def test_updated_over_foreign_message_only():
-    bucket = Raced(entry(9, foreign=True))
+async def test_updated_over_stray_message_only():
+    bucket = Raced(entry(9, is_stray=True))
     assert await bucket.update("k", b"mine", 7) == 100
     assert bucket.stored == [(b"mine", 9)]
     deleted = Raced(entry(9))
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(StateConflictError) as caught:
         await deleted.update("k", b"mine", 7)
     assert (caught.value.stored_entry, deleted.stored) == (entry(9), [])
 
 
 @virtual
 async def test_race_that_never_ends_is_a_conflict():
-    bucket = Raced(*(entry(7 + number, foreign=True) for number in range(50)))
-    with pytest.raises(ConflictError):
+    bucket = Raced(*(entry(7 + number, is_stray=True) for number in range(50)))
+    with pytest.raises(StateConflictError):
         await bucket.update("k", b"mine", 0)
     assert bucket.stored == []
     assert len(bucket.stored_entry) == 45, "five looks"

@@ -1,0 +1,56 @@
+"""Values that are stored if the key has no value, or has an expected revision: `KeyValue.create` and `update`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import KeyExistsError, RevisionMismatchError, WrongLastSequenceError
+
+if TYPE_CHECKING:
+    from ...protocol.models.message import StoredMessage
+    from .key_value import KeyValue
+
+__all__ = ["has_value", "store_after", "store_new"]
+
+_RACES: Final = 5  # attempts to store a value after a message that does not count
+
+
+def has_value(kv: KeyValue[Any], message: StoredMessage | None) -> bool:
+    """Return whether the newest message of a key is a value."""
+    return message is not None and kv._keys.operation(message.headers) == "PUT"  # noqa: SLF001  one room
+
+
+async def store_new(kv: KeyValue[Any], key: str, value: bytes, **options: Any) -> int:
+    """Store a value of a key that has none, and return its revision. See `KeyValue.create`."""
+    try:
+        return await kv._write(key, value, expected=0, **options)  # noqa: SLF001  one room
+    except WrongLastSequenceError:
+        message = await kv._stored({"last_by_subj": kv._keys.subject(key)})  # noqa: SLF001
+    if message is None:  # the message was removed meanwhile: the deletion is the newest state
+        revision = 0
+    elif not kv._entry(key, message).is_deleted:  # noqa: SLF001
+        raise KeyExistsError(kv.bucket, key, message.seq)
+    else:
+        revision = message.seq
+    try:
+        return await kv._write(key, value, expected=revision, **options)  # noqa: SLF001
+    except WrongLastSequenceError:
+        raise KeyExistsError(kv.bucket, key) from None
+
+
+async def store_after(kv: KeyValue[Any], key: str, value: bytes, last: int | None, **options: Any) -> int:
+    """Store a value, or a deletion, of a key that has a revision, and return its revision. See `KeyValue.update`."""
+    expected = last
+    for _ in range(_RACES):
+        try:
+            return await kv._write(key, value, expected=expected, **options)  # noqa: SLF001  one room
+        except WrongLastSequenceError:
+            if not kv._keys.own:  # noqa: SLF001
+                break
+        # A message of another client does not count: store the value after it.
+        message = await kv._stored({"last_by_subj": kv._keys.subject(key)})  # noqa: SLF001
+        if message is None or not kv._keys.is_stray(message.headers):  # noqa: SLF001
+            break
+        kv._entry(key, message)  # noqa: SLF001  reports it
+        expected = message.seq
+    raise RevisionMismatchError(kv.bucket, key, last or 0) from None

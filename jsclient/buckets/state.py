@@ -1,0 +1,174 @@
+"""What a program stores about itself in a few keys: the state of peers, and the ledgers of Spark's sink.
+
+It is a `KeyValue` on any stream with ``max_msgs_per_subject`` 1, whose values are written with an id, and read from the
+stream's leader. Deletions are removed, so that they do not pile up.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from .._runtime.context import Context
+from ..errors import ApiError, BucketNotFoundError, StreamNotFoundError, WrongLastSequenceError
+from ..protocol.buckets.entry import DELETE, OPERATION
+from ..protocol.buckets.keys import KeySpace
+from ..protocol.wire.frames import Frame
+from ..protocol.wire.message_headers import MessageHeaders
+
+if TYPE_CHECKING:
+    from ..protocol.models.message import StoredMessage
+    from .key_value.key_value import KeyValue
+
+__all__ = ["StateConflictError", "StateEntry", "StoredState", "open_state"]
+
+_RACES: Final = 5  # attempts to store a value after a deletion or a message of another client
+
+
+class StateEntry(NamedTuple):
+    """The value of a key, or None without a value, and the revision that the next update must name.
+
+    If ``is_stray`` is true, the newest message of the key was not written by this class, so its payload is not a value.
+    """
+
+    key: str
+    value: bytes | None
+    revision: int
+    is_stray: bool = False
+
+
+class StateConflictError(Exception):
+    """Raised when a key has another revision. ``stored_entry`` is its entry."""
+
+    def __init__(self, stored_entry: StateEntry) -> None:
+        super().__init__(stored_entry.key, stored_entry.revision)
+        self.stored_entry = stored_entry
+
+
+def open_state(context: Context, stream: str, prefix: str, *, own: bool = False) -> StoredState:
+    """Return the state in the subjects of a stream that start with a prefix, such as ``"$KV.cfg."``.
+
+    With ``own``, only values that this class has written count. No request is sent.
+    """
+    from .key_value.key_value import KeyValue  # like all handles, it is imported when the first is created
+
+    keys = KeySpace(stream, prefix, prefix, validates=False, own=own)
+    return StoredState(KeyValue(context, stream, keys, None))
+
+
+@contextmanager
+def _about_the_stream() -> Iterator[None]:
+    """The stream is not a bucket of the user, so the user cannot create it as one."""
+    try:
+        yield
+    except BucketNotFoundError as error:
+        raise StreamNotFoundError(
+            error.code, error.err_code, error.description, error.stream, error.consumer
+        ) from None
+
+
+class StoredState:
+    """A few keys of one program. Created by `open_state`.
+
+    A revision is a stream sequence. If the process ends before a deletion is removed, the deletion counts as a missing
+    entry, and the next update replaces it. Earlier versions stored an empty message for a deletion.
+    """
+
+    def __init__(self, kv: KeyValue[bytes]) -> None:
+        self._kv = kv
+
+    async def get(self, key: str) -> StateEntry:
+        """Return the entry of a key from the stream's leader. Raises `StreamNotFoundError` or any API request error."""
+        with _about_the_stream():
+            message = await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001  one room
+        return StateEntry(key, None, 0) if message is None else self._entry(key, message)
+
+    def _entry(self, key: str, message: StoredMessage) -> StateEntry:
+        entry = self._kv._entry(key, message)  # noqa: SLF001  reports a message that does not count
+        is_stray = self._kv._keys.is_stray(message.headers)  # noqa: SLF001
+        return StateEntry(key, None if entry.is_deleted else entry.raw or None, entry.revision, is_stray)
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Set a value at any revision of the key, and return the new revision. Raises the errors of any publish."""
+        return await self._store(key, value, None)
+
+    async def update(self, key: str, value: bytes | None, revision: int) -> int:
+        """Set a value if the key has this revision, 0 for a new key. The value None deletes the key.
+
+        Returns the new revision, or 0 after a deletion.
+
+        Raises:
+            StateConflictError: The key has another revision. Nothing was stored.
+            MaxPayloadError: The value is too large. Nothing was stored.
+            JetStreamError: The outcome is unknown.
+        """
+        headers = {} if value is not None else {"headers": {OPERATION: DELETE}}
+        seq = await self._store_after(key, value or b"", revision, headers)
+        if value is None:
+            try:
+                await self._kv._remove(seq)  # noqa: SLF001  one room
+            except ApiError:
+                pass  # already removed, or this client may not remove it: a deletion counts as a missing entry
+        return 0 if value is None else seq
+
+    async def _store_after(self, key: str, value: bytes, revision: int, headers: dict[str, Any]) -> int:
+        entry = StateEntry(key, None, revision)
+        for _ in range(_RACES):
+            try:
+                return await self._store(key, value, entry.revision, **headers)
+            except WrongLastSequenceError:
+                entry = await self.get(key)
+                # The key has no value, only a deletion or a stray message: try again with the revision of that.
+                if entry.value is not None or (revision and not entry.is_stray):
+                    break
+        raise StateConflictError(entry)
+
+    async def _store(self, key: str, value: bytes, expected: int | None, **options: Any) -> int:
+        return await self._kv._write(  # noqa: SLF001  one room
+            key,
+            value,
+            expected=expected,
+            msg_id=secrets.token_hex(11),  # an attempt whose answer is lost is repeated, but stored once
+            expected_stream=self._kv.stream,
+            stream_exists=False,
+            **options,
+        )
+
+    async def entries(self, after: int = 0) -> list[StateEntry]:
+        """Return the entries stored after a revision, deletions included. 0 means all. Raises any API request error."""
+        from .reading import BucketReader, reader_config
+
+        kv = self._kv
+        subject = f"{kv._keys.reads}>"  # noqa: SLF001  one room
+        with _about_the_stream():
+            if after:
+                newest = await kv._stored({"last_by_subj": subject})  # noqa: SLF001
+                if newest is None or newest.seq <= after:
+                    return []
+            reader = BucketReader(
+                kv._context,  # noqa: SLF001
+                kv.stream,
+                reader_config([subject], after=after or None),
+                self._delivered,
+                kv._create,  # noqa: SLF001
+            )
+            # A key that is updated meanwhile is delivered again. Its newest entry comes last.
+            return list({entry.key: entry async for entry in reader.initial()}.values())
+
+    def _delivered(
+        self, frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool
+    ) -> StateEntry:
+        kv, subject = self._kv, frame[0].decode("utf-8", "surrogateescape")
+        key, headers = kv._keys.key(subject), MessageHeaders(frame[2])  # noqa: SLF001  one room
+        if kv._keys.is_stray(headers):  # noqa: SLF001
+            kv._strays.report(subject, revision)  # noqa: SLF001
+            return StateEntry(key, None, revision, is_stray=True)
+        is_value = kv._keys.operation(headers) == "PUT"  # noqa: SLF001
+        return StateEntry(key, (frame[3] or None) if is_value else None, revision)
+
+    async def purge(self) -> None:
+        """Remove all keys. Raises the errors of any API request."""
+        with _about_the_stream():
+            await self._kv._purge(f"{self._kv._keys.reads}>", "purge")  # noqa: SLF001  one room

@@ -1,0 +1,171 @@
+"""Codecs of keys: names that a bucket could not have as keys, stored as keys that it can have. Source: ADR-54."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, Protocol
+
+from ...errors import ConfigError, InvalidNameError, JetStreamError
+
+__all__ = [
+    "Base64Keys",
+    "ChainedKeys",
+    "KeyCodec",
+    "PathKeys",
+    "decoded_key",
+    "encoded_filter",
+    "encoded_key",
+]
+
+_ROOT: Final = "_root_"  # stands for the slash at the start of a path
+_WILDCARDS: Final = ("*", ">")
+
+
+class KeyCodec(Protocol):
+    """Encodes the keys of a bucket, and decodes them. The encoded key must be a valid key."""
+
+    def encode(self, key: str) -> str:
+        """Return the key as the bucket stores it."""
+
+    def decode(self, stored: str) -> str:
+        """Return the key that ``stored`` stands for. Raise ``ValueError`` if it stands for none."""
+
+    def encode_filter(self, pattern: str) -> str:
+        """Return a filter as the bucket matches it, in which a token may be ``*``, and the last token ``>``."""
+
+
+class Base64Keys:
+    """Stores each token of a key as URL-safe base64, so that keys can have any character. Dots separate tokens.
+
+    The padding is kept, as the codec of nats.js keeps it.
+    """
+
+    def encode(self, key: str) -> str:
+        """Return the key with each token encoded. Raises `InvalidNameError` if it is not Unicode."""
+        return ".".join(map(_base64, key.split(".")))
+
+    def decode(self, stored: str) -> str:
+        """Return the key with each token decoded. Raises ``ValueError`` if a token is not base64 of UTF-8."""
+        return ".".join(map(_text, stored.split(".")))
+
+    def encode_filter(self, pattern: str) -> str:
+        """Return the filter with each token encoded that is not a wildcard."""
+        tokens = pattern.split(".")
+        return ".".join(token if token in _WILDCARDS else _base64(token) for token in tokens)
+
+
+def _base64(token: str) -> str:
+    try:
+        return urlsafe_b64encode(token.encode()).decode()
+    except UnicodeEncodeError:
+        raise InvalidNameError("key", token, "it cannot be encoded as UTF-8") from None
+
+
+def _text(token: str) -> str:
+    # Other clients omit the padding, or use the standard alphabet.
+    padded = token.replace("+", "-").replace("/", "_").rstrip("=")
+    try:
+        return urlsafe_b64decode(padded + "=" * (-len(padded) % 4)).decode()
+    except binascii.Error as error:
+        raise ValueError(f"{token!r:.60} is not base64") from error
+
+
+class PathKeys:
+    """Stores paths such as ``/config/app`` as keys such as ``_root_.config.app``. A slash at the end is omitted."""
+
+    def encode(self, key: str) -> str:
+        """Return the path as a key.
+
+        Raises:
+            InvalidNameError: The path has a dot or an empty part, or begins with ``_root_``: it would be decoded as a
+                different path.
+        """
+        if "." in key:
+            raise InvalidNameError("key", key, "a path has no dots: they would become slashes")
+        if "//" in key:
+            raise InvalidNameError("key", key, "a part of the path is empty")
+        if key.split("/", 1)[0] == _ROOT:
+            raise InvalidNameError("key", key, f"{_ROOT!r} stands for the slash at the start of a path")
+        return _dotted(key)
+
+    def decode(self, stored: str) -> str:
+        """Return the path that a key stands for."""
+        root, dot, below = stored.partition(".")
+        parts = below if root == _ROOT else stored
+        return ("/" if root == _ROOT and (dot or stored == _ROOT) else "") + parts.replace(".", "/")
+
+    def encode_filter(self, pattern: str) -> str:
+        """Return the filter of paths as a filter of keys."""
+        return self.encode(pattern)
+
+
+def _dotted(path: str) -> str:
+    start = f"{_ROOT}/" if path.startswith("/") else ""
+    return (start + path.removeprefix("/").removesuffix("/")).removesuffix("/").replace("/", ".")
+
+
+class ChainedKeys:
+    """Several codecs as one: a key is encoded by the first codec, the result by the second codec, and so on.
+
+    Raises:
+        ConfigError: No codec is given.
+    """
+
+    def __init__(self, *codecs: KeyCodec) -> None:
+        if not codecs:
+            raise ConfigError("no codec is given: a chain has at least one")
+        self._codecs = codecs
+
+    def encode(self, key: str) -> str:
+        """Return the key as the last codec encodes it."""
+        for codec in self._codecs:
+            key = codec.encode(key)
+        return key
+
+    def decode(self, stored: str) -> str:
+        """Return the key as the first codec decodes it."""
+        for codec in reversed(self._codecs):
+            stored = codec.decode(stored)
+        return stored
+
+    def encode_filter(self, pattern: str) -> str:
+        """Return the filter as the last codec encodes it."""
+        for codec in self._codecs:
+            pattern = codec.encode_filter(pattern)
+        return pattern
+
+
+def encoded_key(codec: KeyCodec, key: str) -> str:
+    """Return a key as the bucket stores it. Raises `InvalidNameError` for whatever the codec raises."""
+    if not isinstance(key, str):
+        raise InvalidNameError("key", key, f"a str is needed, not {type(key).__name__}")
+    try:
+        return codec.encode(key)
+    except JetStreamError:
+        raise
+    except Exception as error:
+        raise InvalidNameError("key", key, f"its codec refuses it: {error}") from error
+
+
+def encoded_filter(codec: KeyCodec, pattern: str) -> str:
+    """Return a filter as the bucket matches it. Raises `InvalidNameError` for whatever the codec raises."""
+    if not isinstance(pattern, str):
+        raise InvalidNameError("filter", pattern, f"a str is needed, not {type(pattern).__name__}")
+    try:
+        return codec.encode_filter(pattern)
+    except JetStreamError:
+        raise
+    except Exception as error:
+        raise InvalidNameError("filter", pattern, f"the codec of keys refuses it: {error}") from error
+
+
+def decoded_key(codec: KeyCodec, stored: str) -> str:
+    """Return the key that a stored key stands for, or the stored key itself if the codec cannot decode it.
+
+    Another client may have stored it, and a reader must not end because of that.
+    """
+    try:
+        return codec.decode(stored)
+    except Exception:  # noqa: BLE001  a codec of the user
+        return stored

@@ -1,0 +1,112 @@
+"""The permissions of the users of a bucket, and the exports and imports for users of a separate account.
+
+A *reader* may create consumers, which can deliver to any subject of the account, and any user can have the answers to
+its requests stored under any subject, because NATS does not check reply subjects. So readers, writers and admins are
+trusted. Other users get an account of their own, in which the answers to their requests stay.
+
+Source: nats-server server/jetstream_api.go, server/accounts.go; ADR-8 and ADR-20 for the subjects.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from ...errors import ConfigError
+from ..wire.accounts import account_rights
+from ..wire.api import DEFAULT_PREFIX, Api
+from ..wire.names import check_publish_subject
+
+__all__ = ["BucketRights", "BucketRole", "local_info"]
+
+BucketRole: TypeAlias = Literal["reader", "writer", "admin"]
+"""What a user of a bucket may do: read, also write, or also change and delete the bucket itself."""
+
+_ROLES: Final = get_args(BucketRole)
+
+
+class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
+    """What the users of a bucket need.
+
+    Attributes:
+        api: The subjects of the API that reaches the bucket.
+        stream: The name of its stream.
+        stored: The filters of all subjects of its stream.
+        written: The filters of the subjects to which values are published, none for a bucket that is only read.
+        removes: Whether a writer removes messages, such as the chunks of an object that was replaced.
+        asks: Further subjects that a writer requests.
+    """
+
+    api: Api
+    stream: str
+    stored: tuple[str, ...]
+    written: tuple[str, ...]
+    removes: bool = False
+    asks: tuple[str, ...] = ()
+
+    def permissions(self, role: BucketRole, inbox_prefix: str) -> dict[str, Any]:
+        """Return the permissions of a user, in the form of the server's configuration.
+
+        Raises `ConfigError` for an unknown role, and `InvalidNameError` for an inbox prefix that is no subject.
+        """
+        if role not in _ROLES:
+            raise ConfigError(f"role is {role!r:.40}: 'reader', 'writer' or 'admin' is needed")
+        publish = [*self._requests, *self._consumers]
+        if role != "reader":
+            publish += self._writes
+        if role == "admin":
+            publish += self._management
+        inbox = f"{check_publish_subject(inbox_prefix)}.>"
+        return {"publish": {"allow": list(dict.fromkeys(publish))}, "subscribe": {"allow": [inbox]}}
+
+    def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
+        """Return the exports and imports that let users of the account ``guests`` read the bucket of ``owner``."""
+        many = self.api.direct_get(self.stream)
+        return account_rights(
+            self._requests, owner=owner, guests=guests, api_prefix=self.api.prefix, many=[many]
+        )
+
+    @property
+    def _requests(self) -> list[str]:
+        """The requests that change nothing, and whose answers go to the user who asks."""
+        api, stream = self.api, self.stream
+        newest = [f"{api.direct_get(stream)}.{subject}" for subject in self.stored]
+        return [api.stream_info(stream), *newest, api.direct_get(stream), api.stream_msg_get(stream)]
+
+    @property
+    def _consumers(self) -> list[str]:
+        """The requests of watches, which create consumers with one filter or several."""
+        api, stream = self.api, self.stream
+        create = f"{api.prefix}.CONSUMER.CREATE.{stream}.*"
+        return [
+            create,
+            *(f"{create}.{subject}" for subject in self.stored),
+            f"{api.prefix}.CONSUMER.MSG.NEXT.{stream}.*",
+            f"{api.prefix}.CONSUMER.INFO.{stream}.*",
+            f"{api.prefix}.CONSUMER.DELETE.{stream}.*",
+        ]
+
+    @property
+    def _writes(self) -> list[str]:
+        api, stream = self.api, self.stream
+        removal = [api.stream_purge(stream), api.stream_msg_delete(stream)] if self.removes else []
+        return [*self.written, *removal, *self.asks]
+
+    @property
+    def _management(self) -> list[str]:
+        api, stream = self.api, self.stream
+        return [
+            api.stream_create(stream),
+            api.stream_update(stream),
+            api.stream_delete(stream),
+            api.stream_purge(stream),
+            api.stream_msg_delete(stream),
+            api.stream_names(),
+            api.account_info(),
+        ]
+
+
+def local_info(api: Api, stream: str) -> tuple[str, ...]:
+    """Return the request for a stream of the same name in the user's own domain, none if that is the domain asked."""
+    return () if api.prefix == DEFAULT_PREFIX else (Api(DEFAULT_PREFIX).stream_info(stream),)

@@ -1,0 +1,74 @@
+"""Encoding and decoding of the values of a bucket. What a codec raises becomes a typed error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ConfigError, JetStreamError
+from ..topics.value_codec import Codec
+
+__all__ = ["DecodedValue", "check_codec", "encoded_value"]
+
+
+def check_codec(name: str, codec: object, methods: tuple[str, ...]) -> None:
+    """Raise `ConfigError` if a codec lacks one of these methods."""
+    if codec is None:
+        return
+    if isinstance(codec, type):
+        raise ConfigError(f"{name} is the class {codec.__name__}: give an instance of it")
+    for method in methods:
+        if not callable(getattr(codec, method, None)):
+            raise ConfigError(f"{name} is {codec!r:.60}, which has no method {method}()")
+
+
+def encoded_value(codec: Codec[Any], key: str, value: Any) -> bytes:
+    """Return a value as bytes.
+
+    Raises:
+        ConfigError: The codec cannot encode the value, or returns something else than bytes.
+    """
+    try:
+        data = codec.encode(value)
+    except JetStreamError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"the value of key {key!r} cannot be encoded: {error}") from error
+    if not isinstance(data, bytes):
+        raise ConfigError(
+            f"the codec has encoded the value of key {key!r} as {type(data).__name__}, not bytes"
+        )
+    return data
+
+
+class DecodedValue:
+    """The value of an entry by its codec. It is decoded when it is first read."""
+
+    __slots__ = ("codec", "error", "is_decoded", "value")
+
+    def __init__(self, codec: Codec[Any]) -> None:
+        self.codec = codec
+        self.is_decoded: bool = False
+        self.value: Any = None
+        self.error: Exception | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Entries are equal if they have the same bytes and the same codec."""
+        return isinstance(other, DecodedValue) and self.codec is other.codec
+
+    def __hash__(self) -> int:
+        return hash(id(self.codec))
+
+    def __repr__(self) -> str:
+        return f"<value by {type(self.codec).__name__}>"
+
+    def of(self, data: bytes) -> Any:
+        """Return the value of these bytes, which are always the same. Raises what the codec raises."""
+        if not self.is_decoded:
+            self.is_decoded = True
+            try:
+                self.value = self.codec.decode(data)
+            except Exception as error:  # noqa: BLE001  a codec of the user
+                self.error = error
+        if self.error is not None:
+            raise self.error
+        return self.value
