@@ -86,7 +86,7 @@ class HandlerTasks(Generic[T]):
 
     async def _run_handlers(self) -> None:
         queue, running = self._queue, _Running[T]()
-        since = self._begin(running)
+        since = self._begin_item(running)
         try:
             while True:
                 if queue:
@@ -95,37 +95,37 @@ class HandlerTasks(Generic[T]):
                     await self._handle(running.item)
                     # handlers that never wait would block the event loop
                     checks = self._blocks or not running.count % _EVERY
-                    if checks and self._note(running) - since > _TURN:
+                    if checks and self._read_clock(running) - since > _TURN:
                         await asyncio.sleep(0)
-                        since = self._note(running)
+                        since = self._read_clock(running)
                     continue
-                self._note(running)
+                self._read_clock(running)
                 if self._ended:
                     return
                 self._running.discard(running)
                 await self._wait()
-                since = self._begin(running)
+                since = self._begin_item(running)
         finally:
             self._running.discard(running)
             if not self._running and self._ended and self._watch is not None:
                 self._watch.close()
 
-    def _begin(self, running: _Running[T]) -> float:
+    def _begin_item(self, running: _Running[T]) -> float:
         self._running.add(running)
-        return self._note(running)
+        return self._read_clock(running)
 
-    def _note(self, running: _Running[T]) -> float:
+    def _read_clock(self, running: _Running[T]) -> float:
         """Read the clock, report a block, and return the time."""
         watch = self._watch
         if watch is None:
-            watch = self._watch = LoopWatch(self._handled, self._report_block)
+            watch = self._watch = LoopWatch(self._items_running, self._report_block)
         moment = self._context.connection.now()
         if moment >= watch.due:
             watch.check_loop(moment)
         running.began, running.noted = moment, running.count
         return moment
 
-    def _handled(self) -> list[tuple[float, T | None]]:
+    def _items_running(self) -> list[tuple[float, T | None]]:
         # Among several items since the clock was read it is unknown which handler blocks.
         return [(one.began, one.item if one.count <= one.noted + 1 else None) for one in self._running]
 

@@ -63,7 +63,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
                 self._call,
                 concurrency=concurrency,
                 name=f"callback of {subject}",
-                slow=self._handler_slow,
+                slow=self._callback_blocked,
             )
         self._arrived = Signal()
         self._inbox: Inbox | None = None
@@ -209,7 +209,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
     def _report_handler(self, message: CoreMessage, error: BaseException) -> None:
         self._context.emit(HandlerFailed(error=error, subject=message.subject))
 
-    def _handler_slow(self, blocked: float, count: int, frame: Frame | None) -> None:
+    def _callback_blocked(self, blocked: float, count: int, frame: Frame | None) -> None:
         subject = "" if frame is None else CoreMessage(frame, self._channel).subject
         self._context.emit(HandlerSlow(blocked=blocked, count=count, subject=subject))
 
