@@ -41,7 +41,7 @@ async def drain_handles(context: Context, timeout: float) -> list[str]:
     remaining = await _drain_readers(context, deadline, [one for one in context.open if not _is_pull(one)])
     remaining += await _await_acks(context, deadline)
     remaining += await _drain_readers(context, deadline, filter(_is_pull, context.open))
-    await in_hand(context).give_back()
+    await in_hand(context).return_late_messages()
     remaining += await _settle_publishes(context, deadline)
     try:
         # The server does not answer acks. It answers this PING only after it has read all earlier acks.
@@ -66,7 +66,7 @@ async def _await_acks(context: Context, deadline: float) -> list[str]:
 async def _drain_readers(context: Context, deadline: float, readers: Iterable[Closable]) -> list[str]:
     """Drain readers together. Those without a handler end when the program has read what has arrived."""
     left = max(0.0, deadline - context.connection.now())
-    loops = {loop for one in context.open if isinstance(one, PullSubscription) for loop in one.loops}
+    loops = {loop for one in context.open if isinstance(one, PullSubscription) for loop in one.open_loops}
     abandoned = _Abandoned(context.connection.now, loops)
     ends = {one: end for one in list(readers) if (end := _end_of(one, left)) is not None}
     results = await asyncio.gather(*(_in_time(end, left) for end in ends.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -16,11 +17,13 @@ from jsclient import (
     ClosedError,
     ConfigError,
     HandlerFailed,
+    HandlerSlow,
     PermissionDeniedError,
     Reconnected,
     RequestTimeoutError,
     SlowConsumer,
 )
+from jsclient.core.message import CoreMessage
 
 
 async def publish(core: Any, subject: str, count: int, start: int = 0) -> None:
@@ -138,6 +141,45 @@ async def test_failing_callback_reported(js: Any, events: list[Any], subject: st
     assert numbers == [0, 1, 2]
     (event,) = of(HandlerFailed, events)
     assert (event.subject, str(event.error)) == (subject, "no")
+
+
+@pytest.mark.parametrize("kind", ["callback", "endpoint"])
+async def test_blocking_handler_reported(js: Any, events: list[Any], subject: str, kind: str) -> None:
+    """One that waits, or that blocks a thread only, is not reported."""
+    handled = []
+
+    async def handle(message: CoreMessage) -> None:
+        if message.data == b"block":
+            time.sleep(1.2)
+        elif message.data == b"wait":
+            await asyncio.sleep(1.2)
+        handled.append(message.data)
+
+    def handle_in_thread(message: CoreMessage) -> None:
+        time.sleep(1.2)
+        handled.append(message.data)
+
+    if kind == "callback":
+        await js.core.subscribe(f"{subject}.*", callback=handle)
+        await js.core.subscribe(f"thread.{subject}", callback=handle_in_thread)
+    else:
+        service = await js.core.add_service("slow", "1.0.0")
+        await service.add_endpoint("slow", handle, subject=f"{subject}.*")
+        await service.add_endpoint("thread", handle_in_thread, subject=f"thread.{subject}")
+    await js.core.publish(f"thread.{subject}")
+    for data in (b"", b"wait", b""):
+        await js.core.publish(f"{subject}.a", data)
+    await eventually(lambda: len(handled) == 4, 10, what="the calls")
+    assert of(HandlerSlow, events) == []
+    await js.core.publish(f"{subject}.b", b"block")
+    await eventually(lambda: of(HandlerSlow, events), 10, what="the event")
+    await js.core.publish(f"{subject}.c", b"")
+    await js.core.publish(f"{subject}.d", b"block")
+    await eventually(lambda: len(of(HandlerSlow, events)) == 2, 10, what="the second event")
+    first, second = of(HandlerSlow, events)
+    assert (first.subject, first.count) == (f"{subject}.b", 1)
+    assert (second.subject, second.count) == (f"{subject}.d", 2)
+    assert 1.1 < first.blocked < 3
 
 
 async def test_not_read_with_callback(js: Any, subject: str) -> None:

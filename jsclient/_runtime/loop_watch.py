@@ -47,10 +47,11 @@ class LoopWatch(Generic[T]):
     def check_loop(self, now: float) -> None:
         """Report how long the loop was blocked. Called before a handler starts, and at each beat."""
         blocked = now - self._beat
-        if self._timer is not None and blocked >= BLOCKED:
+        # Without a handler since the last beat, another part of the program has blocked.
+        if self._timer is not None and blocked >= BLOCKED and (handled := list(self._handled())):
             self._times += 1
             if not self._times & (self._times - 1):
-                seconds, message = longest(self._beat, now, self._handled())
+                seconds, message = longest(self._beat, now, handled)
                 self._report(seconds, self._times, message)
         self._beat = now
         self.due = now + BLOCKED

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 from .._runtime.context import Context
+from .._runtime.loop_watch import LoopWatch
 
 __all__ = ["HandlerTasks"]
 
@@ -15,6 +16,18 @@ T = TypeVar("T")
 
 _TURN = 0.005  # seconds that handlers may take before other tasks run
 _EVERY = 8  # messages between two readings of the clock
+
+
+class _Running(Generic[T]):
+    """What one task handles: its newest item, and when the clock was last read."""
+
+    __slots__ = ("began", "count", "item", "noted")
+
+    def __init__(self) -> None:
+        self.item: T | None = None
+        self.count = 0  # items so far
+        self.began = 0.0
+        self.noted = 0  # ``count`` at that time
 
 
 class HandlerTasks(Generic[T]):
@@ -32,8 +45,18 @@ class HandlerTasks(Generic[T]):
         *,
         concurrency: int,
         name: str,
+        slow: Callable[[float, int, T | None], None],
     ) -> None:
-        """Create the tasks' queue reader. ``handle`` must not raise. ``name`` is shown in task dumps."""
+        """Create the tasks' queue reader. ``handle`` must not raise. ``name`` is shown in task dumps.
+
+        ``slow`` is called when a handler has blocked the event loop. See `LoopWatch`.
+        """
+        self._slow = slow
+        self._watch: LoopWatch[T | None] | None = None
+        self._running: set[_Running[T]] = set()
+        self._blocks = (
+            False  # whether a handler has blocked the event loop, so that the clock is read after each item
+        )
         self._context = context
         self._queue = queue
         self._handle = handle
@@ -62,21 +85,53 @@ class HandlerTasks(Generic[T]):
             waiting -= 1
 
     async def _run_handlers(self) -> None:
-        queue, now = self._queue, self._context.connection.now
-        since, count = now(), 0
-        while True:
-            if queue:
-                await self._handle(queue.popleft())
-                count += 1
-                # handlers that never wait would block the event loop
-                if not count % _EVERY and now() - since > _TURN:
-                    await asyncio.sleep(0)
-                    since = now()
-            elif self._ended:
-                return
-            else:
+        queue, running = self._queue, _Running[T]()
+        since = self._begin_item(running)
+        try:
+            while True:
+                if queue:
+                    running.item = queue.popleft()
+                    running.count += 1
+                    await self._handle(running.item)
+                    # handlers that never wait would block the event loop
+                    checks = self._blocks or not running.count % _EVERY
+                    if checks and self._read_clock(running) - since > _TURN:
+                        await asyncio.sleep(0)
+                        since = self._read_clock(running)
+                    continue
+                self._read_clock(running)
+                if self._ended:
+                    return
+                self._running.discard(running)
                 await self._wait()
-                since = now()
+                since = self._begin_item(running)
+        finally:
+            self._running.discard(running)
+            if not self._running and self._ended and self._watch is not None:
+                self._watch.close()
+
+    def _begin_item(self, running: _Running[T]) -> float:
+        self._running.add(running)
+        return self._read_clock(running)
+
+    def _read_clock(self, running: _Running[T]) -> float:
+        """Read the clock, report a block, and return the time."""
+        watch = self._watch
+        if watch is None:
+            watch = self._watch = LoopWatch(self._items_running, self._report_block)
+        moment = self._context.connection.now()
+        if moment >= watch.due:
+            watch.check_loop(moment)
+        running.began, running.noted = moment, running.count
+        return moment
+
+    def _items_running(self) -> list[tuple[float, T | None]]:
+        # Among several items since the clock was read it is unknown which handler blocks.
+        return [(one.began, one.item if one.count <= one.noted + 1 else None) for one in self._running]
+
+    def _report_block(self, blocked: float, count: int, item: T | None) -> None:
+        self._blocks = True
+        self._slow(blocked, count, item)
 
     async def _wait(self) -> None:
         waiter: asyncio.Future[None] = self._context.connection.running_loop().create_future()

@@ -13,7 +13,7 @@ from .._runtime.handlers import Threads, is_coroutine_function
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from ..protocol.core.tracker import CoreTracker
-from ..protocol.events import HandlerFailed
+from ..protocol.events import HandlerFailed, HandlerSlow
 from ..protocol.wire.checks import check_count, check_seconds, deadline_of
 from ..protocol.wire.frames import Frame
 from .handler_tasks import HandlerTasks
@@ -58,7 +58,12 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             if not is_coroutine_function(callback):
                 self._threads = Threads(concurrency)
             self._handlers = HandlerTasks(
-                context, tracker.front, self._call, concurrency=concurrency, name=f"callback of {subject}"
+                context,
+                tracker.front,
+                self._call,
+                concurrency=concurrency,
+                name=f"callback of {subject}",
+                slow=self._callback_blocked,
             )
         self._arrived = Signal()
         self._inbox: Inbox | None = None
@@ -203,6 +208,10 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     def _report_handler(self, message: CoreMessage, error: BaseException) -> None:
         self._context.emit(HandlerFailed(error=error, subject=message.subject))
+
+    def _callback_blocked(self, blocked: float, count: int, frame: Frame | None) -> None:
+        subject = "" if frame is None else CoreMessage(frame, self._channel).subject
+        self._context.emit(HandlerSlow(blocked=blocked, count=count, subject=subject))
 
     async def unsubscribe(self, after: int | None = None) -> None:
         """End the subscription, at once or after a number of messages. Calling it again does nothing.

@@ -25,10 +25,14 @@ class Handlers:
         self.queue: deque[int] = deque()
         self.started: list[int] = []
         self.done: list[int] = []
+        self.blocks: list[tuple[float, int, int | None]] = []
         self.release = asyncio.Semaphore(0)
         self.tasks: HandlerTasks[int] = HandlerTasks(
-            context, self.queue, self._handle, concurrency=concurrency, name="test"
+            context, self.queue, self._handle, concurrency=concurrency, name="test", slow=self._slow
         )
+
+    def _slow(self, blocked: float, count: int, number: int | None) -> None:
+        self.blocks.append((blocked, count, number))
 
     def _unexpected(self, error: BaseException) -> None:
         raise error

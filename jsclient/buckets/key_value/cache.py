@@ -241,6 +241,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         except ClosedError as error:
+            # The error of a table would name what the program does not know.
             raise self._ended(error) from None
         except RequestTimeoutError as error:
             if deadline is None or now() < deadline:

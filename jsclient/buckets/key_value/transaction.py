@@ -91,13 +91,13 @@ class KeyValueTransaction(Generic[ValueT]):
                 changes the key already, or a guard of the key contradicts.
             ClosedError: The transaction has ended.
         """
-        self._check_ttl(ttl)
+        self._check_expiry(ttl)
         self._kv._check_ttl(ttl)  # noqa: SLF001  one room
         self._add(key, _Change(self._encoded(key, value), _revision("last", last), options={"ttl": ttl}))
 
     def create(self, key: str, value: ValueT, *, ttl: float | timedelta | None = None) -> None:
         """Set the value of a key that has none. Otherwise the commit raises `KeyExistsError`. See `put`."""
-        self._check_ttl(ttl)
+        self._check_expiry(ttl)
         self._add(key, _Change(self._encoded(key, value), 0, is_create=True, options={"ttl": ttl}))
 
     def delete(self, key: str, *, last: int | None = None) -> None:
@@ -112,7 +112,7 @@ class KeyValueTransaction(Generic[ValueT]):
     def _encoded(self, key: str, value: ValueT) -> bytes:
         return check_payload(self._kv._keys.encoded(key, value))  # noqa: SLF001  one room
 
-    def _check_ttl(self, ttl: float | timedelta | None) -> None:
+    def _check_expiry(self, ttl: float | timedelta | None) -> None:
         info = self._kv._info  # noqa: SLF001  one room
         if ttl_header(ttl) is not None and info is not None and not info.config.allow_msg_ttl:
             raise ConfigError(

@@ -53,7 +53,7 @@ class InHand:
         if len(messages) == 1 and (state := ack_state(messages[0])) is not None:
             self._states.add(state)
 
-    def check(self) -> None:
+    def check_may_pull(self) -> None:
         """Raise `ClosedError` if nothing more is requested."""
         if self.has_ended:
             raise ClosedError("the connection is being drained: no more messages are requested")
@@ -64,7 +64,7 @@ class InHand:
         for puller in self._pullers:
             puller.changed.set()
 
-    async def give_back(self) -> None:
+    async def return_late_messages(self) -> None:
         """Return to the server what arrived for fetches that had ended."""
         await asyncio.gather(*(puller.close(give_back=True) for puller in list(self._pullers)))
 

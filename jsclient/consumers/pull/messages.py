@@ -147,7 +147,7 @@ class Messages(ReadHandle[Message]):
         async with self._starting:
             if self._state is not State.NEW:
                 return
-            self._puller.in_hand.check()
+            self._puller.in_hand.check_may_pull()
             if self._puller.is_closed:
                 raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             connection = self._context.connection

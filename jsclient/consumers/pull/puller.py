@@ -215,7 +215,7 @@ class Puller:
         if self.closed:
             raise ClosedError("the subscription is closed: subscribe again")
         if self.in_hand.has_ended:
-            self.in_hand.check()
+            self.in_hand.check_may_pull()
 
     async def request(self, pull: Pull) -> PullInbox:
         """Send a request. Its answers arrive in the slot that is returned."""

@@ -68,7 +68,7 @@ class PullSubscription(PullReading, Handle):
         return self._puller.is_closed
 
     @property
-    def loops(self) -> list[Messages]:
+    def open_loops(self) -> list[Messages]:
         """The open readers. For the library's own use."""
         from .messages import Messages
 

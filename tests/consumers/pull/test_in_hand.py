@@ -54,7 +54,7 @@ async def test_a_single_message_counts_without_its_list():
 def test_no_pull_after_the_end():
     hand = in_hand(context := SimpleNamespace(shared={}))
     assert in_hand(context) is hand
-    hand.check()
+    hand.check_may_pull()
     hand.end_pulls()
     with pytest.raises(ClosedError, match="being drained"):
-        hand.check()
+        hand.check_may_pull()
