@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from ..protocol.buckets.entry import KeyValueEntry
     from ..protocol.buckets.object_config import ObjectStoreFields, ObjectStoreStatus
     from ..protocol.buckets.object_info import ObjectInfo, ObjectLink
+    from ..protocol.buckets.object_report import (
+        BrokenObject,
+        ObjectStoreReport,
+        OrphanChunks,
+        RemovedGarbage,
+    )
     from .key_value.cache import KeyValueCache, KeyValueCacheChanges, KeyValueChange
     from .key_value.key_value import KeyValue
     from .key_value.lock import KeyValueLock
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BinaryFile",
+    "BrokenObject",
     "BucketFields",
     "BucketStatus",
     "KeyValue",
@@ -47,12 +54,16 @@ __all__ = [
     "ObjectReader",
     "ObjectStore",
     "ObjectStoreFields",
+    "ObjectStoreReport",
     "ObjectStoreStatus",
     "ObjectWatch",
+    "OrphanChunks",
+    "RemovedGarbage",
 ]
 
 _LAZY = {
     "BinaryFile": "buckets.objects.source",
+    "BrokenObject": "protocol.buckets.object_report",
     "BucketFields": "protocol.buckets.bucket_config",
     "BucketStatus": "protocol.buckets.bucket_config",
     "KeyValue": "buckets.key_value.key_value",
@@ -69,8 +80,11 @@ _LAZY = {
     "ObjectReader": "buckets.objects.reader",
     "ObjectStore": "buckets.objects.object_store",
     "ObjectStoreFields": "protocol.buckets.object_config",
+    "ObjectStoreReport": "protocol.buckets.object_report",
     "ObjectStoreStatus": "protocol.buckets.object_config",
     "ObjectWatch": "buckets.objects.watch",
+    "OrphanChunks": "protocol.buckets.object_report",
+    "RemovedGarbage": "protocol.buckets.object_report",
 }
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name

@@ -153,3 +153,22 @@ async def test_piece_ends_with_its_chunk(filled: Any) -> None:
     for position in (CHUNK - 1, CHUNK, 5, 39 * CHUNK + 1, 40 * CHUNK + 4):
         end = (position // CHUNK + 1) * CHUNK
         assert is_same(await ranges.read_piece(position), DATA[position:end])
+
+
+@pytest.mark.covers("O43")
+async def test_chunks_stored_again(js: Any, name: str, oracle: Any) -> None:
+    """nats-server 2.10 passes over the last chunk, if chunks before it were removed."""
+    store = await js.create_object_store(name, storage="memory")
+    info = await store.put("a", DATA, chunk_size=CHUNK)
+    subject = f"$O.{store.bucket}.C.{info.nuid}"
+    chunks = [one for one in await oracle.messages(store.stream) if one.subject == subject]
+    for chunk in chunks[-2:]:
+        await oracle.delete_message(store.stream, chunk.seq)
+        await oracle.publish(f"$O.{store.bucket}.C.other", b"between")
+    for chunk in chunks[-2:]:
+        await oracle.publish(subject, chunk.payload)
+    await store.update_info("a", description="its revision is behind the chunks")
+    async with store.open("a") as file:
+        for start in (len(DATA) - 1, 5, 39 * CHUNK, 40 * CHUNK, 0):
+            file.seek(start)
+            assert is_same(await file.read(), DATA[start:])

@@ -13,29 +13,30 @@ import msgspec
 from ..._runtime.context import Context
 from ..._runtime.handle import listing, no_pickle
 from ..._runtime.handlers import check_function, check_plain
-from ...consumers.message import Message
 from ...errors import (
     BucketFullError,
     ConfigError,
-    InvalidNameError,
     LinkError,
     ObjectChangedError,
     ObjectExistsError,
-    ObjectInfoError,
     ObjectNotFoundError,
 )
 from ...protocol.buckets.keys import check_bucket
 from ...protocol.buckets.object_config import ObjectStoreStatus
-from ...protocol.buckets.object_info import ObjectInfo, ObjectLink, check_headers, check_metadata, read_info
+from ...protocol.buckets.object_info import ObjectInfo, ObjectLink, check_headers, check_metadata
 from ...protocol.buckets.object_names import ObjectSpace, check_object_name
-from ...protocol.events import RecordSkipped
+from ...protocol.buckets.object_report import ObjectStoreReport, RemovedGarbage
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.checks import check_count, check_seconds
 from ...protocol.wire.codec import to_wire
 from ...protocol.wire.nats_py import no_attribute
-from ..reading import BucketReader, policy_of, reader_config
+from ..reading import policy_of
+from .checking import check_objects
+from .descriptions import ObjectDescriptions
 from .files import write_file
+from .garbage import check_age, remove_garbage
+from .links import find_object
 from .reader import ObjectReader
 from .site import ObjectSite
 from .source import BinaryFile, check_source, size_of
@@ -45,7 +46,6 @@ from .watch import ObjectWatch
 
 __all__ = ["ObjectStore"]
 
-_MOST_LINKS: Final = 8
 _ACK: Final = 30.0  # seconds until a chunk must be acked, unless the user's timeout is longer
 
 
@@ -62,7 +62,7 @@ class ObjectStore:
     def __init__(self, context: Context, space: ObjectSpace, info: StreamInfo | None) -> None:
         self._context = context
         self._site = ObjectSite(context, space, info)
-        self._skipped = 0
+        self._descriptions = ObjectDescriptions(self._site)
 
     @property
     def bucket(self) -> str:
@@ -330,7 +330,7 @@ class ObjectStore:
         """
         self._site.space.info_subject(name)
         _check_progress(progress)
-        return ObjectReader(self._context, partial(self._find, name), progress=progress)
+        return ObjectReader(self._context, partial(find_object, self._site, name), progress=progress)
 
     async def get_file(
         self, name: str, path: str | os.PathLike[str], *, progress: Progress | None = None
@@ -363,40 +363,6 @@ class ObjectStore:
             raise ObjectNotFoundError(self.bucket, name, current)
         return current
 
-    async def _find(self, name: str) -> tuple[ObjectSite, ObjectInfo]:
-        """Return the object of a name, or the one that a chain of links leads to, with the bucket that has it."""
-        site, first, links = self._site, name, list[ObjectLink]()
-        while True:
-            current = await site.current(name)
-            if current is None or current.is_deleted:
-                raise ObjectNotFoundError(site.bucket, name, current, first if links else "")
-            link = current.link
-            if link is None:
-                # Without a nuid, the subject of the chunks is unknown.
-                if not current.nuid:
-                    raise ObjectInfoError(site.bucket, name, "it has neither a nuid nor a link")
-                return site, current
-            if not link.name:
-                raise LinkError(
-                    site.bucket, name, f"it is a link to bucket {link.bucket!r}, not to an object"
-                )
-            if link in links:
-                raise LinkError(self.bucket, first, "its links lead in a circle")
-            if len(links) == _MOST_LINKS:
-                raise LinkError(self.bucket, first, f"it leads to more than {_MOST_LINKS} links")
-            links.append(link)
-            if link.bucket != site.bucket:
-                site = self._other(site.bucket, name, link.bucket)
-            name = link.name
-
-    def _other(self, bucket: str, name: str, target: str) -> ObjectSite:
-        if target == self.bucket:
-            return self._site
-        try:
-            return ObjectSite(self._context, ObjectSpace.of(check_bucket(target), None), None)
-        except InvalidNameError:
-            raise LinkError(bucket, name, f"{target!r} is not the name of a bucket") from None
-
     @listing
     async def list(self, prefix: str = "", *, deleted: bool = False) -> AsyncGenerator[ObjectInfo, None]:
         """Iterate over the descriptions of all objects and links, in the order of their changes.
@@ -408,7 +374,7 @@ class ObjectStore:
 
         Raises the errors of any API request.
         """
-        async for info in self._reader((), DeliverPolicy.LAST_PER_SUBJECT, None).initial():
+        async for info in self._descriptions.reader((), DeliverPolicy.LAST_PER_SUBJECT, None).initial():
             if info.name.startswith(prefix) and (deleted or not info.is_deleted):
                 yield info
 
@@ -438,38 +404,7 @@ class ObjectStore:
         Opening the watch raises `BucketNotFoundError` and the errors of any API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
-        return ObjectWatch(self._reader(names, policy, after), ignore_deletes=ignore_deletes)
-
-    def _reader(
-        self, names: Iterable[str], policy: DeliverPolicy, after: int | None
-    ) -> BucketReader[ObjectInfo]:
-        space = self._site.space
-        subjects = [space.info_subject(name) for name in dict.fromkeys(names)] or [space.infos]
-        config = reader_config(subjects, policy=policy, after=after)
-        return BucketReader(self._context, self.stream, config, self._decoded, "create_object_store")
-
-    def _decoded(self, message: Message, is_initial: bool) -> ObjectInfo | None:  # noqa: FBT001  a decoder
-        metadata = message.metadata
-        try:
-            return read_info(
-                message.data,
-                bucket=self.bucket,
-                name=self._site.space.name_of(message.subject),
-                revision=metadata.stream_seq,
-                time_ns=metadata.timestamp_ns,
-            )
-        except ObjectInfoError as error:
-            self._skipped += 1
-            self._context.emit(
-                RecordSkipped(
-                    stream=self.stream,
-                    subject=message.subject,
-                    stream_seq=metadata.stream_seq,
-                    count=self._skipped,
-                    error=error,
-                )
-            )
-            return None
+        return ObjectWatch(self._descriptions.reader(names, policy, after), ignore_deletes=ignore_deletes)
 
     # --- the bucket --------------------------------------------------------------------------------------
 
@@ -482,6 +417,48 @@ class ObjectStore:
         Also raises the errors of any API request.
         """
         return ObjectStoreStatus.of(await self._site.state())
+
+    async def check(self, *, digests: bool = False) -> ObjectStoreReport:
+        """Find objects that cannot be read, and chunks that belong to no object. Changes nothing.
+
+        The headers of all chunks are read, and compared with the descriptions. What other clients store, replace or
+        delete meanwhile is not reported, but an upload that is going on has chunks without a description.
+
+        Args:
+            digests: Also read the content of all objects, and verify their digests.
+
+        Raises:
+            BucketNotFoundError: The bucket was deleted.
+
+        Also raises the errors of any API request.
+        """
+        return await check_objects(self._site, digests=digests)
+
+    async def gc(self, *, older_than: float) -> RemovedGarbage:
+        """Remove the chunks that belong to no object, and the descriptions of deleted objects. Return what was removed.
+
+        Chunks remain when a program is killed during an upload, and when other clients store objects of one name at the
+        same time. Only what is older than ``older_than`` by the clock of the server is removed, so uploads that go on
+        are safe if they store a chunk more often than this. An upload of jsclient that pauses for longer raises an
+        error, and never becomes an object with missing chunks.
+
+        Args:
+            older_than: Seconds since the newest chunk of an upload was stored, or since an object was deleted. At least
+                60. Some hours are a good choice, and more than the longest pause of your uploads is needed.
+
+        Raises:
+            ConfigError: ``older_than`` is too small, or the bucket is a mirror. Nothing was removed.
+            ObjectInfoError: A description is not valid, so it is unknown which chunks belong to its object. Delete
+                or replace the object first.
+            BucketSealedError: The bucket is sealed.
+
+        Also raises the errors of any API request.
+
+        Cancelled: what was removed up to then stays removed. The next call goes on.
+        """
+        check_age(older_than)
+        await self._site.check_unambiguous()
+        return await remove_garbage(self._site, older_than)
 
     async def seal(self) -> None:
         """Forbid all further changes of the bucket permanently. It can still be read, and deleted as a whole.

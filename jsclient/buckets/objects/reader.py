@@ -179,9 +179,9 @@ class ObjectReader(ReadHandle[bytes]):
         """Return the next chunk, and the number of those behind it."""
         if self._messages is None and self._direct is None:
             if info.chunks == 1 and info.size <= _SMALL:  # one request replaces the consumer
-                stored = await site.stored_chunk(info)
+                stored = await site.last_chunk(info.nuid)
                 if stored is not None:
-                    return stored, 0
+                    return stored.data, 0
             await self._open_chunks(site, info)
         if self._direct is not None:
             return await self._direct_chunk(self._direct, site, info)

@@ -26,6 +26,8 @@ _MOST: Final = 4096  # chunks in flight
 # seconds that a failed upload waits for its chunks. It has the same time again to remove them
 _SETTLE: Final = 30.0
 _PAUSE: Final = 0.25  # seconds between two attempts
+# seconds after which `ObjectStore.gc` may have taken the upload for one that has ended. It keeps chunks for a minute.
+_LONG: Final = 30.0
 _MOST_REPAIRS: Final = 20
 
 _FULL: Final = 10077
@@ -110,6 +112,7 @@ class ChunkUpload:
 
     async def run(self, source: Any) -> None:
         """Store the content. After any failure, call `undo`."""
+        started = self._context.connection.now()
         async with aclosing(pieces_of(source)) as pieces:
             async for piece in pieces:
                 for chunk in self.splitter.add(piece):
@@ -119,10 +122,17 @@ class ChunkUpload:
         while self._in_flight:
             await self._take()
         # A bucket with a short TTL soon forgets message ids, and may then store a chunk twice.
-        if self._publisher.resent and (count := await self._target.count()) != self.splitter.chunks:
-            sent = counted(self.splitter.chunks, "chunk was", "chunks were")
-            raise PublishError(f"{sent} sent, and the bucket has {count}: store the object again")
+        # After a long pause, `ObjectStore.gc` may have removed chunks.
+        if self._publisher.resent or self._context.connection.now() - started >= _LONG:
+            await self._check_count()
         await self._publisher.close()
+
+    async def _check_count(self) -> None:
+        """Raise `PublishError` if the bucket has another number of chunks than was sent."""
+        count, chunks = await self._target.count(), self.splitter.chunks
+        if count != chunks:
+            sent = counted(chunks, "chunk was", "chunks were")
+            raise PublishError(f"{sent} sent, and the bucket has {count}: store the object again")
 
     async def _send(self, chunk: bytes) -> None:
         await self._publish(chunk)
