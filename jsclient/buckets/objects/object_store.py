@@ -17,15 +17,15 @@ from ...errors import (
     BucketFullError,
     ConfigError,
     LinkError,
-    ObjectChangedError,
     ObjectExistsError,
     ObjectNotFoundError,
 )
 from ...protocol.buckets.keys import check_bucket
 from ...protocol.buckets.object_config import ObjectStoreStatus
 from ...protocol.buckets.object_info import ObjectInfo, ObjectLink, check_headers, check_metadata
-from ...protocol.buckets.object_names import ObjectSpace, check_object_name
+from ...protocol.buckets.object_names import ObjectSpace
 from ...protocol.buckets.object_report import ObjectStoreReport, RemovedGarbage
+from ...protocol.buckets.upload_token import UploadToken
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.checks import check_count, check_seconds
@@ -38,6 +38,7 @@ from .files import write_file
 from .garbage import check_age, remove_garbage
 from .links import find_object
 from .reader import ObjectReader
+from .renaming import rename_object
 from .site import ObjectSite
 from .source import BinaryFile, check_source, size_of
 from .storing import PutCondition, chunk_size_for, new_nuid, store_object
@@ -93,6 +94,7 @@ class ObjectStore:
         if_match: int | None = None,
         if_none_match: bool = False,
         timeout: float | None = None,
+        resume: str | None = None,
     ) -> ObjectInfo:
         """Store an object and return its description. It replaces an existing object of the same name.
 
@@ -110,8 +112,11 @@ class ObjectStore:
             if_match: The revision that the object must have.
             if_none_match: Store the object only if no object has this name.
             timeout: Seconds until the server must have acked a chunk, 30 by default.
+            resume: The text of `upload_token`. The same ``data`` from its beginning goes on behind the chunks that an
+                earlier attempt with this text has stored. If the call fails, the server keeps the chunks.
 
         Raises:
+            SourceChangedError: ``data`` differs from the content that an earlier attempt has stored.
             ObjectChangedError: The object does not have the revision ``if_match``.
             ObjectExistsError: An object has this name, and ``if_none_match`` is given.
             BucketFullError, BucketSealedError: The bucket is full or sealed.
@@ -123,7 +128,7 @@ class ObjectStore:
         Also raises the errors of any API request, and the exceptions of ``data``.
 
         Cancelled: the whole object is stored if its description had already been sent. Otherwise its chunks are
-        removed.
+        removed, or kept with ``resume``.
         """
         # All arguments are checked before anything is sent, so that nothing has to be removed.
         self._site.space.info_subject(name)
@@ -136,20 +141,53 @@ class ObjectStore:
         if not isinstance(description, str):
             raise ConfigError(f"description is {type(description).__name__}: a str is needed")
         _check_progress(progress)
+        token = None if resume is None else self._token(resume, name, chunk_size)
         info = ObjectInfo(
             bucket=self.bucket,
             name=name,
             description=description,
             headers=check_headers(headers),
             metadata=check_metadata(metadata),
-            max_chunk_size=chunk_size_for(self._site, chunk_size),
+            max_chunk_size=chunk_size_for(self._site, chunk_size if token is None else token.chunk_size),
         )
         seconds = max(_ACK, self._context.timeout) if timeout is None else check_seconds("timeout", timeout)
         condition = PutCondition.of(if_match, if_none_match)
         await self._site.check_unambiguous()
         return await store_object(
-            self._site, info, data, condition=condition, timeout=seconds, progress=progress, size=size
+            self._site,
+            info,
+            data,
+            condition=condition,
+            timeout=seconds,
+            progress=progress,
+            size=size,
+            token=token,
         )
+
+    def upload_token(self, name: str, *, chunk_size: int | None = None) -> str:
+        """Return a text with which the upload of an object can be resumed, for `put` and `put_file`. Sends nothing.
+
+        Save it, and pass it as ``resume`` to the first and to each further attempt, from one process at a time. When an
+        attempt was killed, the next one reads its ``data`` again, and sends what the bucket does not have. When all was
+        stored, it returns the description of the object. `gc` removes the chunks of an upload that is not resumed.
+
+        Args:
+            name: The name of the object.
+            chunk_size: Bytes of a message, by default 128 KiB.
+
+        Raises:
+            InvalidNameError, ConfigError: An argument is not valid.
+        """
+        self._site.space.info_subject(name)
+        return UploadToken(self.bucket, name, new_nuid(), chunk_size_for(self._site, chunk_size)).text
+
+    def _token(self, text: str, name: str, chunk_size: int | None) -> UploadToken:
+        token = UploadToken.of_text(text)
+        if (token.bucket, token.name) != (self.bucket, name):
+            raise ConfigError(f"resume is for object {token.name!r} of bucket {token.bucket!r}")
+        if chunk_size not in (None, token.chunk_size):
+            raise ConfigError(f"chunk_size is {chunk_size}, and that of resume is {token.chunk_size}")
+        return token
 
     async def put_file(self, name: str, path: str | os.PathLike[str], **options: Any) -> ObjectInfo:
         """Store a file as an object. See `put` for the options and errors. Also raises ``OSError``."""
@@ -227,35 +265,7 @@ class ObjectStore:
 
         Also raises the errors of any API request.
         """
-        check_object_name(new)
-        site = self._site
-        site.space.check_writable()
-        before = self._existing(old, await site.current(old))
-        if old == new:
-            return before
-
-        def renamed(current: ObjectInfo | None) -> ObjectInfo:
-            if current is not None and not current.is_deleted:
-                raise ObjectExistsError(self.bucket, new, current.revision)
-            return msgspec.structs.replace(before, name=new)
-
-        _, after = await site.change(new, renamed)
-        assert after is not None
-        # Another client that replaces the object under its old name removes its chunks. So the old description is
-        # replaced by one without chunks, only if nobody changed it meanwhile, and then removed.
-        tombstone = ObjectInfo(bucket=self.bucket, name=old, is_deleted=True)
-
-        def retired(current: ObjectInfo | None) -> ObjectInfo | None:
-            return tombstone if current is not None and current.revision == before.revision else None
-
-        current, marker = await site.change(old, retired)
-        if marker is None or marker is current:
-            await site.remove_info(new, after.revision + 1)
-            raise ObjectChangedError(
-                self.bucket, old, before.revision, 0 if current is None else current.revision
-            )
-        await site.remove_info(old, marker.revision + 1)
-        return after
+        return await rename_object(self._site, old, new)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
         """Store a link to an object, and return its description. `get` and `open` of the link read the object.

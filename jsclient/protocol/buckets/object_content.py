@@ -65,7 +65,12 @@ class ChunkSplitter:
     @property
     def digest(self) -> str:
         """The digest of all chunks so far, as it is stored."""
-        return digest_text(self._hash.digest())
+        return digest_text(self.digest_so_far)
+
+    @property
+    def digest_so_far(self) -> bytes:
+        """The digest of all chunks so far."""
+        return self._hash.digest()
 
 
 class ContentCheck:
