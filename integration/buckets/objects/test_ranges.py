@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from typing import Any
 
 import pytest
 
 from integration.buckets.kit import digest, info_subject, is_same
-from jsclient import ConfigError, ObjectChangedError, ObjectIncompleteError
+from jsclient import ConfigError, DigestMismatchError, ObjectChangedError, ObjectIncompleteError
 from jsclient.buckets.objects.ranges import ObjectRanges
 
 CHUNK = 10_000
@@ -172,3 +173,42 @@ async def test_chunks_stored_again(js: Any, name: str, oracle: Any) -> None:
         for start in (len(DATA) - 1, 5, 39 * CHUNK, 40 * CHUNK, 0):
             file.seek(start)
             assert is_same(await file.read(), DATA[start:])
+
+
+@pytest.mark.covers("O17", "O43")
+@pytest.mark.parametrize("way", ["from the start", "size first", "back and forth", "continued"])
+async def test_digest_of_reads_in_order(filled: Any, oracle: Any, way: str) -> None:
+    """The digest is checked after a seek, too, if the reads covered the whole content in order."""
+    info = await filled.info("a")
+    subject = f"$O.{filled.bucket}.C.{info.nuid}"
+    chunk = next(one for one in await oracle.messages(filled.stream) if one.subject == subject)
+    body = {
+        "name": "a",
+        "nuid": info.nuid,
+        "size": info.size,
+        "chunks": info.chunks,
+        "digest": digest(b"other"),
+    }
+    body["options"] = {"max_chunk_size": CHUNK}
+    await oracle.publish(info_subject(filled.bucket, "a"), json.dumps(body).encode())
+    assert chunk.payload == DATA[:CHUNK]
+    async with filled.open("a") as file:
+        if way == "size first":
+            file.seek(0, io.SEEK_END)
+        elif way == "back and forth":
+            await read_exactly(file, 3 * CHUNK + 5)
+            file.seek(20 * CHUNK)
+            await read_exactly(file, 10)
+        elif way == "continued":
+            await read_exactly(file, 2 * CHUNK)
+            file.seek(30 * CHUNK + 7)
+            await read_exactly(file, 2 * CHUNK)
+            file.seek(2 * CHUNK)
+        if way != "continued":
+            file.seek(5 * CHUNK)
+            file.seek(0)
+        with pytest.raises(DigestMismatchError):
+            await file.read()
+    async with filled.open("a") as file:
+        file.seek(CHUNK)
+        assert is_same(await file.read(), DATA[CHUNK:]), "a part has no digest"

@@ -138,7 +138,10 @@ class ObjectReader(ReadHandle[bytes]):
             return data
         await self._end_consumer()  # after a `seek`, the consumer is not needed
         piece = await self._ranges.read_piece(self._position)
-        return await self._raise_missing(site, info) if piece is None else piece
+        if piece is None:
+            await self._raise_missing(site, info)
+        check.add_at(self._position, piece)
+        return piece
 
     def tell(self) -> int:
         """Return the position: the number of bytes before those that come next."""
@@ -147,8 +150,9 @@ class ObjectReader(ReadHandle[bytes]):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move to another position, and return it. Nothing is requested until the next read.
 
-        After a seek, the reader checks the size of each chunk, but not the digest, which covers the whole content. If
-        the new position is later in the current chunk, the digest is still checked.
+        The reader always checks the size of each chunk. The digest covers the whole content, so it is checked only if
+        all of it is read in order: a program that reads a part of the object, or reads it in another order, gets no
+        `DigestMismatchError`. Other reads in between, such as a seek to the end and back, do not matter.
 
         Args:
             offset: The number of bytes.

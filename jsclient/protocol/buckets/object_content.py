@@ -110,6 +110,23 @@ class ContentCheck:
         elif self.received == info.size and self.chunks == info.chunks:
             self._verify()
 
+    def add_at(self, position: int, data: bytes) -> None:
+        """Check a piece that was read from any position.
+
+        The digest is checked if the pieces cover the whole content in order, with or without others between them.
+
+        Raises:
+            DigestMismatchError: It is the last piece, and the digest differs.
+        """
+        if position == 0 and data:
+            self._hash, self.received = hashlib.sha256(), 0
+        if position != self.received:
+            return
+        self._hash.update(data)
+        self.received += len(data)
+        if self.received == self._info.size:
+            self._verify()
+
     def incomplete(self) -> ObjectIncompleteError:
         """Return the error for an object whose chunks are missing."""
         return ObjectIncompleteError(self._info.bucket, self._info.name, self._info.size, self.received)
