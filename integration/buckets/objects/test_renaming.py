@@ -9,6 +9,7 @@ import pytest
 
 from integration.buckets.kit import info_subject, names_of
 from jsclient import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
+from jsclient.buckets.objects.renaming import rename_object
 
 
 @pytest.mark.covers("O30", "O31", "O32")
@@ -45,7 +46,7 @@ async def test_rename_while_replaced(store: Any, proxy: Any, connect: Any) -> No
     held = slow.hold_frames(
         lambda frame: frame.op == "HPUB" and frame.subject == info_subject(store.bucket, "b"), count=1
     )
-    renaming = asyncio.create_task(other.rename("a", "b"))
+    renaming = asyncio.create_task(rename_object(other._site, "a", "b"))
     await held.wait()
     await store.put("a", b"new")
     held.release()

@@ -26,6 +26,7 @@ from jsclient import (
     RequestTimeoutError,
     SourceChangedError,
 )
+from jsclient.buckets.objects.resuming import check_equal
 
 CHUNK = 10_000
 DATA = random.Random(6).randbytes(5 * CHUNK + 7)  # six chunks
@@ -211,6 +212,16 @@ async def test_renamed_meanwhile(store: Any, oracle: Any) -> None:
         await store.put("a", DATA, resume=token)
     assert caught.value.name == "b"
     assert is_same(await store.get("b"), DATA)
+
+
+@pytest.mark.covers("O46")
+async def test_content_of_a_stored_object(store: Any) -> None:
+    info = await store.put("a", DATA)
+    for size in (1, CHUNK, len(DATA), len(DATA) + 1):
+        await check_equal(info, [DATA[:5], DATA[5:]], size)
+        for content in (DATA[:-1], DATA + b"1", b""):
+            with pytest.raises(SourceChangedError):
+                await check_equal(info, content, size)
 
 
 @pytest.mark.covers("O28", "O46")
