@@ -52,6 +52,7 @@
     ├─ ObjectNotFoundError(bucket, name, deleted) the object does not exist, or was deleted
     ├─ ObjectExistsError(bucket, name, revision) an object of this name exists
     ├─ ObjectChangedError(bucket, name, expected, current) the object was replaced or deleted meanwhile
+    ├─ SourceChangedError(bucket, name, stored)  the content of a resumed upload is another one
     ├─ ObjectIncompleteError(bucket, name, ...)  parts of the object are missing
     ├─ ObjectInfoError(bucket, name, reason)     the description of the object cannot be used
     ├─ DigestMismatchError(bucket, name, expected, actual) the content is not the content that was stored
@@ -98,8 +99,9 @@ __all__ = [
     "PushBasedError", "PushConsumerError",
     "QueueFlowControlError", "QueueHeartbeatError", "QueueMismatchError", "QueueRequiredError", "ReadOnlyError",
     "RequestTimeoutError", "RevisionMismatchError", "ServerNotFoundError", "ServerStartError", "ServiceError",
-    "StatusError", "StreamExistsError", "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError",
-    "TooManyInFlightError", "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "ValueInvalidError",
+    "SourceChangedError", "StatusError", "StreamExistsError", "StreamNotFoundError", "SubjectMismatchError",
+    "TooManyBatchesError", "TooManyInFlightError", "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError",
+    "ValueInvalidError",
     "WrongLastSequenceError", "WrongLoopError",
 ]  # fmt: skip
 
@@ -1055,6 +1057,25 @@ class ObjectChangedError(_Fields):
         if self.current is None:
             now = "other clients change it again and again"
         return f"object {self.name!r} of bucket {self.bucket!r} is not at revision {self.expected} any more: {now}"
+
+
+class SourceChangedError(_Fields):
+    """The content differs from the content that an earlier attempt of this upload has stored. Nothing was sent.
+
+    Attributes:
+        bucket, name: The bucket and the name.
+        stored: The number of bytes that the earlier attempt has stored.
+    """
+
+    bucket: str
+    name: str
+    stored: int
+
+    def __str__(self) -> str:
+        return (
+            f"the content of object {self.name!r} of bucket {self.bucket!r} differs from the {self.stored} bytes that "
+            "an earlier attempt has stored: upload it with a new token"
+        )
 
 
 class ObjectIncompleteError(_Fields):

@@ -71,7 +71,7 @@ INDIRECT: dict[str, tuple[str, str]] = {
 
 # Tests of `tables` that need pyarrow or a Spark session stand with those of Spark, which has both. Those of the
 # connection that need a server are the room of that name.
-ALSO = {"tables": ("spark", "spark/log", "arrow"), "runtime/connection": ("connection",)}
+ALSO = {"": ("arrow",), "tables": ("spark", "spark/log", "arrow"), "runtime/connection": ("connection",)}
 # They have the name of a module, and use it through Arrow or Spark.
 NOT_ITS_OWN = {"integration/arrow/test_known_rows.py", "integration/spark/log/test_listing.py"}
 

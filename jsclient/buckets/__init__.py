@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from ..protocol.buckets.key_codecs import Base64Keys, ChainedKeys, KeyCodec, PathKeys
     from ..protocol.buckets.object_config import ObjectStoreFields, ObjectStoreStatus
     from ..protocol.buckets.object_info import ObjectInfo, ObjectLink
+    from ..protocol.buckets.object_report import (
+        BrokenObject,
+        ObjectStoreReport,
+        OrphanChunks,
+        RemovedGarbage,
+    )
     from .key_value.cache import KeyValueCache, KeyValueCacheChanges, KeyValueChange
     from .key_value.key_value import KeyValue
     from .key_value.lock import KeyValueLock
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Base64Keys",
     "BinaryFile",
+    "BrokenObject",
     "BucketFields",
     "BucketStatus",
     "ChainedKeys",
@@ -51,14 +58,18 @@ __all__ = [
     "ObjectReader",
     "ObjectStore",
     "ObjectStoreFields",
+    "ObjectStoreReport",
     "ObjectStoreStatus",
     "ObjectWatch",
+    "OrphanChunks",
     "PathKeys",
+    "RemovedGarbage",
 ]
 
 _LAZY = {
     "Base64Keys": "protocol.buckets.key_codecs",
     "BinaryFile": "buckets.objects.source",
+    "BrokenObject": "protocol.buckets.object_report",
     "BucketFields": "protocol.buckets.bucket_config",
     "BucketStatus": "protocol.buckets.bucket_config",
     "ChainedKeys": "protocol.buckets.key_codecs",
@@ -77,9 +88,12 @@ _LAZY = {
     "ObjectReader": "buckets.objects.reader",
     "ObjectStore": "buckets.objects.object_store",
     "ObjectStoreFields": "protocol.buckets.object_config",
+    "ObjectStoreReport": "protocol.buckets.object_report",
     "ObjectStoreStatus": "protocol.buckets.object_config",
     "ObjectWatch": "buckets.objects.watch",
+    "OrphanChunks": "protocol.buckets.object_report",
     "PathKeys": "protocol.buckets.key_codecs",
+    "RemovedGarbage": "protocol.buckets.object_report",
 }
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name

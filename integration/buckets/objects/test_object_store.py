@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -14,9 +13,7 @@ from jsclient import (
     BucketSealedError,
     ConfigError,
     InvalidNameError,
-    LinkError,
     ObjectChangedError,
-    ObjectExistsError,
     ObjectInfo,
     ObjectInfoError,
     ObjectNotFoundError,
@@ -252,124 +249,6 @@ async def test_update_info(store: Any, chunks: Any) -> None:
     await store.delete("a")
     with pytest.raises(ObjectNotFoundError):
         await store.update_info("a", description="x")
-
-
-@pytest.mark.covers("O30", "O31", "O32")
-async def test_rename(store: Any, oracle: Any, chunks: Any) -> None:
-    put = await store.put("a", bytes(200_000), metadata={"m": "n"})
-    await store.put("b", b"b")
-    with pytest.raises(ObjectExistsError):
-        await store.rename("a", "b")
-    with pytest.raises(ObjectNotFoundError):
-        await store.rename("c", "d")
-    info = await store.rename("a", "c")
-    assert (info.name, info.nuid, info.size, info.metadata) == ("c", put.nuid, 200_000, {"m": "n"})
-    assert await store.get("c") == bytes(200_000)
-    assert sorted(await names_of(store)) == ["b", "c"]
-    with pytest.raises(ObjectNotFoundError) as caught:
-        await store.get("a")
-    assert caught.value.deleted is None, "nothing remains under the old name"
-    assert (await chunks())[put.nuid] == 2
-    assert await store.rename("c", "c") == await store.info("c")
-    await store.delete("b")
-    await store.rename("c", "b")
-    assert await store.get("b") == bytes(200_000)
-    await store.put("c", b"new")
-    await store.put("a", b"new")
-    assert await store.get("b") == bytes(200_000), "who takes an old name removes no chunk"
-
-
-@pytest.mark.covers("O31")
-async def test_rename_while_replaced(store: Any, proxy: Any, connect: Any) -> None:
-    """Another client replaces the object between the two steps: it keeps its name, and no name has lost chunks."""
-    await store.put("a", bytes(200_000))
-    slow = await proxy()
-    other = await (await connect(slow)).object_store(store.bucket)
-    held = slow.hold_frames(
-        lambda frame: frame.op == "HPUB" and frame.subject == info_subject(store.bucket, "b"), count=1
-    )
-    renaming = asyncio.create_task(other.rename("a", "b"))
-    await held.wait()
-    await store.put("a", b"new")
-    held.release()
-    with pytest.raises(ObjectChangedError):
-        await renaming
-    assert await names_of(store) == ["a"]
-    assert await store.get("a") == b"new"
-
-
-@pytest.mark.covers("O21", "O22")
-async def test_links(js: Any, store: Any, name: str, oracle: Any) -> None:
-    target = await store.put("a", bytes(200_000))
-    link = await store.add_link("l", "a")
-    assert (link.link.bucket, link.link.name, link.is_link) == (name, "a", True)
-    assert await store.get("l") == bytes(200_000)
-    assert sorted(await names_of(store)) == ["a", "l"]
-    other = await js.create_object_store(f"{name}-2", storage="memory")
-    try:
-        await other.add_link("far", target)
-        await other.add_link("far", target)  # a link may be replaced
-        assert await other.get("far") == bytes(200_000)
-        async with other.open("far") as file:
-            assert file.info.name == "a"
-        await store.add_bucket_link("all", other)
-        await store.add_bucket_link("all", other.bucket)
-        assert (await store.info("all")).link.bucket == other.bucket
-        with pytest.raises(LinkError, match=f"link to bucket '{other.bucket}'"):
-            await store.get("all")
-    finally:
-        await js.delete_object_store(other.bucket)
-    message = (await oracle.messages(store.stream))[-1]
-    assert b"Nats-Rollup: sub" in message.headers
-
-
-@pytest.mark.covers("O21", "O22")
-async def test_links_that_cannot_be(store: Any) -> None:
-    await store.put("a", b"1")
-    link = await store.add_link("l", "a")
-    with pytest.raises(LinkError, match="a link itself"):
-        await store.add_link("m", link)
-    with pytest.raises(ObjectExistsError):
-        await store.add_link("a", "a")
-    with pytest.raises(ObjectExistsError):
-        await store.add_bucket_link("a", "other")
-    with pytest.raises(InvalidNameError):
-        await store.add_bucket_link("x", "a.b")
-    with pytest.raises(ConfigError):
-        await store.add_link("x", 5)
-    await store.delete("a")
-    with pytest.raises(ObjectNotFoundError):
-        await store.add_link("m", "a")
-    with pytest.raises(ObjectNotFoundError):
-        await store.add_link("m", await store.info("a", deleted=True))
-    with pytest.raises(ObjectNotFoundError, match="'a', to which 'l' is a link"):
-        await store.get("l")
-    await store.put("l", b"now an object")
-    assert await store.get("l") == b"now an object"
-
-
-@pytest.mark.covers("O21")
-async def test_chains_of_links(store: Any, oracle: Any, name: str) -> None:
-    async def link(one: str, to: str) -> None:
-        body = {"name": one, "bucket": name, "options": {"link": {"bucket": name, "name": to}}}
-        await oracle.publish(info_subject(name, one), json.dumps(body).encode())
-
-    await store.put("end", b"1")
-    await link("l8", "end")
-    for number in range(7, -1, -1):
-        await link(f"l{number}", f"l{number + 1}")
-    assert await store.get("l1") == b"1"
-    with pytest.raises(LinkError, match="more than 8"):
-        await store.get("l0")
-    await link("x", "y")
-    await link("y", "x")
-    with pytest.raises(LinkError, match="circle"):
-        await store.get("x")
-    await link("odd", "a")
-    body = {"name": "odd", "options": {"link": {"bucket": "a.b", "name": "c"}}}
-    await oracle.publish(info_subject(name, "odd"), json.dumps(body).encode())
-    with pytest.raises(LinkError, match=r"a\.b"):
-        await store.get("odd")
 
 
 @pytest.mark.covers("O34", "O42")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from typing import Any
 
 import pytest
 
 from integration.buckets.kit import digest, info_subject, is_same
-from jsclient import ConfigError, ObjectChangedError, ObjectIncompleteError
+from jsclient import ConfigError, DigestMismatchError, ObjectChangedError, ObjectIncompleteError
 from jsclient.buckets.objects.ranges import ObjectRanges
 
 CHUNK = 10_000
@@ -153,3 +154,61 @@ async def test_piece_ends_with_its_chunk(filled: Any) -> None:
     for position in (CHUNK - 1, CHUNK, 5, 39 * CHUNK + 1, 40 * CHUNK + 4):
         end = (position // CHUNK + 1) * CHUNK
         assert is_same(await ranges.read_piece(position), DATA[position:end])
+
+
+@pytest.mark.covers("O43")
+async def test_chunks_stored_again(js: Any, name: str, oracle: Any) -> None:
+    """nats-server 2.10 passes over the last chunk, if chunks before it were removed."""
+    store = await js.create_object_store(name, storage="memory")
+    info = await store.put("a", DATA, chunk_size=CHUNK)
+    subject = f"$O.{store.bucket}.C.{info.nuid}"
+    chunks = [one for one in await oracle.messages(store.stream) if one.subject == subject]
+    for chunk in chunks[-2:]:
+        await oracle.delete_message(store.stream, chunk.seq)
+        await oracle.publish(f"$O.{store.bucket}.C.other", b"between")
+    for chunk in chunks[-2:]:
+        await oracle.publish(subject, chunk.payload)
+    await store.update_info("a", description="its revision is behind the chunks")
+    async with store.open("a") as file:
+        for start in (len(DATA) - 1, 5, 39 * CHUNK, 40 * CHUNK, 0):
+            file.seek(start)
+            assert is_same(await file.read(), DATA[start:])
+
+
+@pytest.mark.covers("O17", "O43")
+@pytest.mark.parametrize("way", ["from the start", "size first", "back and forth", "continued"])
+async def test_digest_of_reads_in_order(filled: Any, oracle: Any, way: str) -> None:
+    """The digest is checked after a seek, too, if the reads covered the whole content in order."""
+    info = await filled.info("a")
+    subject = f"$O.{filled.bucket}.C.{info.nuid}"
+    chunk = next(one for one in await oracle.messages(filled.stream) if one.subject == subject)
+    body = {
+        "name": "a",
+        "nuid": info.nuid,
+        "size": info.size,
+        "chunks": info.chunks,
+        "digest": digest(b"other"),
+    }
+    body["options"] = {"max_chunk_size": CHUNK}
+    await oracle.publish(info_subject(filled.bucket, "a"), json.dumps(body).encode())
+    assert chunk.payload == DATA[:CHUNK]
+    async with filled.open("a") as file:
+        if way == "size first":
+            file.seek(0, io.SEEK_END)
+        elif way == "back and forth":
+            await read_exactly(file, 3 * CHUNK + 5)
+            file.seek(20 * CHUNK)
+            await read_exactly(file, 10)
+        elif way == "continued":
+            await read_exactly(file, 2 * CHUNK)
+            file.seek(30 * CHUNK + 7)
+            await read_exactly(file, 2 * CHUNK)
+            file.seek(2 * CHUNK)
+        if way != "continued":
+            file.seek(5 * CHUNK)
+            file.seek(0)
+        with pytest.raises(DigestMismatchError):
+            await file.read()
+    async with filled.open("a") as file:
+        file.seek(CHUNK)
+        assert is_same(await file.read(), DATA[CHUNK:]), "a part has no digest"

@@ -77,12 +77,12 @@ class DirectChunks:
         self.seq = message.seq
         return message.data, int(message.seq < self._last_seq)
 
-    async def search_chunk(self, end: int) -> tuple[bytes, int] | None:
-        """Return the next chunk before sequence ``end`` like `next_chunk`, but look at one sequence after the other.
+    async def search_chunk(self, end: int, *, start: int = 0) -> tuple[bytes, int] | None:
+        """Return the next chunk like `next_chunk`, but look at one sequence after the other, from ``start`` to ``end``.
 
         nats-server 2.10 passes over the last message of a subject if messages before it were removed.
         """
-        for seq in range(self._read_seq + 1, end):
+        for seq in range(max(self._read_seq + 1, start), end):
             self._read_seq = seq
             try:
                 message = await self._patiently(partial(self._stream.get_message, seq))

@@ -15,29 +15,31 @@ from ..._runtime.handle import listing, no_pickle
 from ...errors import (
     BucketFullError,
     ConfigError,
-    InvalidNameError,
     LinkError,
-    ObjectChangedError,
     ObjectExistsError,
-    ObjectInfoError,
     ObjectNotFoundError,
 )
 from ...protocol.buckets.keys import check_bucket
 from ...protocol.buckets.object_config import ObjectStoreStatus
-from ...protocol.buckets.object_info import ObjectInfo, ObjectLink, check_headers, check_metadata, read_info
-from ...protocol.buckets.object_names import ObjectSpace, check_object_name
+from ...protocol.buckets.object_info import ObjectInfo, ObjectLink, check_headers, check_metadata
+from ...protocol.buckets.object_names import ObjectSpace
+from ...protocol.buckets.object_report import ObjectStoreReport, RemovedGarbage
 from ...protocol.buckets.rights import BucketRights
-from ...protocol.events import RecordSkipped
+from ...protocol.buckets.upload_token import UploadToken
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.checks import check_count, check_seconds
 from ...protocol.wire.codec import to_wire
-from ...protocol.wire.frames import Frame
 from ...protocol.wire.nats_py import no_attribute
-from ..reading import BucketReader, policy_of, reader_config
+from ..reading import policy_of
 from ..rights import WithBucketRights
+from .checking import check_objects
+from .descriptions import ObjectDescriptions
 from .files import write_file
+from .garbage import check_age, remove_garbage
+from .links import find_object
 from .reader import ObjectReader
+from .renaming import rename_object
 from .site import ObjectSite
 from .source import BinaryFile, check_source, size_of
 from .storing import PutCondition, chunk_size_for, new_nuid, store_object
@@ -46,7 +48,6 @@ from .watch import ObjectWatch
 
 __all__ = ["ObjectStore"]
 
-_MOST_LINKS: Final = 8
 _ACK: Final = 30.0  # seconds until a chunk must be acked, unless the user's timeout is longer
 
 
@@ -63,7 +64,7 @@ class ObjectStore(WithBucketRights):
     def __init__(self, context: Context, space: ObjectSpace, info: StreamInfo | None) -> None:
         self._context = context
         self._site = ObjectSite(context, space, info)
-        self._skipped = 0
+        self._descriptions = ObjectDescriptions(self._site)
 
     @property
     def bucket(self) -> str:
@@ -97,6 +98,7 @@ class ObjectStore(WithBucketRights):
         if_match: int | None = None,
         if_none_match: bool = False,
         timeout: float | None = None,
+        resume: str | None = None,
     ) -> ObjectInfo:
         """Store an object and return its description. It replaces an existing object of the same name.
 
@@ -114,8 +116,11 @@ class ObjectStore(WithBucketRights):
             if_match: The revision that the object must have.
             if_none_match: Store the object only if no object has this name.
             timeout: Seconds until the server must have acked a chunk, 30 by default.
+            resume: The text of `upload_token`. The same ``data`` from its beginning goes on behind the chunks that an
+                earlier attempt with this text has stored. If the call fails, the server keeps the chunks.
 
         Raises:
+            SourceChangedError: ``data`` differs from the content that an earlier attempt has stored.
             ObjectChangedError: The object does not have the revision ``if_match``.
             ObjectExistsError: An object has this name, and ``if_none_match`` is given.
             BucketFullError, BucketSealedError: The bucket is full or sealed.
@@ -127,7 +132,7 @@ class ObjectStore(WithBucketRights):
         Also raises the errors of any API request, and the exceptions of ``data``.
 
         Cancelled: the whole object is stored if its description had already been sent. Otherwise its chunks are
-        removed.
+        removed, or kept with ``resume``.
         """
         # All arguments are checked before anything is sent, so that nothing has to be removed.
         self._site.space.info_subject(name)
@@ -140,20 +145,53 @@ class ObjectStore(WithBucketRights):
         if not isinstance(description, str):
             raise ConfigError(f"description is {type(description).__name__}: a str is needed")
         check_progress(progress)
+        token = None if resume is None else self._token(resume, name, chunk_size)
         info = ObjectInfo(
             bucket=self.bucket,
             name=name,
             description=description,
             headers=check_headers(headers),
             metadata=check_metadata(metadata),
-            max_chunk_size=chunk_size_for(self._site, chunk_size),
+            max_chunk_size=chunk_size_for(self._site, chunk_size if token is None else token.chunk_size),
         )
         seconds = max(_ACK, self._context.timeout) if timeout is None else check_seconds("timeout", timeout)
         condition = PutCondition.of(if_match, if_none_match)
         await self._site.check_unambiguous()
         return await store_object(
-            self._site, info, data, condition=condition, timeout=seconds, progress=progress, size=size
+            self._site,
+            info,
+            data,
+            condition=condition,
+            timeout=seconds,
+            progress=progress,
+            size=size,
+            token=token,
         )
+
+    def upload_token(self, name: str, *, chunk_size: int | None = None) -> str:
+        """Return a text with which the upload of an object can be resumed, for `put` and `put_file`. Sends nothing.
+
+        Save it, and pass it as ``resume`` to the first and to each further attempt, from one process at a time. When an
+        attempt was killed, the next one reads its ``data`` again, and sends what the bucket does not have. When all was
+        stored, it returns the description of the object. `gc` removes the chunks of an upload that is not resumed.
+
+        Args:
+            name: The name of the object.
+            chunk_size: Bytes of a message, by default 128 KiB.
+
+        Raises:
+            InvalidNameError, ConfigError: An argument is not valid.
+        """
+        self._site.space.info_subject(name)
+        return UploadToken(self.bucket, name, new_nuid(), chunk_size_for(self._site, chunk_size)).text
+
+    def _token(self, text: str, name: str, chunk_size: int | None) -> UploadToken:
+        token = UploadToken.of_text(text)
+        if (token.bucket, token.name) != (self.bucket, name):
+            raise ConfigError(f"resume is for object {token.name!r} of bucket {token.bucket!r}")
+        if chunk_size not in (None, token.chunk_size):
+            raise ConfigError(f"chunk_size is {chunk_size}, and that of resume is {token.chunk_size}")
+        return token
 
     async def put_file(self, name: str, path: str | os.PathLike[str], **options: Any) -> ObjectInfo:
         """Store a file as an object. See `put` for the options and errors. Also raises ``OSError``."""
@@ -231,35 +269,7 @@ class ObjectStore(WithBucketRights):
 
         Also raises the errors of any API request.
         """
-        check_object_name(new)
-        site = self._site
-        site.space.check_writable()
-        before = self._existing(old, await site.current(old))
-        if old == new:
-            return before
-
-        def renamed(current: ObjectInfo | None) -> ObjectInfo:
-            if current is not None and not current.is_deleted:
-                raise ObjectExistsError(self.bucket, new, current.revision)
-            return msgspec.structs.replace(before, name=new)
-
-        _, after = await site.change(new, renamed)
-        assert after is not None
-        # Another client that replaces the object under its old name removes its chunks. So the old description is
-        # replaced by one without chunks, only if nobody changed it meanwhile, and then removed.
-        tombstone = ObjectInfo(bucket=self.bucket, name=old, is_deleted=True)
-
-        def retired(current: ObjectInfo | None) -> ObjectInfo | None:
-            return tombstone if current is not None and current.revision == before.revision else None
-
-        current, marker = await site.change(old, retired)
-        if marker is None or marker is current:
-            await site.remove_info(new, after.revision + 1)
-            raise ObjectChangedError(
-                self.bucket, old, before.revision, 0 if current is None else current.revision
-            )
-        await site.remove_info(old, marker.revision + 1)
-        return after
+        return await rename_object(self._site, old, new)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
         """Store a link to an object, and return its description. `get` and `open` of the link read the object.
@@ -334,7 +344,7 @@ class ObjectStore(WithBucketRights):
         """
         self._site.space.info_subject(name)
         check_progress(progress)
-        return ObjectReader(self._context, partial(self._find, name), progress=progress)
+        return ObjectReader(self._context, partial(find_object, self._site, name), progress=progress)
 
     async def get_file(
         self, name: str, path: str | os.PathLike[str], *, progress: Progress | None = None
@@ -367,40 +377,6 @@ class ObjectStore(WithBucketRights):
             raise ObjectNotFoundError(self.bucket, name, current)
         return current
 
-    async def _find(self, name: str) -> tuple[ObjectSite, ObjectInfo]:
-        """Return the object of a name, or the one that a chain of links leads to, with the bucket that has it."""
-        site, first, links = self._site, name, list[ObjectLink]()
-        while True:
-            current = await site.current(name)
-            if current is None or current.is_deleted:
-                raise ObjectNotFoundError(site.bucket, name, current, first if links else "")
-            link = current.link
-            if link is None:
-                # Without a nuid, the subject of the chunks is unknown.
-                if not current.nuid:
-                    raise ObjectInfoError(site.bucket, name, "it has neither a nuid nor a link")
-                return site, current
-            if not link.name:
-                raise LinkError(
-                    site.bucket, name, f"it is a link to bucket {link.bucket!r}, not to an object"
-                )
-            if link in links:
-                raise LinkError(self.bucket, first, "its links lead in a circle")
-            if len(links) == _MOST_LINKS:
-                raise LinkError(self.bucket, first, f"it leads to more than {_MOST_LINKS} links")
-            links.append(link)
-            if link.bucket != site.bucket:
-                site = self._other(site.bucket, name, link.bucket)
-            name = link.name
-
-    def _other(self, bucket: str, name: str, target: str) -> ObjectSite:
-        if target == self.bucket:
-            return self._site
-        try:
-            return ObjectSite(self._context, ObjectSpace.of(check_bucket(target), None), None)
-        except InvalidNameError:
-            raise LinkError(bucket, name, f"{target!r} is not the name of a bucket") from None
-
     @listing
     async def list(self, prefix: str = "", *, deleted: bool = False) -> AsyncGenerator[ObjectInfo, None]:
         """Iterate over the descriptions of all objects and links, in the order of their changes.
@@ -412,7 +388,7 @@ class ObjectStore(WithBucketRights):
 
         Raises the errors of any API request.
         """
-        async for info in self._reader((), DeliverPolicy.LAST_PER_SUBJECT, None).initial():
+        async for info in self._descriptions.reader((), DeliverPolicy.LAST_PER_SUBJECT, None).initial():
             if info.name.startswith(prefix) and (deleted or not info.is_deleted):
                 yield info
 
@@ -442,40 +418,7 @@ class ObjectStore(WithBucketRights):
         Opening the watch raises `BucketNotFoundError` and the errors of any API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
-        return ObjectWatch(self._reader(names, policy, after), ignore_deletes=ignore_deletes)
-
-    def _reader(
-        self, names: Iterable[str], policy: DeliverPolicy, after: int | None
-    ) -> BucketReader[ObjectInfo]:
-        space = self._site.space
-        subjects = [space.info_subject(name) for name in dict.fromkeys(names)] or [space.infos]
-        config = reader_config(subjects, policy=policy, after=after)
-        return BucketReader(self._context, self.stream, config, self._decoded, "create_object_store")
-
-    def _decoded(
-        self, frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool
-    ) -> ObjectInfo | None:
-        subject = frame[0].decode("utf-8", "surrogateescape")
-        try:
-            return read_info(
-                frame[3],
-                bucket=self.bucket,
-                name=self._site.space.name_of(subject),
-                revision=revision,
-                time_ns=time_ns,
-            )
-        except ObjectInfoError as error:
-            self._skipped += 1
-            self._context.emit(
-                RecordSkipped(
-                    stream=self.stream,
-                    subject=subject,
-                    stream_seq=revision,
-                    count=self._skipped,
-                    error=error,
-                )
-            )
-            return None
+        return ObjectWatch(self._descriptions.reader(names, policy, after), ignore_deletes=ignore_deletes)
 
     # --- the bucket --------------------------------------------------------------------------------------
 
@@ -488,6 +431,48 @@ class ObjectStore(WithBucketRights):
         Also raises the errors of any API request.
         """
         return ObjectStoreStatus.of(await self._site.state())
+
+    async def check(self, *, digests: bool = False) -> ObjectStoreReport:
+        """Find objects that cannot be read, and chunks that belong to no object. Changes nothing.
+
+        The headers of all chunks are read, and compared with the descriptions. What other clients store, replace or
+        delete meanwhile is not reported, but an upload that is going on has chunks without a description.
+
+        Args:
+            digests: Also read the content of all objects, and verify their digests.
+
+        Raises:
+            BucketNotFoundError: The bucket was deleted.
+
+        Also raises the errors of any API request.
+        """
+        return await check_objects(self._site, digests=digests)
+
+    async def gc(self, *, older_than: float) -> RemovedGarbage:
+        """Remove the chunks that belong to no object, and the descriptions of deleted objects. Return what was removed.
+
+        Chunks remain when a program is killed during an upload, and when other clients store objects of one name at the
+        same time. Only what is older than ``older_than`` by the clock of the server is removed, so uploads that go on
+        are safe if they store a chunk more often than this. An upload of jsclient that pauses for longer raises an
+        error, and never becomes an object with missing chunks.
+
+        Args:
+            older_than: Seconds since the newest chunk of an upload was stored, or since an object was deleted. At least
+                60. Some hours are a good choice, and more than the longest pause of your uploads is needed.
+
+        Raises:
+            ConfigError: ``older_than`` is too small, or the bucket is a mirror. Nothing was removed.
+            ObjectInfoError: A description is not valid, so it is unknown which chunks belong to its object. Delete
+                or replace the object first.
+            BucketSealedError: The bucket is sealed.
+
+        Also raises the errors of any API request.
+
+        Cancelled: what was removed up to then stays removed. The next call goes on.
+        """
+        check_age(older_than)
+        await self._site.check_unambiguous()
+        return await remove_garbage(self._site, older_than)
 
     async def seal(self) -> None:
         """Forbid all further changes of the bucket permanently. It can still be read, and deleted as a whole.

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from ..._runtime.context import Context
-from ...errors import MessageNotFoundError, RequestTimeoutError
+from ...errors import MessageNotFoundError
 from ...protocol.buckets.chunk_index import ChunkIndex
-from ...protocol.buckets.entry import payload_size
 from ...protocol.buckets.object_info import ObjectInfo
-from ...protocol.models.consumer import DeliverPolicy
-from ..reading import RECHECK, has_nothing_left, open_consumer, reader_config
+from .chunk_listing import list_chunks
 from .direct_chunks import DirectChunks
 from .site import ObjectSite
 
@@ -48,6 +46,10 @@ class ObjectRanges:
         number = index.number_at(position)
         chunks = await self._chunks_from(index, number)
         data = await chunks.next_chunk()
+        # nats-server 2.10 passes over the last message of a subject if messages before it were removed.
+        if data is None and number == index.last:
+            seq = index.seq_of(number)
+            data = await chunks.search_chunk(seq + 1, start=seq)
         start, end = index.extent_of(number)
         # The server skips a removed chunk without a gap, so compare the sequence and the size.
         if data is None or chunks.seq != index.seq_of(number) or len(data[0]) != end - start:
@@ -80,23 +82,8 @@ class ObjectRanges:
             last = await stream.get_last_message(self._subject)
         except MessageNotFoundError:
             return None
-        return ChunkIndex.regular(self._info, first.seq, last.seq) or await self._listed_index()
-
-    async def _listed_index(self) -> ChunkIndex:
-        """Read the headers of all chunks."""
-        config = reader_config([self._subject], policy=DeliverPolicy.ALL, headers_only=True)
-        consumer, count = await open_consumer(self._context, self._site.stream, config, "create_object_store")
-        chunks, last = list[tuple[int, int]](), None
-        try:
-            while len(chunks) < count:
-                try:
-                    message = await consumer.next(RECHECK)
-                except RequestTimeoutError:
-                    if await has_nothing_left(consumer, last):
-                        break
-                else:
-                    last = message.metadata
-                    chunks.append((last.stream_seq, payload_size(message.headers or {})))
-        finally:
-            await consumer.close()
-        return ChunkIndex.of_chunks(chunks)
+        regular = ChunkIndex.regular(self._info, first.seq, last.seq)
+        if regular is not None:
+            return regular
+        listed = await list_chunks(self._site, self._info.nuid, self._info.revision)
+        return ChunkIndex.of_chunks((chunk.seq, chunk.size) for chunk in listed)

@@ -138,7 +138,10 @@ class ObjectReader(ReadHandle[bytes]):
             return data
         await self._end_consumer()  # after a `seek`, the consumer is not needed
         piece = await self._ranges.read_piece(self._position)
-        return await self._raise_missing(site, info) if piece is None else piece
+        if piece is None:
+            await self._raise_missing(site, info)
+        check.add_at(self._position, piece)
+        return piece
 
     def tell(self) -> int:
         """Return the position: the number of bytes before those that come next."""
@@ -147,8 +150,9 @@ class ObjectReader(ReadHandle[bytes]):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move to another position, and return it. Nothing is requested until the next read.
 
-        After a seek, the reader checks the size of each chunk, but not the digest, which covers the whole content. If
-        the new position is later in the current chunk, the digest is still checked.
+        The reader always checks the size of each chunk. The digest covers the whole content, so it is checked only if
+        all of it is read in order: a program that reads a part of the object, or reads it in another order, gets no
+        `DigestMismatchError`. Other reads in between, such as a seek to the end and back, do not matter.
 
         Args:
             offset: The number of bytes.
@@ -179,9 +183,9 @@ class ObjectReader(ReadHandle[bytes]):
         """Return the next chunk, and the number of those behind it."""
         if self._messages is None and self._direct is None:
             if info.chunks == 1 and info.size <= _SMALL:  # one request replaces the consumer
-                stored = await site.stored_chunk(info)
+                stored = await site.last_chunk(info.nuid)
                 if stored is not None:
-                    return stored, 0
+                    return stored.data, 0
             await self._open_chunks(site, info)
         if self._direct is not None:
             return await self._direct_chunk(self._direct, site, info)

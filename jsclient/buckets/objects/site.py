@@ -28,6 +28,7 @@ from ...protocol.buckets.object_info import ObjectInfo, encode_info, read_info
 from ...protocol.buckets.object_names import ObjectSpace, object_stream_of
 from ...protocol.buckets.rights import BucketRights, local_info
 from ...protocol.events import ErrorRaised
+from ...protocol.models.message import StoredMessage
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.api import DEFAULT_PREFIX, Api
 from ...protocol.wire.codec import from_wire
@@ -91,10 +92,9 @@ class ObjectSite(BucketHandle):
                 raise
             return ObjectInfo(bucket=self.bucket, name=name, revision=message.seq, is_counted=False)
 
-    async def stored_chunk(self, info: ObjectInfo) -> bytes | None:
-        """Return the last chunk of an object, or None if the bucket has none."""
-        message = await self._stored({"last_by_subj": self.space.chunk_subject(info.nuid)})
-        return None if message is None else message.data
+    async def last_chunk(self, nuid: str) -> StoredMessage | None:
+        """Return the last chunk of an object from the stream's leader, or None if the bucket has none."""
+        return await self._stored({"last_by_subj": self.space.chunk_subject(nuid)})
 
     async def stream_handle(self) -> Stream:
         """Return the stream, whose state is requested if it is not known."""
@@ -193,10 +193,10 @@ class ObjectSite(BucketHandle):
         answer = await self._call(self._context.api.stream_info(self.stream), body, "count chunks")
         return (from_wire(StreamInfo, answer).state.subjects or {}).get(subject, 0)
 
-    async def remove_chunks(self, nuid: str) -> None:
-        """Remove the chunks of an object."""
+    async def remove_chunks(self, nuid: str, *, below: int = 0) -> None:
+        """Remove the chunks of an object, or only those below a sequence."""
         if nuid:  # otherwise the chunks of all objects would be removed
-            await self._purge(self.space.chunk_subject(nuid), "remove chunks")
+            await self._purge(self.space.chunk_subject(nuid), "remove chunks", below=below)
 
     async def remove_replaced(self, nuid: str) -> None:
         """Remove the chunks of an object that was replaced. A failure is reported as an event."""

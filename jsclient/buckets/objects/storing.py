@@ -18,7 +18,9 @@ from ...errors import (
 from ...protocol.buckets.object_content import ChunkSplitter
 from ...protocol.buckets.object_info import ObjectInfo
 from ...protocol.buckets.object_names import nuid_of
+from ...protocol.buckets.upload_token import UploadToken
 from ...protocol.wire.checks import check_count
+from .resuming import ResumedUpload, check_equal
 from .site import ObjectSite
 from .upload import ChunkUpload, Progress
 
@@ -83,6 +85,7 @@ async def store_object(
     timeout: float,
     progress: Progress | None,
     size: int | None,
+    token: UploadToken | None = None,
 ) -> ObjectInfo:
     """Store an object, and return its description.
 
@@ -93,19 +96,28 @@ async def store_object(
         condition: See `PutCondition`.
         timeout: Seconds until a chunk must be acked.
         progress, size: See `ObjectStore.put`.
+        token: The upload to go on with.
     """
     current = await site.current(info.name, replacing=True)
+    if token is not None and current is not None and not current.is_deleted and current.nuid == token.nuid:
+        await check_equal(current, source, token.chunk_size)  # an earlier attempt has stored all of it
+        return current
     condition.check(info.bucket, info.name, current)  # check the condition before the first chunk is sent
-    info = msgspec.structs.replace(info, nuid=new_nuid())
     splitter = ChunkSplitter(info.max_chunk_size)
-    upload = ChunkUpload(
-        site.context,
-        site.chunks(info.nuid),
-        splitter,
-        timeout=timeout,
-        progress=progress,
-        total=size,
-    )
+    upload: ChunkUpload
+    if token is None:
+        info = msgspec.structs.replace(info, nuid=new_nuid())
+        upload = ChunkUpload(
+            site.context,
+            site.chunks(info.nuid),
+            splitter,
+            timeout=timeout,
+            progress=progress,
+            total=size,
+        )
+    else:
+        info = msgspec.structs.replace(info, nuid=token.nuid)
+        upload = ResumedUpload(site, token, splitter, timeout=timeout, progress=progress, total=size)
     try:
         await upload.run(source)
         if size is not None and splitter.size != size:

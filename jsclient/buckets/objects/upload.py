@@ -27,6 +27,8 @@ _MOST: Final = 4096  # chunks in flight
 # seconds that a failed upload waits for its chunks. It has the same time again to remove them
 _SETTLE: Final = 30.0
 _PAUSE: Final = 0.25  # seconds between two attempts
+# seconds after which `ObjectStore.gc` may have taken the upload for one that has ended. It keeps chunks for a minute.
+_LONG: Final = 30.0
 _MOST_REPAIRS: Final = 20
 
 _FULL: Final = 10077
@@ -81,6 +83,7 @@ class _Chunk(NamedTuple):
     """A chunk whose ack was not yet examined."""
 
     data: bytes
+    mark: str
     stored: asyncio.Future[PubAck]
 
 
@@ -93,6 +96,8 @@ class ChunkUpload:
     Attributes:
         splitter: Counts the size, the chunks and the digest of the data that was sent.
     """
+
+    _must_count = False  # whether the chunks in the bucket are counted at the end in any case
 
     def __init__(
         self,
@@ -111,6 +116,8 @@ class ChunkUpload:
         self._acked = 0  # number of bytes acked
         self._last_seq = 0  # sequence of the last chunk that is in order
         self._repairs = 0
+        # An id lets a chunk whose ack was lost be stored once. The subject is unique, and so is the prefix of the ids.
+        self._prefix = f"{target.subject.rpartition('.')[2]}-"
         self._number = 0  # number of the publish, which is part of its id
         in_flight = max(2, min(_WINDOW // splitter.chunk_size, _MOST))
         self._publisher = Publisher(context, max_in_flight=in_flight, max_bytes=2 * _WINDOW, timeout=timeout)
@@ -118,6 +125,7 @@ class ChunkUpload:
 
     async def run(self, source: Any) -> None:
         """Store the content. After any failure, call `undo`."""
+        started = self._context.connection.now()
         async with aclosing(pieces_of(source)) as pieces:
             async for piece in pieces:
                 for chunk in self.splitter.add(piece):
@@ -127,22 +135,33 @@ class ChunkUpload:
         while self._in_flight:
             await self._take()
         # A bucket with a short TTL soon forgets message ids, and may then store a chunk twice.
-        if self._publisher.resent and (count := await self._target.count()) != self.splitter.chunks:
-            sent = counted(self.splitter.chunks, "chunk was", "chunks were")
-            raise PublishError(f"{sent} sent, and the bucket has {count}: store the object again")
+        # After a long pause, `ObjectStore.gc` may have removed chunks.
+        took = self._context.connection.now() - started
+        if self._must_count or self._publisher.resent or took >= _LONG:
+            await self._check_count()
         await self._publisher.close()
 
+    async def _check_count(self) -> None:
+        """Raise `PublishError` if the bucket has another number of chunks than was sent."""
+        count, chunks = await self._target.count(), self.splitter.chunks
+        if count != chunks:
+            sent = counted(chunks, "chunk was", "chunks were")
+            raise PublishError(f"{sent} sent, and the bucket has {count}: store the object again")
+
     async def _send(self, chunk: bytes) -> None:
-        await self._publish(chunk)
+        await self._publish(chunk, self._mark())
         while self._in_flight and self._in_flight[0].stored.done():
             await self._take()
 
-    async def _publish(self, chunk: bytes) -> None:
-        # The id lets a chunk whose ack was lost be stored once. The subject is unique, and so is the prefix of the ids.
+    def _mark(self) -> str:
+        """Return the end of the id of the chunk that was added last."""
+        return ""
+
+    async def _publish(self, chunk: bytes, mark: str) -> None:
         self._number += 1
-        msg_id = f"{self._target.subject.rpartition('.')[2]}-{self._number}"
+        msg_id = f"{self._prefix}{self._number}{mark}"
         stored = await self._publisher.publish(self._target.subject, chunk, msg_id=msg_id)
-        self._in_flight.append(_Chunk(chunk, stored))
+        self._in_flight.append(_Chunk(chunk, mark, stored))
 
     async def _take(self) -> None:
         """Wait for the ack of the oldest chunk. Raises why it was not stored."""
@@ -173,7 +192,7 @@ class ChunkUpload:
             await self._target.remove(seq)
         self._in_flight.clear()
         for chunk in misplaced:
-            await self._publish(chunk.data)
+            await self._publish(chunk.data, chunk.mark)
 
     async def undo(self) -> None:
         """Wait for the chunks in flight, and remove the stored chunks.
@@ -183,20 +202,24 @@ class ChunkUpload:
         await asyncio.wait({self._context.tasks.start(self._undo(), "remove the chunks of an upload")})
 
     async def _undo(self) -> None:
+        if await self._settle():
+            await self._remove_patiently()
+
+    async def _settle(self) -> bool:
+        """Wait for the chunks in flight. Return whether any chunk may be stored."""
         publisher = self._publisher
         try:
             async with asyncio.timeout(_SETTLE):
                 await publisher.acks.idle()
         except TimeoutError:
             pass
-        for _, future in self._in_flight:
+        for _, _, future in self._in_flight:
             if future.done() and not future.cancelled():
                 future.exception()  # the first failure is raised, and the others have the same cause
         sent = publisher.published - publisher.failed  # a failure may be stored if its outcome is unknown
-        unknown = any(not _is_refused(future) for _, future in self._in_flight)
+        unknown = any(not _is_refused(future) for _, _, future in self._in_flight)
         await publisher.close()
-        if sent or unknown:
-            await self._remove_patiently()
+        return bool(sent or unknown)
 
     async def _remove_patiently(self) -> None:
         connection = self._context.connection

@@ -44,6 +44,11 @@ class ChunkIndex:
             size += length
         return cls(seqs, starts, size)
 
+    @property
+    def last(self) -> int:
+        """The number of the last chunk, counted from 0, or -1 if there are none."""
+        return len(self._seqs) - 1
+
     def number_at(self, position: int) -> int:
         """Return the number of the chunk with the byte at ``position``, which is below the size, counted from 0."""
         return bisect_right(self._starts, position) - 1

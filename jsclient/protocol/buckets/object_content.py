@@ -65,7 +65,12 @@ class ChunkSplitter:
     @property
     def digest(self) -> str:
         """The digest of all chunks so far, as it is stored."""
-        return digest_text(self._hash.digest())
+        return digest_text(self.digest_so_far)
+
+    @property
+    def digest_so_far(self) -> bytes:
+        """The digest of all chunks so far."""
+        return self._hash.digest()
 
 
 class ContentCheck:
@@ -103,6 +108,23 @@ class ContentCheck:
         elif self.received > info.size or (self.chunks >= info.chunks and self.received < info.size):
             raise self.incomplete()
         elif self.received == info.size and self.chunks == info.chunks:
+            self._verify()
+
+    def add_at(self, position: int, data: bytes) -> None:
+        """Check a piece that was read from any position.
+
+        The digest is checked if the pieces cover the whole content in order, with or without others between them.
+
+        Raises:
+            DigestMismatchError: It is the last piece, and the digest differs.
+        """
+        if position == 0 and data:
+            self._hash, self.received = hashlib.sha256(), 0
+        if position != self.received:
+            return
+        self._hash.update(data)
+        self.received += len(data)
+        if self.received == self._info.size:
             self._verify()
 
     def incomplete(self) -> ObjectIncompleteError:

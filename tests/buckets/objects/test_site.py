@@ -128,11 +128,13 @@ async def test_bad_name():
 
 
 @virtual
-async def test_stored_chunk():
+async def test_last_chunk():
     async with connected() as (js, connection):
         connection.api.on("STREAM.MSG", message(b"content"), ABSENT)
-        assert await site_of(js).stored_chunk(description()) == b"content"
-        assert await site_of(js).stored_chunk(description(nuid="v")) is None
+        newest = await site_of(js).last_chunk("u")
+        assert newest is not None
+        assert newest.data == b"content"
+        assert await site_of(js).last_chunk("v") is None
         assert requests(connection, "STREAM.MSG.GET.OBJ_b") == [
             {"last_by_subj": "$O.b.C.u"},
             {"last_by_subj": "$O.b.C.v"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,3 +105,27 @@ def test_error_has_numbers():
     assert (error.size, error.received) == (5, 3)
     with pytest.raises(ObjectIncompleteError):
         checker.add(b"456", 0)
+
+
+def add_all(check, positions, data):
+    for start, end in positions:
+        check.add_at(start, data[start:end])
+
+
+def test_pieces_from_any_position():
+    """The digest is checked when they have covered all of it in order."""
+    data = bytes(range(100))
+    good = ObjectInfo(
+        bucket="b", name="n", size=100, chunks=10, digest=digest_text(hashlib.sha256(data).digest())
+    )
+    bad = msgspec.structs.replace(good, digest=digest_text(hashlib.sha256(b"").digest()))
+    for positions in ([(0, 100)], [(50, 60), (0, 40), (90, 100), (40, 100)], [(0, 10), (0, 50), (50, 100)]):
+        check = ContentCheck(good)
+        add_all(check, positions, data)
+        assert check.is_complete
+        check = ContentCheck(bad)
+        with pytest.raises(DigestMismatchError):
+            add_all(check, positions, data)
+    check = ContentCheck(bad)
+    add_all(check, [(10, 100), (0, 50), (60, 100)], data)
+    assert not check.is_complete
