@@ -31,10 +31,11 @@ from ...protocol.wire.checks import check_count, check_seconds
 from ...streams.stream import Stream
 from ..bucket_handle import BucketHandle
 from ..reading import BucketReader, policy_of, reader_config
+from .acquiring import acquire
 from .cache import KeyValueCache, open_cache
 from .election import elect
 from .entries import entry_of, stored_entry
-from .lock import KeyValueLock, acquire
+from .lock import KeyValueLock
 from .snapshot import KeyValueSnapshot, take_snapshot
 from .transaction import KeyValueTransaction
 from .updating import update_with
@@ -385,16 +386,16 @@ class KeyValue(BucketHandle):
             key: The key.
             ttl: Seconds, 1 or more, until the lock of a holder that has died is free.
             value: The value of the key that other clients read, such as the name of the holder.
-            timeout: Seconds to wait for the lock. None waits without a limit.
+            timeout: Seconds to wait for the lock, including all requests that it takes. None waits without a limit.
 
         Raises:
             ConfigError, InvalidNameError: An argument is not valid.
 
         Opening it raises `RequestTimeoutError` after ``timeout`` seconds, `ConfigError` if the server or the bucket
-        cannot have locks, and the errors of `put`. The block is cancelled if the lock is lost, and ends with
-        `LeaseLostError`.
+        cannot have locks, and the errors of `put`. The block is cancelled if the lock is lost or the connection is
+        closed, and ends with `LeaseLostError`, see `KeyValueLock`.
 
-        Cancelled: the lock is not held.
+        Cancelled: the lock is not held. A value that was stored meanwhile is removed in the background.
         """
         self._keys.target(key)
         seconds = check_seconds("ttl", ttl)
@@ -411,7 +412,13 @@ class KeyValue(BucketHandle):
                 the lock is lost, which the event `ErrorRaised` reports, and called again when this client is elected
                 again.
 
-        Raises the errors of `lock`, and what ``work`` raises.
+        Raises:
+            ConfigError: ``work`` is not a coroutine function.
+            ClosedError: The connection was closed.
+
+        Also raises the errors of `lock`, and what ``work`` raises.
+
+        Cancelled: ``work`` is cancelled, and the lock is released.
         """
         return await elect(self, key, work, ttl=ttl, value=value)
 

@@ -180,7 +180,7 @@ class KeyValueTransaction:
             for lock in sorted(set(self._locks), key=lambda lock: lock.key):
                 await stack.enter_async_context(lock._turn)  # noqa: SLF001  one room
                 lock.check()
-            locks = {lock.key: lock._revision for lock in self._locks}  # noqa: SLF001
+            locks = {lock.key: lock._lease.revision for lock in self._locks}  # noqa: SLF001
             await self._look_up_created()
             placed = self._place({**self._guards, **locks})
             try:
@@ -249,7 +249,7 @@ class KeyValueTransaction:
         key = (differ or list(expected))[0]
         newest = dict(zip(expected, stored, strict=True))[key]
         for lock in self._locks:
-            if lock.key == key and not (newest is not None and lock._is_ours(newest)):  # noqa: SLF001  one room
+            if lock.key == key and not (newest is not None and lock._lease.is_ours(newest)):  # noqa: SLF001  one room
                 raise LeaseLostError(
                     self._kv.bucket, key, lock.token, "the key has another revision"
                 ) from None
