@@ -97,7 +97,7 @@ async def test_timeout_on_a_frozen_server(own_server: Any, connect: Any, is_know
         began = time.monotonic()
         with pytest.raises(RequestTimeoutError, match="lock of key 'a'"):
             await kv.lock("a", timeout=0.5)
-        assert 0.4 < time.monotonic() - began < 0.9
+        assert 0.4 < time.monotonic() - began < 2  # 0.7 s on a quiet machine
     finally:
         own.resume()
 
@@ -107,6 +107,7 @@ async def test_timeout_while_another_waits(own_server: Any, connect: Any) -> Non
     own = await own_server()
     js = await connect(own)
     kv = await js.create_key_value("locks", limit_marker_ttl=30)
+    stream = await js.stream("KV_locks")
     lock = await kv.lock("a", ttl=60)
     waiting = asyncio.ensure_future(kv.lock("a", ttl=60, timeout=1.0))
     await asyncio.sleep(0.5)
@@ -115,13 +116,13 @@ async def test_timeout_while_another_waits(own_server: Any, connect: Any) -> Non
     try:
         with pytest.raises(RequestTimeoutError):
             await waiting
-        assert time.monotonic() - began < 0.9
+        assert time.monotonic() - began < 2
     finally:
         own.resume()
     await lock.close()
 
     async def free() -> bool:
-        return await is_free(kv) and (await js.stream_info("KV_locks")).state.consumer_count == 0
+        return await is_free(kv) and (await stream.info()).state.consumer_count == 0
 
     await eventually(free, 20, "neither a value nor a consumer")
 
