@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
 from integration.kit.judge.waiting import eventually, within
-from jsclient import LeaseLostError
+from jsclient import ClosedError, ConfigError, LeaseLostError
 from jsclient.events import ErrorRaised
 
 pytestmark = pytest.mark.server(">=2.11")
@@ -77,4 +78,88 @@ async def test_failure_of_the_work(make: Any) -> None:
             await kv.elect("leader", work)
         assert caught.value is error
     async with kv.lock("leader", ttl=30, timeout=10):
+        pass
+
+
+async def test_plain_function_is_refused(make: Any, oracle: Any) -> None:
+    """Before anything is sent."""
+    kv = await make(limit_marker_ttl=30)
+    for work in (lambda _: None, print, None, 3):
+        with pytest.raises(ConfigError, match="work"):
+            await kv.elect("leader", work)
+    assert await oracle.messages(f"KV_{kv.bucket}") == []
+
+
+async def test_partial_and_method_are_coroutine_functions(make: Any) -> None:
+    kv = await make(limit_marker_ttl=30)
+
+    async def work(name: str, lock: Any) -> str:
+        return f"{name} {lock.key}"
+
+    class Worker:
+        async def __call__(self, lock: Any) -> str:
+            return lock.key
+
+    assert await kv.elect("leader", partial(work, "x")) == "x leader"
+    assert await kv.elect("leader", Worker()) == "leader"
+
+
+async def test_work_is_cancelled_with_the_caller(make: Any) -> None:
+    kv = await make(limit_marker_ttl=30)
+    begun, ended = asyncio.Event(), list[str]()
+
+    async def work(lock: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(lock.key)
+
+    electing = asyncio.create_task(kv.elect("leader", work))
+    await within(10, begun.wait())
+    electing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within(5, electing)
+    assert ended == ["leader"]
+    async with kv.lock("leader", ttl=30, timeout=5):
+        pass
+
+
+async def test_cancelled_after_the_work_noticed_the_loss(make: Any) -> None:
+    """The cancellation is not taken for the loss, after which the client would take part again."""
+    kv = await make(limit_marker_ttl=30)
+    noticed = asyncio.Event()
+
+    async def work(lock: Any) -> None:
+        await kv.purge("leader")
+        with pytest.raises(LeaseLostError):
+            await lock.put("x", b"1")
+        noticed.set()
+        await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3):
+            await kv.elect("leader", work)
+    assert noticed.is_set()
+
+
+async def test_connection_is_closed(make: Any, connect: Any, server: Any) -> None:
+    kv = await make(limit_marker_ttl=30)
+    js = await connect(server)
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def work(_: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    electing = asyncio.create_task((await js.key_value(kv.bucket)).elect("leader", work))
+    await within(10, begun.wait())
+    await js.close()
+    with pytest.raises(ClosedError):
+        await within(5, electing, "the election")
+    assert ended.is_set()
+    async with kv.lock("leader", ttl=30, timeout=5):
         pass

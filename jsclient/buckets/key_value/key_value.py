@@ -28,10 +28,11 @@ from ...streams.stream import Stream
 from ..bucket_handle import BucketHandle
 from ..reading import BucketReader, Decode, policy_of, reader_config
 from ..rights import WithBucketRights
+from .acquiring import acquire
 from .cache import KeyValueCache, open_cache
 from .election import elect
 from .entries import entry_of, key_of, stored_entry
-from .lock import KeyValueLock, acquire
+from .lock import KeyValueLock
 from .purge_deletes import purge_deletes
 from .put_many import put_many
 from .snapshot import KeyValueSnapshot, take_snapshot
@@ -326,7 +327,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """
         self._check_ttl(ttl)
         check_count("last", last, 0)
-        return await self._expecting(key, self._keys.encoded(key, value), last, ttl=ttl, msg_id=msg_id)
+        return await store_after(self, key, self._keys.encoded(key, value), last, ttl=ttl, msg_id=msg_id)
 
     async def delete(self, key: str, *, last: int | None = None) -> int:
         """Delete the value of a key, keep its history, and return the revision of the deletion.
@@ -340,7 +341,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Also raises the errors of `put`.
         """
-        return await self._expecting(key, b"", last, headers={OPERATION: DELETE})
+        return await store_after(self, key, b"", last, headers={OPERATION: DELETE})
 
     async def purge(self, key: str, *, last: int | None = None, ttl: float | timedelta | None = None) -> int:
         """Delete the value of a key and its history, and return the revision of the deletion.
@@ -354,7 +355,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Also raises the errors of `put`.
         """
-        return await self._expecting(key, b"", last, headers={OPERATION: PURGE}, rollup="sub", ttl=ttl)
+        return await store_after(self, key, b"", last, headers={OPERATION: PURGE}, rollup="sub", ttl=ttl)
 
     async def update_with(
         self, key: str, function: Callable[[ValueT | None], ValueT | None], *, attempts: int = 100
@@ -400,16 +401,16 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             key: The key.
             ttl: Seconds, 1 or more, until the lock of a holder that has died is free.
             value: The value of the key that other clients read, such as the name of the holder.
-            timeout: Seconds to wait for the lock. None waits without a limit.
+            timeout: Seconds to wait for the lock, including all requests that it takes. None waits without a limit.
 
         Raises:
             ConfigError, InvalidNameError: An argument is not valid.
 
         Opening it raises `RequestTimeoutError` after ``timeout`` seconds, `ConfigError` if the server or the bucket
-        cannot have locks, and the errors of `put`. The block is cancelled if the lock is lost, and ends with
-        `LeaseLostError`.
+        cannot have locks, and the errors of `put`. The block is cancelled if the lock is lost or the connection is
+        closed, and ends with `LeaseLostError`, see `KeyValueLock`.
 
-        Cancelled: the lock is not held.
+        Cancelled: the lock is not held. A value that was stored meanwhile is removed in the background.
         """
         self._keys.target(key)
         seconds = check_seconds("ttl", ttl)
@@ -431,12 +432,15 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
                 the lock is lost, which the event `ErrorRaised` reports, and called again when this client is elected
                 again.
 
-        Raises the errors of `lock`, and what ``work`` raises.
+        Raises:
+            ConfigError: ``work`` is not a coroutine function.
+            ClosedError: The connection was closed.
+
+        Also raises the errors of `lock`, and what ``work`` raises.
+
+        Cancelled: ``work`` is cancelled, and the lock is released.
         """
         return await elect(self, key, work, ttl=ttl, value=value)
-
-    async def _expecting(self, key: str, value: bytes, last: int | None, **options: Any) -> int:
-        return await store_after(self, key, value, last, **options)
 
     async def _write(
         self,
@@ -480,9 +484,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return BucketStatus.of(await self._renewed())
 
     async def purge_deletes(self, *, older_than: float = _YOUNG) -> int:
-        """Remove the entries of deleted keys, and return how many keys were removed.
-
-        A value that is put meanwhile is never removed.
+        """Remove the entries of deleted keys, and return their number. A value that is put meanwhile is never removed.
 
         Args:
             older_than: Seconds. For a more recent deletion only the history is removed, and the deletion itself

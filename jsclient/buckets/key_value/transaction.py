@@ -214,7 +214,7 @@ class KeyValueTransaction(Generic[ValueT]):
             for lock in sorted(self._locks.values(), key=lambda lock: lock.key):
                 await stack.enter_async_context(lock._turn)  # noqa: SLF001  one room
                 lock.check()
-            locks = {key: lock._revision for key, lock in self._locks.items()}  # noqa: SLF001
+            locks = {key: lock._lease.revision for key, lock in self._locks.items()}  # noqa: SLF001
             await self._look_up_created()
             placed = self._place({**self._guards, **locks})
             try:
@@ -283,7 +283,7 @@ class KeyValueTransaction(Generic[ValueT]):
         key = (differ or list(expected))[0]
         newest = dict(zip(expected, stored, strict=True))[key]
         lock = self._locks.get(key)
-        if lock is not None and not (newest is not None and lock._is_ours(newest)):  # noqa: SLF001  one room
+        if lock is not None and not (newest is not None and lock._lease.is_ours(newest)):  # noqa: SLF001  one room
             raise LeaseLostError(self._kv.bucket, key, lock.token, "the key has another revision") from None
         if key in self._changes and self._changes[key].is_create:
             raise KeyExistsError(self._kv.bucket, key) from None

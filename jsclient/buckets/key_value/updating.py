@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..._runtime.handlers import check_handler, check_plain
 from ...errors import KeyNotFoundError, RevisionMismatchError
 from ...protocol.wire.checks import check_count
+from .storing import store_after
 
 if TYPE_CHECKING:
     from .key_value import KeyValue
@@ -37,7 +38,7 @@ async def update_with(kv: KeyValue[Any], key: str, function: Callable[[Any], Any
             return entry.revision
         try:
             data = kv._keys.encoded(key, value)  # noqa: SLF001
-            return await kv._expecting(key, data, 0 if entry is None else entry.revision)  # noqa: SLF001
+            return await store_after(kv, key, data, 0 if entry is None else entry.revision)
         except RevisionMismatchError:
             tries -= 1
             if not tries:

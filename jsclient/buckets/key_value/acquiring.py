@@ -1,0 +1,170 @@
+"""Waiting for the lock of a key: `acquire`.
+
+An attempt to store the value runs in a task of its own. A wait that is cancelled or takes too long does not cut it off,
+because nobody would know then whether the value was stored. The value is removed in the background instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from ..._runtime.connection.connection import CLOSED
+from ..._runtime.retry import is_transient
+from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
+from ...protocol.buckets.entry import ValueT
+from ...protocol.wire.checks import check_server, deadline_of
+from .lease import Lease
+from .lock import KeyValueLock
+
+if TYPE_CHECKING:
+    from .key_value import KeyValue
+    from .watch import KeyValueWatch
+
+__all__ = ["MOST_WAIT", "acquire"]
+
+MOST_WAIT: Final = 0.5
+"""Seconds after which a key that is locked is looked at again, though no change of it was read."""
+
+_PAUSE: Final = 0.2  # seconds between attempts to acquire
+_LAST_ATTEMPT: Final = 0.2  # seconds that the last attempt may take after the timeout, which may be 0
+_LEAST_TTL: Final = 1.0
+_TTL_SERVER: Final = (2, 11)
+
+
+async def acquire(
+    kv: KeyValue[ValueT], key: str, *, ttl: float, value: ValueT | None, timeout: float | None
+) -> KeyValueLock[ValueT]:
+    """Wait for a lock, and return it. See `KeyValue.lock`."""
+    lease = Lease(kv, key, value, ttl)
+    if ttl < _LEAST_TTL:
+        raise ConfigError(f"ttl is {ttl}: a lock lasts {_LEAST_TTL:.0f} s or more")
+    deadline = deadline_of(timeout, lease.now())
+    if deadline == math.inf:
+        deadline = None
+    try:
+        async with asyncio.timeout_at(None if deadline is None else deadline + _LAST_ATTEMPT):
+            await _check_bucket(kv)
+            await _wait_for(lease, deadline)
+    except TimeoutError:
+        raise RequestTimeoutError(f"lock of key {key!r} of bucket {kv.bucket!r}", timeout or 0.0) from None
+    # Nothing is awaited from here on, so no cancellation can lose the lock.
+    return KeyValueLock(lease)
+
+
+async def _check_bucket(kv: KeyValue[Any]) -> None:
+    """Raise `ConfigError` if the server or the bucket cannot have locks."""
+    check_server(kv._context.connection.server_version, _TTL_SERVER, "a lock")  # noqa: SLF001  one room
+    config = (await kv._known()).config  # noqa: SLF001
+    if not config.allow_msg_ttl:
+        raise ConfigError(f"bucket {kv.bucket!r} has no TTL for each key: create it with limit_marker_ttl")
+    if config.max_msgs_per_subject != 1:
+        raise ConfigError(
+            f"bucket {kv.bucket!r} keeps {config.max_msgs_per_subject} values of each key: a lock needs a history of 1"
+        )
+
+
+async def _wait_for(lease: Lease[Any], deadline: float | None) -> None:
+    """Store the value of the lock as soon as the key has none. Raises `TimeoutError` after the deadline."""
+    release = _Release(lease)
+    try:
+        while not await _attempt(lease):
+            # If the connection is lost, the watch may miss the release. So the lock is tried again after MOST_WAIT.
+            remaining = MOST_WAIT if deadline is None else min(MOST_WAIT, deadline - lease.now())
+            if remaining <= 0:
+                raise TimeoutError
+            await release.wait(remaining)
+    except BaseException:
+        lease.is_wanted = False
+        if lease.is_in_doubt:
+            _in_background(lease, lease.clear())
+        raise
+    finally:
+        release.close()
+
+
+async def _attempt(lease: Lease[Any]) -> bool:
+    """Try once to store the value. If this is cancelled, the attempt ends in the background, and so does its value."""
+    context = lease.kv._context  # noqa: SLF001  one room
+    if context.closer is not None:  # the connection is about to be closed, and nobody would release the lock
+        raise ClosedError(CLOSED)
+    attempt = context.tasks.start(lease.take(), f"attempt to lock {lease.key}", awaited=True)
+    try:
+        await asyncio.wait([attempt])
+    except BaseException:
+        _in_background(lease, _undo(lease, attempt))
+        raise
+    try:
+        return attempt.result()  # type: ignore[no-any-return]
+    except asyncio.CancelledError:  # the connection was closed, which cancels its tasks
+        raise ClosedError(CLOSED) from None
+    except JetStreamError as error:
+        if not is_transient(error):
+            raise
+        await asyncio.sleep(_PAUSE)
+        return False
+
+
+def _in_background(lease: Lease[Any], work: Coroutine[Any, Any, None]) -> None:
+    lease.kv._context.tasks.start(work, f"end of the wait for {lease.key}")  # noqa: SLF001  one room
+
+
+async def _undo(lease: Lease[Any], attempt: asyncio.Task[bool]) -> None:
+    """Remove the value that an attempt stores or has stored."""
+    await asyncio.wait([attempt])
+    if not attempt.cancelled() and attempt.exception() is None and attempt.result():
+        await lease.give_back()
+    elif lease.is_in_doubt:
+        await lease.clear()
+
+
+class _Release:
+    """Waits until a key is deleted or expires, with a watch that is opened when somebody waits."""
+
+    def __init__(self, lease: Lease[Any]) -> None:
+        self._lease = lease
+        self._watch: KeyValueWatch[Any] | None = None
+        self._opening: asyncio.Task[object] | None = None
+
+    async def wait(self, timeout: float) -> None:
+        """Wait so many seconds at most."""
+        try:
+            async with asyncio.timeout(timeout):
+                watch = await self._opened()
+                while not (await watch.next()).is_deleted:
+                    pass
+        except TimeoutError:
+            return
+        except JetStreamError:
+            # The server created no consumer, or the connection is lost. The next attempt shows whether that matters.
+            self.close()
+            await asyncio.sleep(min(timeout, _PAUSE))
+
+    async def _opened(self) -> KeyValueWatch[Any]:
+        """Open the watch in a task, because one that is cancelled waits until its consumer is deleted."""
+        if self._watch is None or self._opening is None:
+            self._watch = self._lease.kv.watch(self._lease.key, meta_only=True)
+            tasks = self._lease.kv._context.tasks  # noqa: SLF001  one room
+            self._opening = tasks.start(self._watch.__aenter__(), "watch of a lock", awaited=True)
+        await asyncio.wait([self._opening])
+        if self._opening.cancelled():  # the connection was closed, which cancels its tasks
+            raise ClosedError(CLOSED)
+        self._opening.result()
+        return self._watch
+
+    def close(self) -> None:
+        """End the watch in the background, because the server may take long to answer."""
+        watch, opening = self._watch, self._opening
+        self._watch = self._opening = None
+        if watch is not None and opening is not None:
+            _in_background(self._lease, _close(watch, opening))
+
+
+async def _close(watch: KeyValueWatch[Any], opening: asyncio.Task[object]) -> None:
+    opening.cancel()
+    await asyncio.wait([opening])
+    with suppress(JetStreamError):
+        await watch.close()

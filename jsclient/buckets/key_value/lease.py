@@ -1,0 +1,168 @@
+"""The value that a lock has in its key: `Lease`.
+
+The value has a TTL. The client that stored it sets it again at the revision that it stored last, so the server refuses
+every step of a client whose value has expired. The client counts the TTL from before it sent the value, so that its
+time ends before the server removes the value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Final, Generic
+
+from ..._runtime.publish import check_payload, publish
+from ..._runtime.retry import is_transient
+from ...errors import JetStreamError, WrongLastSequenceError
+from ...protocol.buckets.entry import OPERATION, OWN, PURGE, ValueT
+from ...protocol.models.message import StoredMessage
+from .storing import has_value
+
+if TYPE_CHECKING:
+    from .key_value import KeyValue
+
+__all__ = ["Lease"]
+
+_OWNER: Final = "Jsc-Lease"  # this header distinguishes this lock's value from the values of other clients
+# The lock counts as lost when this share of the TTL remains, so that the block has time to stop.
+_MARGIN: Final = 0.1
+_LEAST: Final = 0.1  # seconds for the removal of the value, at least
+_PAUSE: Final = 0.3  # seconds between looks for a value that may have been stored
+_LOOKS: Final = 2
+
+
+class Lease(Generic[ValueT]):
+    """The value of a key that says who holds its lock.
+
+    Attributes:
+        kv, key, ttl: The bucket, the key, and the TTL in seconds.
+        revision: The revision of this client's value.
+        until: The time of the loop at which the lock is lost unless the value is stored again.
+        is_wanted: False ends an attempt before it stores the value.
+        is_in_doubt: Whether a value was sent whose answer has not arrived.
+    """
+
+    def __init__(self, kv: KeyValue[ValueT], key: str, value: ValueT | None, ttl: float) -> None:
+        self.kv = kv
+        self.key: str = kv._keys.checked(key)  # noqa: SLF001  one room
+        self.ttl = ttl
+        self.revision = 0
+        self.until = 0.0
+        self.is_wanted = True
+        self.is_in_doubt = False
+        self._value = b"" if value is None else check_payload(kv._keys.encoded(key, value))  # noqa: SLF001
+        self._owner = secrets.token_hex(12)
+        self._gone = 0.0  # the time of the loop at which the server has removed every value that was sent
+
+    def now(self) -> float:
+        """Return the time of the loop."""
+        return self.kv._context.connection.now()  # noqa: SLF001  one room
+
+    def is_ours(self, message: StoredMessage) -> bool:
+        """Return whether this client stored the message for this lock."""
+        return message.headers.get(_OWNER) == self._owner
+
+    async def _newest(self, timeout: float | None = None) -> StoredMessage | None:
+        """Return the newest message of the key, from the leader."""
+        body = {"last_by_subj": self.kv._keys.subject(self.key)}  # noqa: SLF001  one room
+        return await self.kv._stored(body, timeout)  # noqa: SLF001
+
+    async def take(self) -> bool:
+        """Store our value if the key has none. Returns whether it was stored."""
+        message = await self._newest()
+        if not self.is_wanted:
+            return False
+        if message is not None and has_value(self.kv, message) and not self.is_ours(message):
+            # An earlier attempt may have stored this lock's own value, although its answer was lost.
+            return False
+        try:
+            await self._store(0 if message is None else message.seq)
+        except WrongLastSequenceError:
+            self.is_in_doubt = False
+            return False
+        return True
+
+    async def _store(self, expected: int, timeout: float | None = None) -> None:
+        """Set our value if the key has the expected revision."""
+        sent = self.now()
+        self._gone = sent + self.ttl + (self.kv._context.timeout if timeout is None else timeout)  # noqa: SLF001
+        self.is_in_doubt = True
+        self.revision = await self.kv._write(  # noqa: SLF001  one room
+            self.key,
+            self._value,
+            expected=expected,
+            ttl=self.ttl,
+            headers={_OWNER: self._owner},
+            timeout=timeout,
+        )
+        self.is_in_doubt = False
+        self.until = sent + self.ttl * (1 - _MARGIN)
+
+    async def find(self, timeout: float | None = None) -> bool:
+        """Return whether the key has our value, and note its revision: a value was stored whose answer was lost."""
+        message = await self._newest(timeout)
+        if message is None or not self.is_ours(message):
+            return False
+        self.revision = message.seq
+        return True
+
+    async def renew(self, timeout: float) -> bool:
+        """Store our value again. Returns False if the key has the value of another client, or none."""
+        try:
+            await self._store(self.revision, timeout)
+        except WrongLastSequenceError:
+            if not await self.find(timeout):
+                return False
+            await self._store(self.revision, timeout)
+        return True
+
+    async def put(self, key: str, data: bytes) -> int:
+        """Set the encoded value of another key if the key of the lock has our revision."""
+        keys = self.kv._keys  # noqa: SLF001  one room
+        ack = await publish(
+            self.kv._context,  # noqa: SLF001
+            keys.target(key),
+            data,
+            headers={OWN: "1"} if keys.own else None,
+            expected_last_subject_seq=self.revision,
+            expected_last_subject_seq_subject=keys.subject(self.key),
+            stream_exists=True,
+        )
+        return ack.seq
+
+    async def give_back(self) -> bool:
+        """Remove our value. The time for it ends with the value itself. Returns False if the key had another one."""
+        timeout = max(_LEAST, min(self.until - self.now(), self.kv._context.timeout))  # noqa: SLF001  one room
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._remove()
+        except (TimeoutError, JetStreamError):
+            return True  # the value expires after its TTL
+
+    async def _remove(self) -> bool:
+        try:
+            await self._purge()
+        except WrongLastSequenceError:
+            if not await self.find():
+                return False
+            await self._purge()
+        return True
+
+    async def _purge(self) -> None:
+        await self.kv._write(  # noqa: SLF001  one room
+            self.key, b"", expected=self.revision, headers={OPERATION: PURGE}, rollup="sub", ttl=self.ttl
+        )
+
+    async def clear(self) -> None:
+        """Remove a value that may have been stored, though its answer was lost. Ends when the value has expired."""
+        looks = 0
+        while self.now() < self._gone and looks < _LOOKS:
+            try:
+                if await self.find():
+                    await self._purge()
+                    return
+                looks += 1  # the value may still be under way
+            except JetStreamError as error:
+                if not is_transient(error) and not isinstance(error, WrongLastSequenceError):
+                    return
+            await asyncio.sleep(_PAUSE)
