@@ -14,17 +14,19 @@ import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from fsspec.asyn import AsyncFileSystem, sync, sync_wrapper
 from fsspec.callbacks import NoOpCallback
 from fsspec.spec import AbstractBufferedFile
 from fsspec.utils import stringify_path
 
-from .buckets.objects.object_store import ObjectStore
 from .client import JetStream, connect
 from .errors import BucketNotFoundError, ConfigError, InvalidNameError, ObjectExistsError, ObjectNotFoundError
 from .protocol.buckets.object_info import ObjectInfo
+
+if TYPE_CHECKING:
+    from .buckets.objects.object_store import ObjectStore
 
 __all__ = ["NatsFileSystem"]
 
@@ -83,7 +85,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
 
     close = sync_wrapper(_close)
 
-    async def _store(self, bucket: str) -> ObjectStore:
+    async def _bucket(self, bucket: str) -> ObjectStore:
         js = await self._connected()
         if (store := self._stores.get(bucket)) is None:
             store = self._stores[bucket] = await js.object_store(bucket)
@@ -93,7 +95,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
         bucket, name = self._parts(path)
         if not name:
             raise IsADirectoryError(errno.EISDIR, "this is a bucket", path)
-        return await self._store(bucket), name
+        return await self._bucket(bucket), name
 
     def _parts(self, path: str) -> tuple[str, str]:
         bucket, _, name = self._strip_protocol(path).partition("/")
@@ -107,7 +109,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
         if not bucket:
             return _directory("")
         with _as_files(path):
-            store = await self._store(bucket)
+            store = await self._bucket(bucket)
             if not name:
                 await store.status()
                 return _directory(bucket)
@@ -131,6 +133,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
             for info in await self._objects(bucket, start):
                 first, slash, _rest = info.name[len(start) :].partition("/")
                 full = f"{bucket}/{start}{first}"
+                # Objects have no folders. The part before the next slash is shown as one.
                 if not slash:
                     entries[full] = await self._info(full) if info.is_link else _file(full, info)
                 elif full not in entries:
@@ -167,7 +170,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
     async def _objects(self, bucket: str, start: str) -> list[ObjectInfo]:
         """Return the descriptions of the objects whose names begin so, without links to whole buckets."""
         with _as_files(bucket):
-            store = await self._store(bucket)
+            store = await self._bucket(bucket)
             infos = [info async for info in store.list(start)]
         return [info for info in infos if info.link is None or info.link.name]
 
@@ -184,9 +187,9 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
                 return await _read_range(file, first, last)
 
     async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        await self._write(path, value, if_none_match=mode == "create", **options)
+        await self._write_file(path, value, if_none_match=mode == "create", **options)
 
-    async def _write(self, path: str, data: Any, **options: Any) -> None:
+    async def _write_file(self, path: str, data: Any, **options: Any) -> None:
         with _as_files(path):
             store, name = await self._object(path)
             await store.put(name, data, **options)
@@ -218,7 +221,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
                 return
             store, name = await self._object(path1)
             async with store.open(name) as file:
-                await self._write(path2, file, size=file.info.size)
+                await self._write_file(path2, file, size=file.info.size)
 
     async def _rm_file(self, path: str, **_: Any) -> None:
         with _as_files(path):
@@ -263,7 +266,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
         bucket, name = self._parts(path)
         with _as_files(path):
             try:
-                await self._store(bucket)
+                await self._bucket(bucket)
             except BucketNotFoundError:
                 if name and not create_parents:
                     raise
@@ -308,13 +311,13 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
         assert self._upload is not None
         sync(self.fs.loop, self._upload.send, self.buffer.getvalue())
         if final:
-            sync(self.fs.loop, self._upload.finish)
+            sync(self.fs.loop, self._upload.finish_upload)
         return True
 
     def discard(self) -> None:
         """Do not store what was written."""
         if self._upload is not None:
-            sync(self.fs.loop, self._upload.cancel)
+            sync(self.fs.loop, self._upload.cancel_upload)
         self.closed = True
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -341,7 +344,7 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
         if self.mode != "rb":
             warnings.warn(f"{self.path!r} was not closed, so it is not stored", ResourceWarning, stacklevel=2)
         if upload is not None:
-            asyncio.run_coroutine_threadsafe(upload.cancel(), self.fs.loop)
+            asyncio.run_coroutine_threadsafe(upload.cancel_upload(), self.fs.loop)
         self.closed = True
 
 
@@ -350,7 +353,7 @@ class _Upload:
 
     def __init__(self, fs: NatsFileSystem, path: str, *, is_new: bool) -> None:
         self._blocks: asyncio.Queue[bytes | None] = asyncio.Queue(_AHEAD)
-        self._putting = asyncio.ensure_future(fs._write(path, self._contents(), if_none_match=is_new))
+        self._putting = asyncio.ensure_future(fs._write_file(path, self._contents(), if_none_match=is_new))
 
     async def _contents(self) -> AsyncIterator[bytes]:
         while (block := await self._blocks.get()) is not None:
@@ -364,12 +367,12 @@ class _Upload:
             passing.cancel()
             await self._putting
 
-    async def finish(self) -> None:
+    async def finish_upload(self) -> None:
         """Wait until the object is stored. Raises the errors of the put."""
         await self.send(None)
         await self._putting
 
-    async def cancel(self) -> None:
+    async def cancel_upload(self) -> None:
         """End the put, so that nothing is stored."""
         self._putting.cancel()
         await asyncio.wait({self._putting})

@@ -163,7 +163,7 @@ class StoredState:
         kv, subject = self._kv, frame[0].decode("utf-8", "surrogateescape")
         key, headers = kv._keys.key(subject), MessageHeaders(frame[2])  # noqa: SLF001  one room
         if kv._keys.is_stray(headers):  # noqa: SLF001
-            kv._strays.report(subject, revision)  # noqa: SLF001
+            kv._strays.report_message(subject, revision)  # noqa: SLF001
             return StateEntry(key, None, revision, is_stray=True)
         is_value = kv._keys.operation(headers) == "PUT"  # noqa: SLF001
         return StateEntry(key, (frame[3] or None) if is_value else None, revision)

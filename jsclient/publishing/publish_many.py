@@ -110,7 +110,7 @@ async def publish_columns(
                 rows = range(bulk.sent, bulk.sent + len(payloads))
                 await bulk.send(rows, subjects, blocks, payloads)
         except JetStreamError as error:
-            unsent = error
+            unsent = error  # it ends the call after the messages in flight, whose outcome counts
         await bulk.settle()
     finally:
         await bulk.close()

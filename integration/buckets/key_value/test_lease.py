@@ -65,9 +65,9 @@ async def test_value_in_doubt_is_removed(locks: Any, connect: Any, proxy: Any) -
     between.drop_frames(is_publish_ack, 1)
     with pytest.raises(RequestTimeoutError):
         await lease.take()
-    assert lease.is_in_doubt
+    assert lease.awaits_answer
     assert (await locks.get("a")).value == b"me"
-    await asyncio.wait_for(lease.clear(), 10)
+    await asyncio.wait_for(lease.clear_value(), 10)
     with pytest.raises(KeyNotFoundError):
         await locks.get("a", min_revision=1)
 
@@ -75,7 +75,7 @@ async def test_value_in_doubt_is_removed(locks: Any, connect: Any, proxy: Any) -
 async def test_attempt_that_is_not_wanted_any_more(locks: Any) -> None:
     """It stores nothing."""
     lease = Lease(locks, "a", b"me", 60)
-    lease.is_wanted = False
+    lease.may_store = False
     assert not await lease.take()
     with pytest.raises(KeyNotFoundError):
         await locks.get("a", min_revision=1)

@@ -78,9 +78,9 @@ async def _wait_for(lease: Lease[Any], deadline: float | None) -> None:
                 raise TimeoutError
             await release.wait(remaining)
     except BaseException:
-        lease.is_wanted = False
-        if lease.is_in_doubt:
-            _in_background(lease, lease.clear())
+        lease.may_store = False
+        if lease.awaits_answer:
+            _in_background(lease, lease.clear_value())
         raise
     finally:
         release.close()
@@ -117,8 +117,8 @@ async def _undo(lease: Lease[Any], attempt: asyncio.Task[bool]) -> None:
     await asyncio.wait([attempt])
     if not attempt.cancelled() and attempt.exception() is None and attempt.result():
         await lease.give_back()
-    elif lease.is_in_doubt:
-        await lease.clear()
+    elif lease.awaits_answer:
+        await lease.clear_value()
 
 
 class _Release:

@@ -89,7 +89,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
             if self._stale_at is not None:
                 await self._catch_up()
             if self.is_closed:
-                raise self._ended()
+                raise self._closed_error()
             self._state = State.OPEN
         except BaseException as error:
             await self.close()
@@ -109,7 +109,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
 
-    def _ended(self, error: ClosedError | None = None) -> ClosedError:
+    def _closed_error(self, error: ClosedError | None = None) -> ClosedError:
         """Return the error of a closed cache, in place of the error of a table."""
         if error is not None and not self.is_closed:
             return error
@@ -135,7 +135,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         """Return whether a record is a value. Reports a record that another client has stored."""
         if not self._keys.is_stray(record.headers):
             return True
-        self._strays.report(record.subject, record.seq)
+        self._strays.report_message(record.subject, record.seq)
         return False
 
     def _subjects(self) -> list[str]:
@@ -242,7 +242,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
             raise no_bucket(error, self._create) from None
         except ClosedError as error:
             # The error of a table would name what the program does not know.
-            raise self._ended(error) from None
+            raise self._closed_error(error) from None
         except RequestTimeoutError as error:
             if deadline is None or now() < deadline:
                 raise
@@ -316,7 +316,7 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
             except StreamNotFoundError as error:
                 raise no_bucket(error, cache._create) from None  # noqa: SLF001
             except ClosedError as error:
-                raise cache._ended(error) from None  # noqa: SLF001
+                raise cache._closed_error(error) from None  # noqa: SLF001
 
     def _changed_part(self) -> TableChanges | None:
         return next((part for part in self._parts if not part.is_waiting), None)

@@ -120,7 +120,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
     def _entry(self, key: str, message: StoredMessage, delta: int = 0) -> KeyValueEntry[ValueT]:
         if self._keys.is_stray(message.headers):
-            self._strays.report(message.subject, message.seq)
+            self._strays.report_message(message.subject, message.seq)
         return stored_entry(self._keys, key, message, delta)
 
     async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot[ValueT]:
@@ -137,7 +137,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """
         filters = self._keys.filters([keys] if isinstance(keys, str) else keys)
         stream = Stream(self._context, await self._known())
-        return await take_snapshot(stream, self._keys, filters, self._renewed, self._strays.report)
+        return await take_snapshot(stream, self._keys, filters, self._renewed, self._strays.report_message)
 
     @listing
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:

@@ -38,8 +38,8 @@ class Lease(Generic[ValueT]):
         kv, key, ttl: The bucket, the key, and the TTL in seconds.
         revision: The revision of this client's value.
         until: The time of the loop at which the lock is lost unless the value is stored again.
-        is_wanted: False ends an attempt before it stores the value.
-        is_in_doubt: Whether a value was sent whose answer has not arrived.
+        may_store: False ends an attempt before it stores the value.
+        awaits_answer: Whether a value was sent whose answer has not arrived.
     """
 
     def __init__(self, kv: KeyValue[ValueT], key: str, value: ValueT | None, ttl: float) -> None:
@@ -48,11 +48,13 @@ class Lease(Generic[ValueT]):
         self.ttl = ttl
         self.revision = 0
         self.until = 0.0
-        self.is_wanted = True
-        self.is_in_doubt = False
+        self.may_store = True
+        self.awaits_answer = False
         self._value = b"" if value is None else check_payload(kv._keys.encoded(key, value))  # noqa: SLF001
         self._owner = secrets.token_hex(12)
-        self._gone = 0.0  # the time of the loop at which the server has removed every value that was sent
+        self._all_expired_at = (
+            0.0  # the time of the loop at which the server has removed every value that was sent
+        )
 
     def now(self) -> float:
         """Return the time of the loop."""
@@ -70,23 +72,23 @@ class Lease(Generic[ValueT]):
     async def take(self) -> bool:
         """Store our value if the key has none. Returns whether it was stored."""
         message = await self._newest()
-        if not self.is_wanted:
+        if not self.may_store:
             return False
         if message is not None and has_value(self.kv, message) and not self.is_ours(message):
             # An earlier attempt may have stored this lock's own value, although its answer was lost.
             return False
         try:
-            await self._store(0 if message is None else message.seq)
+            await self._store_value(0 if message is None else message.seq)
         except WrongLastSequenceError:
-            self.is_in_doubt = False
+            self.awaits_answer = False
             return False
         return True
 
-    async def _store(self, expected: int, timeout: float | None = None) -> None:
+    async def _store_value(self, expected: int, timeout: float | None = None) -> None:
         """Set our value if the key has the expected revision."""
         sent = self.now()
-        self._gone = sent + self.ttl + (self.kv._context.timeout if timeout is None else timeout)  # noqa: SLF001
-        self.is_in_doubt = True
+        self._all_expired_at = sent + self.ttl + (self.kv._context.timeout if timeout is None else timeout)  # noqa: SLF001
+        self.awaits_answer = True
         self.revision = await self.kv._write(  # noqa: SLF001  one room
             self.key,
             self._value,
@@ -95,7 +97,7 @@ class Lease(Generic[ValueT]):
             headers={_OWNER: self._owner},
             timeout=timeout,
         )
-        self.is_in_doubt = False
+        self.awaits_answer = False
         self.until = sent + self.ttl * (1 - _MARGIN)
 
     async def find(self, timeout: float | None = None) -> bool:
@@ -109,11 +111,11 @@ class Lease(Generic[ValueT]):
     async def renew(self, timeout: float) -> bool:
         """Store our value again. Returns False if the key has the value of another client, or none."""
         try:
-            await self._store(self.revision, timeout)
+            await self._store_value(self.revision, timeout)
         except WrongLastSequenceError:
             if not await self.find(timeout):
                 return False
-            await self._store(self.revision, timeout)
+            await self._store_value(self.revision, timeout)
         return True
 
     async def put(self, key: str, data: bytes) -> int:
@@ -153,10 +155,10 @@ class Lease(Generic[ValueT]):
             self.key, b"", expected=self.revision, headers={OPERATION: PURGE}, rollup="sub", ttl=self.ttl
         )
 
-    async def clear(self) -> None:
+    async def clear_value(self) -> None:
         """Remove a value that may have been stored, though its answer was lost. Ends when the value has expired."""
         looks = 0
-        while self.now() < self._gone and looks < _LOOKS:
+        while self.now() < self._all_expired_at and looks < _LOOKS:
             try:
                 if await self.find():
                     await self._purge()

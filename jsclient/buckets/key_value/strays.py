@@ -27,7 +27,7 @@ class StrayMessages:
         self._stream = stream
         self._count = self._newest = 0
 
-    def report(self, subject: str, seq: int) -> None:
+    def report_message(self, subject: str, seq: int) -> None:
         """Count a message, unless it or a newer message was counted before."""
         if seq <= self._newest:
             return
@@ -45,7 +45,7 @@ class StrayMessages:
 
         def decoded(frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool) -> T | None:
             if keys.is_stray(MessageHeaders(frame[2], chosen().find_header)):
-                self.report(frame[0].decode("utf-8", "surrogateescape"), revision)
+                self.report_message(frame[0].decode("utf-8", "surrogateescape"), revision)
                 return None
             return decode(keys, frame, revision, time_ns, pending, is_initial=is_initial)
 

@@ -25,7 +25,7 @@ __all__ = ["check_objects"]
 
 async def check_objects(site: ObjectSite, *, digests: bool) -> ObjectStoreReport:
     """Return what is wrong in a bucket. See `ObjectStore.check`."""
-    return await _Check(site, digests=digests).run()
+    return await _Check(site, digests=digests).check_all()
 
 
 class _Check:
@@ -43,7 +43,7 @@ class _Check:
     def _add_invalid(self, error: ObjectInfoError) -> None:
         self._broken.append(BrokenObject(name=error.name, error=error))
 
-    async def run(self) -> ObjectStoreReport:
+    async def check_all(self) -> ObjectStoreReport:
         totals = await count_all_chunks(self._site)
         last_seq = (await self._site.state()).state.last_seq
         infos = await self._descriptions.newest()

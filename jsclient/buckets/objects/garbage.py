@@ -41,7 +41,7 @@ def check_age(older_than: float) -> float:
 
 async def remove_garbage(site: ObjectSite, older_than: float) -> RemovedGarbage:
     """Remove the chunks and deletions that are older than this number of seconds. See `ObjectStore.gc`."""
-    return await _Removal(site, older_than).run()
+    return await _Removal(site, older_than).remove_all()
 
 
 class _Removal:
@@ -61,7 +61,7 @@ class _Removal:
     def _refuse(error: ObjectInfoError) -> None:
         raise error  # this description may name any of the chunks
 
-    async def run(self) -> RemovedGarbage:
+    async def remove_all(self) -> RemovedGarbage:
         oldest_ns = self._oldest_ns(await self._site.state())
         subjects = await self._chunk_subjects()
         infos = await self._learn(await self._site.state())

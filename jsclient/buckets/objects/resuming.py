@@ -108,7 +108,7 @@ class ResumedUpload(ChunkUpload):
         return SourceChangedError(self._token.bucket, self._token.name, size)
 
     async def _undo(self) -> None:
-        await self._settle()
+        await self._end_publishes()
 
 
 async def check_equal(info: ObjectInfo, source: Any, size: int) -> None:

@@ -202,10 +202,10 @@ class ChunkUpload:
         await asyncio.wait({self._context.tasks.start(self._undo(), "remove the chunks of an upload")})
 
     async def _undo(self) -> None:
-        if await self._settle():
+        if await self._end_publishes():
             await self._remove_patiently()
 
-    async def _settle(self) -> bool:
+    async def _end_publishes(self) -> bool:
         """Wait for the chunks in flight. Return whether any chunk may be stored."""
         publisher = self._publisher
         try:

@@ -78,8 +78,10 @@ def split_stored(chunks: Iterable[ChunkT], chunk_size: int) -> tuple[list[ChunkT
         chunks: The chunks in the order of the bucket.
         chunk_size: The size of each chunk except the last in bytes.
     """
-    kept, surplus = list[ChunkT](), list[ChunkT]()
+    usable, surplus = list[ChunkT](), list[ChunkT]()
     for chunk in chunks:
-        is_next = f":{len(kept) + 1}:" in chunk.msg_id and all(one.size == chunk_size for one in kept[-1:])
-        (kept if is_next and chunk.size <= chunk_size else surplus).append(chunk)
-    return kept, surplus
+        is_next = f":{len(usable) + 1}:" in chunk.msg_id and all(
+            one.size == chunk_size for one in usable[-1:]
+        )
+        (usable if is_next and chunk.size <= chunk_size else surplus).append(chunk)
+    return usable, surplus

@@ -19,7 +19,7 @@ def counter() -> tuple[StrayMessages, list[Any]]:
 def test_reports() -> None:
     stray, events = counter()
     for seq in (3, 3, 2, 5, 6, 7, 8):
-        stray.report("$KV.b.k", seq)
+        stray.report_message("$KV.b.k", seq)
     assert [(event.stream_seq, event.count) for event in events] == [(3, 1), (5, 2), (7, 4)]
     assert events[0].stream == "KV_b"
     assert "own=True" in str(events[0].error)
