@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from .._runtime.context import Context
 from ..consumers.message import Message
 from ..consumers.ordered.consumer import OrderedConsumer
 from ..consumers.ordered.puller import OrderedPuller
-from ..errors import ConfigError, JetStreamError, RequestTimeoutError, StreamNotFoundError
+from ..errors import ConfigError, ConsumerLimitError, JetStreamError, RequestTimeoutError, StreamNotFoundError
 from ..protocol.consumers.ordered import ordered_pull_config
+from ..protocol.events import Event
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.wire.checks import check_count
 from .bucket_handle import no_bucket
+
+if TYPE_CHECKING:
+    from .log_entries import LogEntries
 
 __all__ = ["RECHECK", "BucketReader", "has_nothing_left", "open_consumer", "policy_of", "reader_config"]
 
@@ -105,26 +109,53 @@ class BucketReader(Generic[EntryT]):
         self._context, self._stream, self._config = context, stream, config
         self._decode, self._create = decode, create
         self._consumer: OrderedConsumer | None = None
+        self._log: LogEntries | None = None  # instead of a consumer, if the server creates no further one
         self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Message | None = None
         self.is_current: bool = False
 
-    async def open(self) -> OrderedConsumer:
-        """Create the consumer. Raises `BucketNotFoundError`, and the errors of any API request."""
-        self._consumer, self._remaining = await open_consumer(
-            self._context, self._stream, self._config, self._create
-        )
-        self.is_current = not self._remaining
-        return self._consumer
+    async def open(self) -> None:
+        """Create the consumer, or read without one if the stream has as many as it may have.
+
+        Raises `BucketNotFoundError`, and the errors of any API request.
+        """
+        try:
+            self._consumer, self._remaining = await open_consumer(
+                self._context, self._stream, self._config, self._create
+            )
+        except ConsumerLimitError as error:
+            # The readers of topics are imported only here, because a bucket seldom needs them.
+            from .log_entries import LogEntries
+
+            log = LogEntries(self._context, self._stream, self._config, error)
+            try:
+                await log.begin_entries()
+            except StreamNotFoundError as missing:
+                raise no_bucket(missing, self._create) from None
+            self._log = log
+            self.is_current = log.is_current
+        else:
+            self.is_current = not self._remaining
+
+    def entry_events(self) -> AsyncIterator[Event]:
+        """Iterate over the events of the open reader."""
+        if self._log is not None:
+            return self._log.entry_events()
+        assert self._consumer is not None
+        return self._consumer.events()
 
     async def next(self) -> EntryT | None:
         """Return the next entry. None stands for a skipped entry, or for a last existing entry that was removed.
 
         Raises the errors of `OrderedConsumer.next`.
         """
-        consumer = self._consumer
-        assert consumer is not None
         try:
+            if self._log is not None:
+                message, is_initial = await self._log.next_message()
+                self.is_current = self._log.is_current
+                return self._decode(message, is_initial)
+            consumer = self._consumer
+            assert consumer is not None
             while True:
                 try:
                     message = await consumer.next(None if self.is_current else RECHECK)
@@ -149,15 +180,17 @@ class BucketReader(Generic[EntryT]):
 
     async def initial(self) -> AsyncGenerator[EntryT, None]:
         """Open the reader, yield the entries that exist, and close the reader."""
-        consumer = await self.open()
+        await self.open()
         try:
             while not self.is_current:
                 if (entry := await self.next()) is not None:
                     yield entry
         finally:
-            await consumer.close()
+            await self.close()
 
     async def close(self) -> None:
         """Delete the consumer."""
+        if self._log is not None:
+            await self._log.end_entries()
         if self._consumer is not None:
             await self._consumer.close()
