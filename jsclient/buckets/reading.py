@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from .._runtime.connection.speedups import chosen
 from .._runtime.context import Context
 from ..consumers.message import frames_of
 from ..consumers.ordered.consumer import OrderedConsumer
 from ..consumers.ordered.puller import OrderedPuller
-from ..errors import ConfigError, JetStreamError, RequestTimeoutError, StreamNotFoundError
+from ..errors import ConfigError, ConsumerLimitError, JetStreamError, RequestTimeoutError, StreamNotFoundError
 from ..protocol.consumers.ack import Metadata, read_jsack, sequences
 from ..protocol.consumers.ordered import ordered_pull_config
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.frames import Frame
 from .bucket_handle import no_bucket
+
+if TYPE_CHECKING:
+    from ..protocol.events import Event
+    from .log_entries import LogEntries
 
 __all__ = [
     "RECHECK",
@@ -146,19 +150,42 @@ class BucketReader(Generic[EntryT]):
         self._context, self._stream, self._config = context, stream, config
         self._decode, self._create = decode, create
         self._puller: OrderedPuller | None = None
+        self._log: LogEntries | None = None  # instead of a consumer, if the server creates no further one
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Frame | None = None
         self._arrived: list[Frame] = []  # messages that have arrived and were not decoded yet
         self.is_current: bool = False
 
-    async def open(self) -> OrderedConsumer:
-        """Create the consumer. Raises `BucketNotFoundError`, and the errors of any API request."""
-        puller = await _open_puller(self._context, self._stream, self._config, self._create)
+    async def open(self) -> None:
+        """Create the consumer, or read without one if the stream has as many as it may have.
+
+        Raises `BucketNotFoundError`, and the errors of any API request.
+        """
+        try:
+            puller = await _open_puller(self._context, self._stream, self._config, self._create)
+        except ConsumerLimitError as error:
+            # The readers of topics are imported only here, because a bucket seldom needs them.
+            from .log_entries import LogEntries
+
+            log = LogEntries(self._context, self._stream, self._config, error)
+            try:
+                await log.begin_entries()
+            except StreamNotFoundError as missing:
+                raise no_bucket(missing, self._create) from None
+            self._log = log
+            self.is_current = log.is_current
+            return
         self._puller, self._consumer = puller, OrderedConsumer(puller)
         self._remaining = puller.num_pending
         self.is_current = not self._remaining
-        return self._consumer
+
+    def entry_events(self) -> AsyncIterator[Event]:
+        """Iterate over the events of the open reader."""
+        if self._log is not None:
+            return self._log.entry_events()
+        assert self._consumer is not None
+        return self._consumer.events()
 
     async def next_run(self) -> list[EntryT]:
         """Wait for entries, and return those that have arrived. All of them existed at the opening, or none of them.
@@ -167,6 +194,8 @@ class BucketReader(Generic[EntryT]):
 
         Raises the errors of `OrderedConsumer.next`.
         """
+        if self._log is not None:
+            return await self._next_of_log(self._log)
         if not self._arrived:
             consumer, puller = self._consumer, self._puller
             assert consumer is not None
@@ -183,6 +212,16 @@ class BucketReader(Generic[EntryT]):
             except StreamNotFoundError as error:
                 raise no_bucket(error, self._create) from None
         return self._initial_entries() if not self.is_current else self._changes()
+
+    async def _next_of_log(self, log: LogEntries) -> list[EntryT]:
+        try:
+            frame, is_initial = await log.next_frame()
+        except StreamNotFoundError as error:
+            raise no_bucket(error, self._create) from None
+        self.is_current = log.is_current
+        ((revision, time_ns, pending),) = _numbers([frame])
+        entry = self._decode(frame, revision, time_ns, pending, is_initial=is_initial)
+        return [] if entry is None else [entry]
 
     def _changes(self) -> list[EntryT]:
         frames, self._arrived = self._arrived, []
@@ -213,12 +252,12 @@ class BucketReader(Generic[EntryT]):
 
     async def initial_runs(self) -> AsyncGenerator[list[EntryT], None]:
         """Open the reader, yield the entries that exist in lists, and close the reader."""
-        consumer = await self.open()
+        await self.open()
         try:
             while not self.is_current:
                 yield await self.next_run()
         finally:
-            await consumer.close()
+            await self.close()
 
     async def initial(self) -> AsyncGenerator[EntryT, None]:
         """Open the reader, yield the entries that exist one by one, and close the reader."""
@@ -228,5 +267,7 @@ class BucketReader(Generic[EntryT]):
 
     async def close(self) -> None:
         """Delete the consumer."""
+        if self._log is not None:
+            await self._log.end_entries()
         if self._consumer is not None:
             await self._consumer.close()

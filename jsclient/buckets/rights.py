@@ -33,7 +33,7 @@ class WithBucketRights:
             ConfigError: The role is unknown.
             InvalidNameError: ``inbox_prefix`` is not a subject.
         """
-        return self._rights().permissions(role, inbox_prefix)
+        return self._rights().of_role(role, inbox_prefix)
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
         """Return ``accounts`` for a server's configuration that let users of a separate account read the bucket.
@@ -48,4 +48,4 @@ class WithBucketRights:
         Raises:
             InvalidNameError: The name of an account is not a token.
         """
-        return self._rights().account_rights(owner, guests)
+        return self._rights().of_guests(owner, guests)

@@ -8,7 +8,6 @@ from typing import Protocol, Self, TypeVar
 
 from .._runtime.handle import ReadHandle, State
 from .._runtime.tasks import Signal
-from ..consumers.ordered.consumer import OrderedConsumer
 from ..errors import ClosedError, ConfigError
 from ..protocol.events import Event
 from .reading import BucketReader
@@ -34,7 +33,6 @@ class BucketWatch(ReadHandle[EntryT]):
     def __init__(self, reader: BucketReader[EntryT], *, ignore_deletes: bool) -> None:
         self._reader = reader
         self._ignore_deletes = ignore_deletes
-        self._consumer: OrderedConsumer | None = None
         self._became_current = Signal()
         self._ahead: deque[EntryT] = deque()  # entries that were read and not returned yet
         self._is_current = False  # the entries ahead are changes, none of them existed at the start
@@ -45,7 +43,7 @@ class BucketWatch(ReadHandle[EntryT]):
 
     async def __aenter__(self) -> Self:
         if self._state is State.NEW:
-            self._consumer = await self._reader.open()
+            await self._reader.open()
             self._state = State.OPEN
             try:
                 await self._look_ahead(1)
@@ -85,9 +83,9 @@ class BucketWatch(ReadHandle[EntryT]):
         Raises:
             ClosedError: The watch is not open.
         """
-        if self._consumer is None:
+        if self._state is State.NEW:
             raise ClosedError("the watch is not open: use it with 'async with'")
-        return self._consumer.events()
+        return self._reader.entry_events()
 
     async def current(self) -> None:
         """Wait until another task has read all entries that existed at the start.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
@@ -38,7 +37,9 @@ class Reader:
     async def open(self):
         self.opened += 1
         self.is_current = not self.remaining
-        return SimpleNamespace(events=lambda: ["an event"])
+
+    def entry_events(self):
+        return ["an event"]
 
     async def next_run(self):
         entry = await self.fed.get()

@@ -92,7 +92,7 @@ class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, 
         if not self.raw and (self.is_deleted or self.size or MSG_SIZE in (self.headers or ())):
             return None  # type: ignore[return-value]
         try:
-            return self.decoded.value_of(self.raw)  # type: ignore[no-any-return]
+            return self.decoded.decode_once(self.raw)  # type: ignore[no-any-return]
         except Exception as error:
             raise ValueInvalidError(self.bucket, self.key, self.revision, str(error), self) from error
 

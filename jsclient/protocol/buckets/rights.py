@@ -45,7 +45,7 @@ class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
     removes: bool = False
     asks: tuple[str, ...] = ()
 
-    def permissions(self, role: BucketRole, inbox_prefix: str) -> dict[str, Any]:
+    def of_role(self, role: BucketRole, inbox_prefix: str) -> dict[str, Any]:
         """Return the permissions of a user, in the form of the server's configuration.
 
         Raises `ConfigError` for an unknown role, and `InvalidNameError` for an inbox prefix that is no subject.
@@ -60,7 +60,7 @@ class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
         inbox = f"{check_publish_subject(inbox_prefix)}.>"
         return {"publish": {"allow": list(dict.fromkeys(publish))}, "subscribe": {"allow": [inbox]}}
 
-    def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
+    def of_guests(self, owner: str, guests: str) -> dict[str, Any]:
         """Return the exports and imports that let users of the account ``guests`` read the bucket of ``owner``."""
         many = self.api.direct_get(self.stream)
         return account_rights(

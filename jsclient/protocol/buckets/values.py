@@ -61,7 +61,7 @@ class DecodedValue:
     def __repr__(self) -> str:
         return f"<value by {type(self.codec).__name__}>"
 
-    def value_of(self, data: bytes) -> Any:
+    def decode_once(self, data: bytes) -> Any:
         """Return the value of these bytes, which are always the same. Raises what the codec raises."""
         if not self.is_decoded:
             self.is_decoded = True

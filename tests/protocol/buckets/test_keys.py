@@ -158,6 +158,6 @@ def test_codecs_of_a_key_space():
     assert keys.key("$KV.b.YSBi") == "a b"
     assert keys.subjects(["a b.*"]) == ["$KV.b.YSBi.*"]
     assert keys.encoded("a", [1]) == b"[1]"
-    assert keys.decoding.of(b"[1]") == [1]
+    assert keys.decoding.decode_once(b"[1]") == [1]
     plain = KeySpace("b", "$KV.b.", "$KV.b.")
     assert (plain.encoded("a", b"x"), plain.decoding) == (b"x", None)

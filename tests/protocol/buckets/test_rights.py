@@ -46,27 +46,27 @@ def allows(granted: dict[str, Any], subject: str) -> bool:
 )
 def test_roles(subject: str, roles: str) -> None:
     for role in ("reader", "writer", "admin"):
-        granted = rights().permissions(role, "_INBOX")
+        granted = rights().of_role(role, "_INBOX")
         assert allows(granted, subject) == (role in roles.split()), role
         assert granted["subscribe"] == {"allow": ["_INBOX.>"]}
 
 
 def test_writers_that_remove() -> None:
-    assert allows(rights(removes=True).permissions("writer", "_INBOX"), "$JS.API.STREAM.PURGE.KV_b")
-    assert not allows(rights(removes=True).permissions("reader", "_INBOX"), "$JS.API.STREAM.PURGE.KV_b")
+    assert allows(rights(removes=True).of_role("writer", "_INBOX"), "$JS.API.STREAM.PURGE.KV_b")
+    assert not allows(rights(removes=True).of_role("reader", "_INBOX"), "$JS.API.STREAM.PURGE.KV_b")
     asks = rights(asks=("$JS.API.STREAM.INFO.x",))
-    assert allows(asks.permissions("writer", "_INBOX"), "$JS.API.STREAM.INFO.x")
+    assert allows(asks.of_role("writer", "_INBOX"), "$JS.API.STREAM.INFO.x")
 
 
 def test_bad_arguments() -> None:
     with pytest.raises(ConfigError, match="'reader', 'writer' or 'admin'"):
-        rights().permissions("guest", "_INBOX")  # type: ignore[arg-type]
+        rights().of_role("guest", "_INBOX")  # type: ignore[arg-type]
     with pytest.raises(InvalidNameError):
-        rights().permissions("reader", "a b")
+        rights().of_role("reader", "a b")
 
 
 def test_guests_create_no_consumers_and_write_nothing() -> None:
-    granted = rights().account_rights("APP", "GUESTS")
+    granted = rights().of_guests("APP", "GUESTS")
     services = [export["service"] for export in granted["APP"]["exports"]]
     assert services == [
         "$JS.API.STREAM.INFO.KV_b",
