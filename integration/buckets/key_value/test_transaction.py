@@ -168,20 +168,27 @@ async def test_bad_arguments(atomic: Any, js: Any, name: str) -> None:
 
 async def test_under_a_lock(atomic: Any) -> None:
     """The lock is not renewed while the transaction is committed, and its loss is an error."""
-    async with atomic.lock("lock", ttl=30) as lock:
-        async with atomic.transaction() as tx:
+
+    async def work() -> None:
+        async with atomic.lock("lock", ttl=30) as lock:
+            locks.append(lock)
+            async with atomic.transaction() as tx:
+                tx.guard(lock)
+                tx.put("a", b"1")
+                tx.put("b", b"2")
+            assert (await atomic.get("a")).value == b"1"
+            await atomic.purge("lock")
+            tx = atomic.transaction()
             tx.guard(lock)
-            tx.put("a", b"1")
-            tx.put("b", b"2")
-        assert (await atomic.get("a")).value == b"1"
-        await atomic.purge("lock")
-        tx = atomic.transaction()
-        tx.guard(lock)
-        tx.put("a", b"2")
-        with pytest.raises(LeaseLostError):
-            await tx.commit()
+            tx.put("a", b"2")
+            with pytest.raises(LeaseLostError):
+                await tx.commit()
+
+    locks: list[Any] = []
+    with pytest.raises(LeaseLostError):  # the block ends without its lock
+        await work()
     tx = atomic.transaction()
-    tx.guard(lock)
+    tx.guard(locks[0])
     tx.put("a", b"3")
     with pytest.raises(LeaseLostError):
         await tx.commit()
@@ -266,6 +273,7 @@ async def test_guards_of_a_locked_key(atomic: Any) -> None:
                 release.guard(second)
                 release.purge("lock")
                 release.put("a", b"done")
+            assert not second.is_held
     assert (await atomic.get("a")).value == b"done"
 
 

@@ -57,6 +57,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
         self._loss: LeaseLostError | None = None
         self._block: asyncio.Task[object] | None = None
         self._cancelled = 0  # how often the task of the block had been cancelled before the block began
+        self._is_replaced = False  # whether this client has stored another value of the key itself
         self._has_cancelled = False  # whether the lock has cancelled the block
         self._ending: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -222,14 +223,19 @@ class KeyValueLock(Handle, Generic[ValueT]):
             self._state = State.CLOSED
         return self._ending
 
+    def _end_with_change(self) -> None:
+        """End the lock, because a transaction of this client has replaced its value."""
+        self._is_replaced = True
+        self._end()
+
     async def _finish(self) -> None:
         context = self._kv._context  # noqa: SLF001  one room
         try:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
             context.detach(self, self._follow)
-            is_closed = context.connection.is_closed
-            if not is_closed and not await self._lease.give_back() and self._loss is None:
+            has_value = not self._is_replaced and not context.connection.is_closed
+            if has_value and not await self._lease.give_back() and self._loss is None:
                 self._loss = self._lost(_TAKEN)
         finally:
             self._ended.set()

@@ -221,6 +221,8 @@ class KeyValueTransaction(Generic[ValueT]):
                 self.revision = await self._publish(placed)
             except WrongLastSequenceError:
                 await self._explain(placed)
+            for key in self._locks.keys() & self._changes.keys():
+                self._locks[key]._end_with_change()  # noqa: SLF001  one room
         return self.revision
 
     def _place(self, guards: Mapping[str, int]) -> dict[str, tuple[str, int] | None]:
