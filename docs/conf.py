@@ -89,6 +89,10 @@ nitpick_ignore = [
     ("py:class", "jsclient.protocol.epochs.records.Data"),
     ("py:class", "jsclient.protocol.epochs.records.FrontierUpdate"),
     ("py:class", "jsclient.protocol.consumers.push.Mark"),
+    ("py:class", "jsclient.protocol.buckets.entry.KeyValueEntry"),
+    ("py:class", "jsclient.buckets.key_value.cache.KeyValueChange"),
+    ("py:class", "jsclient.protocol.buckets.values.DecodedValue"),
+    ("py:class", "ValueT"),
     ("py:class", "Meter"),  # of OpenTelemetry
     ("py:class", "_Queue"),
 ]

@@ -39,7 +39,8 @@ PAGES = [
         str(path.relative_to(ROOT))
         for part in ("tutorial", "howto")
         for path in (ROOT / "docs" / part).glob("*.md")
-        if not path.stem.startswith(("spark", "arrow"))  # these: integration/spark/test_pages.py
+        # These: integration/spark/test_pages.py and integration/arrow/test_pages.py.
+        if not path.stem.startswith(("spark", "arrow", "object-files"))
     ),
 ]
 NEEDS = re.compile(r"^Needs nats-server (\d+\.\d+) or newer", re.MULTILINE)
