@@ -27,14 +27,22 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Topics(StreamManager):
-    """The methods of `JetStream` for topics."""
+    """The methods of `JetStream` that create topics, events, epochs and kits."""
 
     def topic(self, subject: str, *, stream: str | None = None) -> Topic:
-        """Return the topic of a subject: an ordered log with its readers. No request is sent before first use.
+        """Return a topic, which treats the messages of a subject as an ordered log.
+
+        Choose the kind of reader that you need from the methods of `Topic`::
+
+            async with js.topic("orders.eu").since(saved) as reader:
+                async for record in reader:
+                    await handle(record.data)
+
+        The call itself sends no request. The stream is looked up when the topic is used for the first time.
 
         Args:
-            subject: May have wildcards, except for publishing.
-            stream: The stream. By default the stream that has the subject on first use.
+            subject: The subject of the records. It may contain wildcards, but then the topic can only be read.
+            stream: The name of the stream. By default, the stream that stores the subject is looked up.
 
         Raises:
             InvalidNameError: The subject or the name of the stream is invalid.
@@ -44,17 +52,21 @@ class Topics(StreamManager):
         return Topic(self, subject, stream)
 
     def events(self, subject: str, *, stream: str | None = None) -> EventSource:
-        """Return the events of a subject, to publish them, read their history, and subscribe from a position.
+        """Return a source of events, which publishes events, reads their history, and opens subscriptions.
 
-        No request is sent before first use.
+        A subscriber saves the position after the last event that it has handled. It can resume from this position
+        later, even in another process, without missing an event.
+
+        The call itself sends no request. The stream is looked up when the source is used for the first time. The first
+        use raises `ConfigError` if the stream keeps no history, because its retention isn't by limits.
 
         Args:
-            subject: May have wildcards, except for publishing.
-            stream: The stream. By default the stream that has the subject on first use.
+            subject: The subject of the events. It may contain wildcards, but then `EventSource.publish` needs a
+                subject.
+            stream: The name of the stream. By default, the stream that stores the subject is looked up.
 
         Raises:
-            InvalidNameError: The subject or the name of the stream is invalid. The first use raises `ConfigError` if
-                the retention of the stream is not by limits, so that it keeps no history.
+            InvalidNameError: The subject or the name of the stream is invalid.
 
         Source: P3Sub
         """
@@ -91,20 +103,26 @@ class Topics(StreamManager):
         stream: str | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """Return a topic of epochs from several publishers. Subscribers receive an epoch completely or not at all.
+        """Return a topic of epochs, whose subscribers receive each epoch completely or not at all.
 
-        No request is sent before first use. The first publisher creates the topic, or `EpochTopic.create` does.
+        Several publishers can contribute data to an epoch. The epoch is completed when all of them have advanced past
+        its time.
+
+        The call itself sends no request. The topic is created when its first publisher is opened, or by
+        `EpochTopic.create`.
 
         Args:
             name: The name of the topic. Partition 2 has the subjects ``<name>.2.data`` and ``<name>.2.frontier``.
-            order: The times of epochs, integers >= 0 by default.
-            partitions: The number of partitions, each with one publisher. By default the number of the existing topic,
-                or 1 for a new topic.
-            stream: The stream. By default it has the name of the topic, with ``_`` in place of ``.``.
-            codec: Encodes the data, as JSON by default.
+            order: The type and order of the times of epochs. By default, times are integers starting at 0.
+            partitions: The number of partitions. Each partition has one publisher. By default, an existing topic keeps
+                its number, and a new topic has one partition.
+            stream: The name of the stream. By default, this is the name of the topic, with each ``.`` replaced by
+                ``_``.
+            codec: The codec of the data, JSON by default.
 
         Raises:
-            InvalidNameError: The name of the topic or of the stream is invalid. ConfigError: A number is out of range.
+            InvalidNameError: The name of the topic or of the stream is invalid.
+            ConfigError: A number is out of range.
 
         Source: Strymon
         """
@@ -126,34 +144,45 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Unpack[StreamFields],
     ) -> StreamNotifierKit:
-        """Create an updater, and a notifier whose consumers, in any process, read its newest state.
+        """Create an updater that publishes states, and a notifier whose consumers read the newest state.
 
-        A call of the updater starts to store the state at once. Awaiting the result returns the stream sequence. A
-        failure that is not awaited is reported with the event `PublishFailed` and raised by the next call. If the
-        subject has states, the kit continues after them. If two producers are active at the same time, one of them is
-        refused.
+        Consumers can run in any process. Share the notifier with them by its descriptor, which
+        `Notifier.get_sharable_notifier_internals` returns.
 
-        Consumers need no state on the server between reads. While consumers of a connection wait, they share one NATS
-        subscription for one message.
+        Calling a method of the updater starts to store the state at once. Awaiting the result waits until the state is
+        stored, and returns its stream sequence. If the result isn't awaited, a failure is reported with the event
+        `PublishFailed` and raised by the next call.
+
+        If the subject already has states, the kit continues after them. Only one producer may be active at a time. The
+        server refuses the states of a second one, which then raises `ProducerFencedError`.
+
+        The server keeps no state for a consumer between reads. All consumers of a connection that wait for the next
+        state share one NATS subscription.
+
+        If the call is cancelled, the stream may have been created, and the initial state may have been stored.
 
         Args:
-            subject: The subject of the states. It has one iteration, and no state can follow its end.
-            initial: A first state. None is a state.
-            stream: The stream. By default the stream that has the subject. If none exists, a stream is created with one
-                message per subject, direct gets, and republishing to ``jsc.push.<subject>``. An existing stream is not
-                changed. If it does not republish, consumers share one ephemeral consumer per connection.
-            codec: Encodes the states, as JSON by default. States that it cannot decode are skipped, see
-                `RecordSkipped`.
-            quiet: Seconds of waiting after which the newest state is requested again, because a push may be lost.
-            timeout: Seconds after which a state that could not be stored has failed, including restarts of servers.
-            fields: Further fields of a stream that is created: ``storage``, ``num_replicas`` and so on.
+            subject: The subject of the states. It stores a single iteration: after its end, no state can be published.
+            initial: The first state. If it is omitted, consumers wait until a state is published. None is a valid
+                state.
+            stream: The name of the stream. By default, the stream that stores the subject is looked up. If none exists,
+                a stream is created. It keeps one message per subject, allows direct gets, and republishes to
+                ``jsc.push.<subject>``. An existing stream is never changed. If it doesn't republish, the consumers of a
+                connection share an ephemeral JetStream consumer.
+            codec: The codec of the states, JSON by default. Messages that it cannot decode are skipped and reported
+                with the event `RecordSkipped`.
+            quiet: The number of seconds that a consumer waits before it requests the newest state again. This limits
+                the delay when a push is lost.
+            timeout: The number of seconds within which a state must be stored. Attempts continue during this time if
+                servers restart.
+            fields: Further configuration of a new stream, such as ``storage`` and ``num_replicas``.
 
         Raises:
-            ConfigError: The initial state cannot be encoded, the stream does not have the subject, or its retention is
-                not by limits. InvalidNameError: The subject is invalid. ClosedError: An initial state is given, and the
-                iteration has ended. ProducerFencedError: Another producer is active. Also any request error.
-
-        If the call is cancelled, the stream may have been created, and the initial state stored.
+            ConfigError: The initial state cannot be encoded, the stream does not store the subject, or its retention
+                isn't by limits.
+            InvalidNameError: The subject is invalid.
+            ClosedError: An initial state is given, but the iteration has ended.
+            ProducerFencedError: Another producer is active. Also any request error.
         """
         from .notifiers.kits import open_notifier_kit
 
@@ -179,18 +208,20 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Unpack[StreamFields],
     ) -> StreamSubscriptionKit:
-        """Create a publication, and a subscription whose consumers, in any process, read all of its values.
+        """Create a publication that publishes values, and a subscription whose consumers read all of them.
 
-        Consumers that start later also read earlier values, as long as the stream keeps them. If values were removed
-        before a consumer read them, it raises `HistoryTruncatedError` and never skips them.
+        Consumers can run in any process. A consumer that starts late reads the earlier values too, as long as the
+        stream still stores them. If values were removed before a consumer has read them, the consumer raises
+        `HistoryTruncatedError`. It never skips values silently.
 
-        Takes the arguments of `notifier_kit` and raises its errors. A stream that is created keeps all messages, unless
-        ``fields`` limit them.
+        The other arguments and the errors are the same as for `notifier_kit`, except that a new stream keeps all
+        messages, unless ``fields`` limit them.
 
         Args:
-            push: How new values are pushed. ``"auto"`` uses the republished subject or a consumer per iterator,
-                whichever the stream allows. With None there are no pushes.
-            quiet: Seconds without a value after which the history is read.
+            push: How the server pushes new values. ``"auto"`` reads the republished subject if the stream republishes,
+                and creates a consumer for each iterator otherwise. With None, values aren't pushed, and the history is
+                read at intervals.
+            quiet: The number of seconds without a new value after which the history is read.
         """
         from .notifiers.kits import open_subscription_kit
 
@@ -212,18 +243,19 @@ class Topics(StreamManager):
         codec: Codec | None = None,
         quiet: float = 30.0,
     ) -> Notifier:
-        """Create a notifier from a kit's descriptor, or from an awaitable that returns a descriptor.
+        """Create a notifier from the descriptor that another process has shared.
 
-        The notifier reads from the stream itself, and can be shared again.
+        The notifier reads directly from the stream, so the process that created the kit may have ended. It can be
+        shared again in the same way.
 
         Args:
-            internals: The result of `Notifier.get_sharable_notifier_internals`, perhaps sent as JSON.
-            codec: The codec of the kit, if it is not JSON.
+            internals: The result of `Notifier.get_sharable_notifier_internals`, which may have been sent as JSON. It
+                can also be an awaitable that returns this result. In this case, errors are raised by the first read.
+            codec: The codec of the kit. It can be omitted for JSON.
             quiet: See `notifier_kit`.
 
         Raises:
-            ConfigError: ``internals`` is not such a descriptor, or names another codec. For an awaitable, the first
-                read raises it.
+            ConfigError: ``internals`` isn't the descriptor of a notifier, or it names another codec.
         """
         from .notifiers.iteration import Notifier, source_of
         from .notifiers.kits import notifier_source
@@ -239,14 +271,21 @@ class Topics(StreamManager):
         push: Push = "auto",
         quiet: float = 30.0,
     ) -> IterationSubscription:
-        """Create a subscription from a kit's descriptor, or from an awaitable that returns a descriptor.
+        """Create a subscription from the descriptor that another process has shared.
 
-        The subscription starts at the position of the descriptor, reads from the stream itself, and can be shared
-        again. See `make_notifier` for ``internals``, ``codec`` and errors, and `subscription_kit` for ``push`` and
-        ``quiet``.
+        The subscription starts at the position in the descriptor and reads directly from the stream. It can be shared
+        again in the same way.
+
+        Args:
+            internals: The result of `IterationSubscription.get_sharable_subscription_internals`, or an awaitable that
+                returns this result. See `make_notifier`.
+            codec: The codec of the kit. It can be omitted for JSON.
+            push, quiet: See `subscription_kit`.
 
         Raises:
-            PositionInvalidError: The start is invalid. The first read raises it if the stream was recreated.
+            ConfigError: ``internals`` isn't the descriptor of a subscription, or it names another codec.
+            PositionInvalidError: The position in the descriptor is invalid. If the stream was recreated, the first read
+                raises this error.
         """
         from .notifiers.iteration import IterationSubscription, source_of
         from .notifiers.kits import subscription_source

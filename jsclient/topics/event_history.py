@@ -27,14 +27,17 @@ from .log_reader import LogReader, open_reader, start_position
 
 __all__ = ["CurrentEvent", "EventCallback", "EventHistory", "EventSource", "EventSubscription"]
 
-_LINKS_KEPT: Final = 10_000  # the number of subjects whose last sequence is kept
-_LAGGING: Final = (0.05, 1.0)  # seconds between requests to a replica that lags
+_LINKS_KEPT: Final = 10_000  # The last sequences of this many subjects are cached.
+_LAGGING: Final = (
+    0.05,
+    1.0,
+)  # A lagging replica is asked again after this many seconds: shortest and longest pause.
 
 
 class CurrentEvent(NamedTuple):
-    """The newest event and its position. A subscription that starts at the position misses no later event.
+    """The newest event of a source, and the position after it. Returned by `EventSource.current`.
 
-    ``event`` is None before the first event.
+    A subscription that starts at ``position`` receives all later events. ``event`` is None if no event is stored.
     """
 
     event: Record | None
@@ -42,12 +45,15 @@ class CurrentEvent(NamedTuple):
 
 
 class EventSource:
-    """Publishes events, reads their history, and opens subscriptions.
+    """Publishes the events of a subject, reads their history, and opens subscriptions.
 
-    Created by `JetStream.events`, or from a log such as `MemoryLog`.
+    Create event sources with `JetStream.events`. For tests without a server, pass a `MemoryLog` instead::
+
+        source = EventSource(MemoryLog("orders"))
+        await source.publish(b"order 7 was paid")
 
     Args:
-        log: The log of the events, or a function that finds it on first use.
+        log: The log of the events, or a function that returns it. The function is called on first use.
     """
 
     def __init__(self, log: Log | Callable[[], Awaitable[Log]]) -> None:
@@ -61,7 +67,7 @@ class EventSource:
         return "<EventSource>" if log is None else f"<EventSource of {log.stream}: {log.subject}>"
 
     async def log(self) -> Log:
-        """Return the log of the events. Raises the errors of finding it."""
+        """Return the log of the events. The first call looks up the stream, and raises any error of the lookup."""
         if self._log is None:
             assert not isinstance(self._find, Log)
             self._log = await self._find()
@@ -79,21 +85,25 @@ class EventSource:
     ) -> Position:
         """Publish an event, wait until it is stored, and return its position.
 
+        If the call is cancelled, the event may have been stored.
+
         Args:
             data: The payload of the event.
-            subject: By default the subject of the source, which must have no wildcards then.
+            subject: The subject of the event. It can be omitted if the subject of the source has no wildcards.
             headers: The headers of the event.
-            expected: Store the event only if this is the sequence of the last event of its subject, 0 for none.
-            linked: Link the event to the last event that this source knows: the event that it published last, or the
-                last stored event at first. The publish fails if another producer has published since. Linked events are
-                sent one by one.
-            msg_id: An event with this id is stored once within the stream's duplicate window.
+            expected: Store the event only if the last event of its subject has this stream sequence. Pass 0 if the
+                subject must not have an event yet.
+            linked: Store the event only if no other producer has published to its subject since this source last did.
+                The first linked event may follow any stored event. Linked events are sent one at a time.
+            msg_id: An id for deduplication. The server discards further events with the same id within the duplicate
+                window of the stream.
 
         Raises:
-            WrongLastSequenceError: Another producer has published meanwhile. The next linked event follows the event
-                that is last then.
-            ConfigError: Both ``expected`` and ``linked`` are given, or the source does not have the subject.
-            RequestTimeoutError: It is unknown whether the event was stored. Also any other error of a publish.
+            WrongLastSequenceError: Another event was published meanwhile. After this error, the next linked event may
+                follow any stored event again.
+            ConfigError: Both ``expected`` and ``linked`` are given, or the source does not cover the subject.
+            RequestTimeoutError: The server did not answer, so the event may have been stored. Also any other publish
+                error.
         """
         log = await self.log()
         subject = log.own_subject(subject)
@@ -107,12 +117,13 @@ class EventSource:
                 "expected and linked are both given: linked sets the expected sequence; give one of them"
             )
         async with self._linking:
-            # The entry is removed first, because after a failure it is unknown whether the event was stored.
+            # Remove the entry before publishing. If the publish fails, the event may or may not have been stored, and
+            # the next call must look up the last event.
             last = self._last_of.pop(subject, None)
             if last is None:
                 newest = await log.last(subject)
                 last = 0 if newest is None else newest.seq
-            # An event with an id can be sent again if the answer is lost.
+            # With an id, the event can safely be sent again if the answer is lost.
             msg_id = secrets.token_hex(11) if msg_id is None else msg_id
             at = await log.append(data, subject=subject, headers=headers, expected=last, msg_id=msg_id)
             self._last_of[subject] = at.seq
@@ -121,9 +132,14 @@ class EventSource:
             return at
 
     async def current(self) -> CurrentEvent:
-        """Return the newest event and its position. Raises the errors of any request."""
+        """Return the newest event and the position after it. Raises any request error.
+
+        Use it to show the current state, and then to subscribe to the changes that follow.
+        """
         log = await self.log()
-        extent = await log.extent()  # requested first, so that events stored in between are after it
+        # Request the extent first. An event that is stored between both requests then comes after the position, and
+        # isn't missed by a subscription that starts there.
+        extent = await log.extent()
         event = await log.last()
         return CurrentEvent(event, extent.end if event is None else extent.end.at(event.seq, event.time_ns))
 
@@ -134,12 +150,18 @@ class EventSource:
         limit: int | None = None,
         allow_truncated: bool = False,
     ) -> EventHistory:
-        """Read the stored events after a start, in order, up to now.
+        """Read the stored events after a start, in order, without waiting for new ones.
+
+        Loop over the result, or ``await`` it to get a list::
+
+            async for event in source.history(limit=100):
+                print(event.seq, event.data)
 
         Args:
-            start: See `subscribe`.
-            limit: The largest number of events.
-            allow_truncated: Accept that events after the start were removed.
+            start: See `subscribe`. By default, all stored events are read.
+            limit: The largest number of events to read. By default, there is no limit.
+            allow_truncated: Start with the first event that is still stored if earlier events were removed. By default,
+                `HistoryTruncatedError` is raised.
         """
         if limit is not None:
             check_count("limit", limit)
@@ -160,33 +182,42 @@ class EventSource:
         max_pending_bytes: int = 64 * 1024 * 1024,
         heartbeat: float = HEARTBEAT,
     ) -> EventSubscription:
-        """Read the stored events after a start, and then new ones.
+        """Subscribe to the events after a start: first the stored events, and then new ones as they are published.
 
-        ``await`` it, or use it with ``async with``.
+        Use it with ``async with``, or ``await`` it and close the subscription yourself::
+
+            async with source.subscribe(saved_position) as subscription:
+                async for event in subscription:
+                    await handle(event)
+                    save(subscription.position.to_json())
+
+        If the call is cancelled, no subscription stays open.
 
         Args:
-            start: ``"first"`` or ``"now"``. A `Position`, its JSON token, or an aware ``datetime`` reads the events
-                strictly after it.
-            id: Prefix of the subscription ids, random by default.
-            callback: A function that is called with each event in turn. A coroutine function runs on the event loop, a
-                plain function in a thread. If it raises, the event `HandlerFailed` reports the error, and the callback
-                is called with the next event.
-            push: ``"auto"`` selects the cheapest way, or none if pushes are refused. ``"republish"`` needs no consumer
-                on the server, ``"consumer"`` a consumer for this subscription. With None there are no pushes.
-            quiet: Seconds without an event after which the history is read, or an adaptive `QuietTimer`.
-            catch_up: Whether a gap is read from the history at once, or at the next timer as in P3Sub.
+            start: ``"first"`` starts with the first stored event, and ``"now"`` with the next event to be published.
+                With a `Position`, its JSON token, or a timezone-aware ``datetime``, only later events are read.
+            id: A prefix for the ids of subscriptions, which appear in logs. By default, it is random.
+            callback: A function to call with each event, one after the other. A coroutine function runs on the event
+                loop, and a plain function runs in a thread. If it raises an exception, the event `HandlerFailed`
+                reports the exception, and the callback continues with the next event.
+            push: How the server pushes new events. ``"auto"`` chooses the way that costs the server least, or does
+                without pushes if they are refused. ``"republish"`` needs no consumer on the server. ``"consumer"``
+                creates a consumer for this subscription. With None, events aren't pushed.
+            quiet: The number of seconds without an event after which the history is read, or a `QuietTimer`, which
+                adapts this period.
+            catch_up: When missing events are read from the history: ``"at once"``, or at the end of the ``quiet``
+                period with ``"timer"``, as P3Sub does.
             allow_truncated: Skip events that were removed before they were read, and report them with the event
-                `HistoryTruncated`. Otherwise that is an error.
-            max_pending, max_pending_bytes: Capacity of the local queue. Further events are read from the history later.
-            heartbeat: Seconds between signs of life. After three of them without a sign from the server, the event
+                `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
+            max_pending, max_pending_bytes: The capacity of the local queue, in events and in bytes. Events that don't
+                fit are read from the history later.
+            heartbeat: The number of seconds between two heartbeats. If three heartbeats in a row are missing, the event
                 `HeartbeatMissed` is reported.
 
         Raises:
-            PositionInvalidError: The start is in another stream or incarnation, or after the end.
-            HistoryTruncatedError: Events after that time were removed.
+            PositionInvalidError: The start is after the end of the stream, or in a stream that no longer exists.
+            HistoryTruncatedError: The start is a time, and events after it were removed.
             ConfigError: An argument is invalid, or the stream cannot push in this way. Also any request error.
-
-        Cancelling the call leaves no subscription open.
         """
         if callback is not None:
             check_handler("callback", callback, "event")
@@ -203,21 +234,22 @@ class EventSource:
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
             heartbeat=heartbeat,
-            # The id alone is not unique, because the subscription of a dead process may still exist.
+            # Make the id unique, because the consumer of a process that has crashed may still exist under the same id.
             name=None if id is None else f"{id}-{secrets.token_hex(4)}",
         )
         return EventSubscription(log, reader, callback)
 
 
 class EventHistory:
-    """The stored events after a start. ``async for`` reads page by page, and ``await`` returns a list.
+    """The stored events after a start. Created by `EventSource.history`.
 
-    The iteration ends with the events that were stored when it began, or shortly after. Each iteration starts from the
-    beginning. Created by `EventSource.history`.
+    ``async for`` reads them page by page, and ``await`` returns a list. The iteration stops after the last event that
+    was stored when it began. Each iteration begins at the start again.
 
-    Reading waits for restarts of servers. It raises `HistoryTruncatedError` if events were removed before they were
-    read (``first_available`` is the first sequence that is still stored), `PositionInvalidError` if the start is in
-    another stream or incarnation or after the end, and the errors of any request.
+    If servers restart, reading waits for them. It raises `HistoryTruncatedError` if events were removed before they
+    were read. In this case, ``first_available`` is the sequence of the first event that is still stored. It raises
+    `PositionInvalidError` if the start is after the end of the stream, or in a stream that no longer exists. It also
+    raises any request error.
     """
 
     def __init__(
@@ -231,14 +263,14 @@ class EventHistory:
 
     @property
     def position(self) -> Position | None:
-        """The position after the last event returned. None before the iteration has begun."""
+        """The position after the last event returned, or None if no iteration has begun."""
         return None if self._reader is None else self._reader.position
 
     async def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
-        """Yield lists of up to ``max_events`` events."""
+        """Yield the events in lists, which have up to ``max_events`` events. This is faster than event by event."""
         log, allow, remaining = await self._source.log(), self._allow_truncated, self._limit
         start = await start_position(log, self._start, allow_truncated=allow)
-        # The end is fixed now, so that the iteration ends even if events keep arriving.
+        # Determine the end before reading. Otherwise, the iteration would never end while events keep arriving.
         newest = await log.last()
         end = (await log.extent()).last_seq if newest is None else newest.seq
         capacity = 10_000 if remaining is None else min(remaining, 10_000)
@@ -267,14 +299,16 @@ class EventHistory:
 
 EventCallback: TypeAlias = Callable[[Record], Awaitable[None] | None]
 
-_TURN: Final = 64  # events passed to a callback before other tasks run
+_TURN: Final = 64  # Other tasks get a chance to run after this many calls of a callback.
 
 
 class EventSubscription(ReadHandle[Record]):
-    """Reads each event after a position, in order, once: with `next`, ``async for``, `batches`, or a callback.
+    """Receives every event after a position exactly once and in order. Open it with `EventSource.subscribe`.
 
-    Pushes may be lost, repeated and reordered, servers may restart, and connections may be lost. Missing events are
-    then read from the history. Created by `EventSource.subscribe`.
+    Read events with ``async for``, `next` or `batches`, or let a callback receive them.
+
+    The subscription survives reconnects and restarts of servers. If a push is lost, repeated or reordered, the
+    subscription reads the missing events from the history of the stream.
     """
 
     def __init__(self, log: Log, reader: LogReader, callback: EventCallback | None) -> None:
@@ -287,7 +321,7 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def position(self) -> Position:
-        """The position after the last event returned: the only state that a subscriber needs to save."""
+        """The position after the last event returned. Save it to resume later with `EventSource.subscribe`."""
         return self._reader.position
 
     @property
@@ -297,7 +331,10 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def id(self) -> str | None:
-        """The id of the current subscription, which changes with each subscription. None without pushes."""
+        """The id of the current subscription to pushes, or None if events aren't pushed.
+
+        It changes whenever the subscription is renewed, for example after a reconnect.
+        """
         return self._reader.id
 
     @property
@@ -307,24 +344,33 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def rejected(self) -> int:
-        """The number of pushes received so far under an old id."""
+        """The number of pushes that were ignored because they arrived under the id of an earlier subscription."""
         return self._reader.tracker.rejected
 
     def __repr__(self) -> str:
         return f"<EventSubscription {self.id or '(polls)'} of {self._log.stream} at {self.position.seq}>"
 
     async def next(self, timeout: float | None = None) -> Record:
-        """Return the next event. Cancelling the call loses no event.
+        """Wait for the next event and return it.
+
+        If the call is cancelled, no event is lost. The next call returns it.
+
+        Args:
+            timeout: The number of seconds to wait. By default, there is no limit.
 
         Raises:
-            RequestTimeoutError: No event arrived in ``timeout`` seconds. ClosedError: The subscription was closed, or
-                the topic has ended. HistoryTruncatedError: Events were removed before they were read.
+            RequestTimeoutError: No event arrived within ``timeout`` seconds.
+            ClosedError: The subscription was closed, or the topic has ended.
+            HistoryTruncatedError: Events were removed before they were read.
             PositionInvalidError: The stream was recreated. Also permanent errors of the server.
         """
         return await self._readable().next(timeout)
 
     def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
-        """Yield lists of events as they arrive. Raises the errors of `next`."""
+        """Yield lists of up to ``max_events`` events as they arrive. Raises the errors of `next`.
+
+        A list contains the events that are in the local queue. It is never empty, and it isn't delayed to fill up.
+        """
         return self._readable().batches(max_events)
 
     def __aiter__(self) -> Self:
@@ -339,7 +385,10 @@ class EventSubscription(ReadHandle[Record]):
         return self._reader
 
     async def set_push(self, push: Push) -> None:
-        """Change how events are pushed. None ends the pushes. No event is lost or repeated.
+        """Change how the server pushes events, without losing or repeating any.
+
+        Args:
+            push: See `EventSource.subscribe`. With None, the server stops pushing events.
 
         Raises:
             ConfigError: The stream cannot push in this way. See `EventSource.subscribe`.
@@ -347,17 +396,19 @@ class EventSubscription(ReadHandle[Record]):
         self._reader.set_push(push)
 
     async def close(self) -> None:
-        """Stop reading and release the resources on the server. Calling it again does nothing.
+        """Close the subscription, and delete its consumer if it has one. Calling it again does nothing.
 
-        A running callback is not interrupted, and is not called again. ``position`` is kept.
+        A callback that is running isn't interrupted, but it isn't called again. Events in the queue can still be read,
+        and ``position`` remains valid.
         """
         await self._reader.close()
 
     async def wait(self) -> None:
-        """Wait until the callback is not called any more.
+        """Wait until the subscription with a callback has ended, because it was closed or has failed.
 
         Raises:
-            HistoryTruncatedError, PositionInvalidError: See `next`. Also permanent errors of the server.
+            HistoryTruncatedError, PositionInvalidError: The subscription has failed. See `next`. Also permanent errors
+                of the server.
             ConfigError: The subscription has no callback.
         """
         if self._runner is None:
@@ -376,7 +427,8 @@ class EventSubscription(ReadHandle[Record]):
                     return
                 await self._call(callback, event, threads)
                 count += 1
-                # Reading from a full queue does not suspend this task, so let other tasks run.
+                # Reading from a queue with events doesn't suspend this task. Without this call, a callback that doesn't
+                # wait either could starve all other tasks.
                 if not count % _TURN:
                     await asyncio.sleep(0)
         except JetStreamError as error:

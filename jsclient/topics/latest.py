@@ -21,10 +21,10 @@ __all__ = ["LatestReader", "NewestSource", "OneSubject", "SeveralSubjects"]
 
 
 class NewestSource(Protocol):
-    """The source of newest records for a reader.
+    """Provides a `LatestReader` with the newest record of a subject, or of several subjects.
 
     Attributes:
-        ends: Whether the reader ends with the record that ends the topic.
+        ends: Whether the reader stops at the record that ends the topic. With several subjects, it doesn't.
     """
 
     ends: bool
@@ -97,24 +97,26 @@ class SeveralSubjects:
 
 
 class LatestReader(ReadHandle[Record]):
-    """Reads the newest record of a topic since the last read, for ``async for``, and never skips the end.
+    """Reads the newest record of a topic, and skips the records in between. Created by `Topic.latest`.
 
-    Records that are not read are never sent. It ends when the topic's producer has finished, and raises
-    `IterationFailed` with the reason when it has failed. A cancelled read loses no record. Created by `Topic.latest`.
+    A loop with ``async for`` ends when the producer has finished the topic. If the producer has failed, the loop raises
+    `IterationFailed` with its reason. The end is never skipped. If a read is cancelled, no record is lost.
 
-    For a topic with wildcards, it returns the newest record of each subject, and then of each subject that has changed
-    since it was returned. It does not end then: the last record of a subject is returned like any other
-    (`Record.is_last`). Removals are not returned, but `TopicTable.changes` returns them.
+    If the subject of the topic contains wildcards, the reader returns the newest record of each subject, and then the
+    newest record of each subject that changes. In this case, the loop doesn't end, and the last record of a subject
+    (`Record.is_last`) is returned like any other record. Removed subjects aren't reported: use `TopicTable.changes` if
+    you need them.
 
     Attributes:
-        completion: The completion of the topic after it was read, None before.
+        completion: The payload with which the producer has finished the topic, or None until the loop has ended.
     """
 
     def __init__(self, find: Callable[[], Awaitable[NewestSource]], context: Context) -> None:
         self._find = find
         self._tasks, self._connection = context.tasks, context.connection
         self._source: NewestSource | None = None
-        self._finding: asyncio.Task[None] | None = None  # stays until it ends, even if a read is cancelled
+        # The task that opens the source. It continues if the read that started it is cancelled.
+        self._finding: asyncio.Task[None] | None = None
         self._seen = 0
         self._ended = False
         self.completion: bytes | None = None
@@ -123,20 +125,24 @@ class LatestReader(ReadHandle[Record]):
         return f"<LatestReader at {self._seen}>"
 
     async def current(self) -> Record:
-        """Return the newest of all records, even if it was returned before. Wait only if no record exists.
+        """Return the newest record, even if it was returned before.
 
-        `next` continues after it. Raises the errors of `next`.
+        If no record exists yet, the call waits for the first one. The following call of `next` waits for a newer
+        record. Raises the errors of `next`.
         """
         return self._seen_now(await (await self._opened()).newest())
 
     async def next(self, timeout: float | None = None) -> Record:
-        """Wait for a record that was not returned before, and return the newest record.
+        """Wait until there is a record newer than the last one returned, and return the newest record.
+
+        Args:
+            timeout: The number of seconds to wait. By default, there is no limit.
 
         Raises:
-            RequestTimeoutError: No record arrived in ``timeout`` seconds. If the reader was being opened, the next read
-                continues to open it.
-            ClosedError: The topic has ended, or the connection was closed.
-            IterationFailed: The producer has failed, for the reason in the error. Also permanent errors of the server.
+            RequestTimeoutError: No newer record arrived within ``timeout`` seconds. The reader can still be used.
+            ClosedError: The topic has ended, or the reader or its connection was closed.
+            IterationFailed: The producer has failed. The error contains the reason. Also permanent errors of the
+                server.
         """
         try:
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
@@ -184,7 +190,7 @@ class LatestReader(ReadHandle[Record]):
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Stop reading. For a single subject, the server keeps no state for the reader between reads."""
+        """Close the reader. Further reads raise `ClosedError`."""
         self._state = State.CLOSED
         if (finding := self._finding) is not None:
             finding.cancel()

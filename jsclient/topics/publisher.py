@@ -46,13 +46,14 @@ _WRONG_LAST_MSG_ID: Final = 10070
 
 
 class ChainPublisher:
-    """Publishes records to a stream without other records, each directly after its predecessor.
+    """Publishes a chain of records: the server stores each record only directly after its predecessor.
 
-    To a replicated stream it sends one record at a time, see `jsclient.protocol.publishing.chain_window`. After any
-    failure of a record it looks up the last record of the stream, and continues after it.
+    No other client may publish to the stream. If the stream is replicated, records are sent one at a time, as
+    `jsclient.protocol.publishing.chain_window` explains. When a record fails, the publisher looks up the last record of
+    the stream and resumes the chain after it.
 
     Attributes:
-        publisher: The publisher of the records.
+        publisher: The underlying publisher, which sends the records and waits for their acks.
     """
 
     def __init__(
@@ -102,16 +103,18 @@ class ChainPublisher:
         headers: Mapping[str, str | Sequence[str]] | None,
         check: Callable[[], None],
     ) -> asyncio.Future[PubAck]:
-        """Publish a record after its predecessor, see `Publisher.publish`.
+        """Publish the next record of the chain, and return the future of its ack. See `Publisher.publish`.
 
-        ``check`` is called when the record's turn comes, and may raise an error. If the call is cancelled, the record
-        was not sent, or is left out of the chain.
+        ``check`` is called directly before the record is sent, after the wait for earlier calls. If it raises an error,
+        nothing is sent. If the call is cancelled, the chain continues without this record.
 
         Raises:
-            ProducerFencedError, ClosedError: A preceding record failed, so that this record cannot follow.
+            ProducerFencedError, ClosedError: An earlier record failed, so the chain has ended.
         """
         chain = self._chain
-        async with self._in_turn:  # a cancelled call that waits must leave no gap in the chain
+        # Records get their numbers one call after the other. A call that is cancelled while it waits has no number
+        # yet, so it cannot leave a gap in the chain.
+        async with self._in_turn:
             await self._wait_for_capacity(subject, len(data))
             check()
             if chain.link is None:
@@ -140,23 +143,25 @@ class ChainPublisher:
         return future
 
     async def _wait_for_capacity(self, subject: str, size: int) -> None:
-        """Wait until the chain is intact and has capacity, or has ended.
+        """Wait until another record can be sent, or until the chain has ended.
 
-        `Publisher.publish` must not wait for capacity instead, because meanwhile the predecessor may get another id.
+        The wait must come before `Publisher.publish`. If that method had to wait, the chain could be repaired
+        meanwhile, and the record would name a predecessor that is no longer valid.
         """
         chain, admission, changed = self._chain, self._acks.admission, self._acks.changed
         deadline = self._loop.time() + self._timeout
         while chain.link is not None and not admission.closed:
             if not chain.is_broken and admission.has_room(1, size):
                 return
-            if not chain.is_broken or chain.in_flight:  # each publish in flight ends at its deadline
+            if not chain.is_broken or chain.in_flight:
+                # This wait needs no deadline, because each publish in flight ends at its own.
                 await changed.wait()
             elif not await changed.wait_until(deadline) and self._loop.time() >= deadline:
                 text = f"publish to {subject!r}: the last record of the stream is unknown; nothing was sent"
                 raise RequestTimeoutError(text, self._timeout, self._connection.problem)
 
     def _check_chain(self) -> None:
-        """Start to mend a broken chain. Stop mending when the publisher has ended."""
+        """Start the task that repairs a broken chain, or cancel it if the publisher has ended."""
         if self._acks.is_ended:
             if self._mending is not None:
                 self._mending.cancel()
@@ -168,11 +173,12 @@ class ChainPublisher:
         chain, acks = self._chain, self._acks
         try:
             while chain.is_broken and not acks.is_ended:
-                await asyncio.sleep(PAUSE)  # other answers may arrive, and ADR-22 asks for a pause
+                # ADR-22 recommends a pause before a retry. Acks that arrive meanwhile may repair the chain.
+                await asyncio.sleep(PAUSE)
                 await self._mend_once()
         except JetStreamError as error:
             acks.fail_publishes(chain.end_chain(error))
-        except Exception as error:  # noqa: BLE001  a defect, which must end the publishes
+        except Exception as error:  # noqa: BLE001  callers would wait forever if a bug ended this task silently
             failed = ProtocolError(f"a chain could not be mended: {type(error).__name__}: {error}")
             failed.__cause__ = error
             acks.fail_publishes(chain.end_chain(failed))
@@ -203,14 +209,15 @@ class ChainPublisher:
                 self._acks.send_again(sends)
                 self._acks.fail_publishes(failures)
                 return
-            # An ack arrived after the request, or a former leader has answered, or the records are lost.
+            # The stream ends before a record that it has acked. Either the ack arrived after this request, or a former
+            # leader has answered, or the record is lost. Ask again until the check rules out the first two.
             reached = number >= known or check.check_end(end, chain.place_of(known), self._loop.time())
             if reached is False:
                 raise ProtocolError(f"stream {self._stream.name!r} has lost acked records")
             await asyncio.sleep(PAUSE)
 
     async def _last_stored_within(self, seconds: float) -> tuple[int | None, ReportedEnd]:
-        """Like `_last_stored`, with a timeout, since a leader may die before it answers."""
+        """Call `_last_stored` with a timeout, because a leader that dies never answers."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._last_stored()
@@ -218,7 +225,10 @@ class ChainPublisher:
             raise RequestTimeoutError("look for the last record of a chain", seconds) from None
 
     async def _last_stored(self) -> tuple[int | None, ReportedEnd]:
-        """Return the number of the stream's last record, None if another client has published it, and the end."""
+        """Return the chain number of the stream's last record, and the end of the stream.
+
+        The number is None if another client has published the last record.
+        """
         chain, connects = self._chain, self._connection.connects
         info = await self._stream.info()
         seq = info.state.last_seq
@@ -228,7 +238,7 @@ class ChainPublisher:
         try:
             last = await self._stream.get_message(seq)
         except MessageNotFoundError:
-            # The record has expired or was removed. Accept this if it is the last record known to be stored.
+            # The record has expired or was deleted. If it is the last acked record, its number is known anyway.
             known = chain.known(self._acks.number)
             if known and chain.place_of(known) == seq:
                 return known, end
@@ -237,10 +247,10 @@ class ChainPublisher:
 
 
 class TopicPublisher(Handle):
-    """Publishes to a topic. Created by `Topic.publisher`.
+    """Publishes records to a topic, and can end the topic. Open it with `Topic.publisher`.
 
-    Leaving ``async with`` waits until all records are stored, and raises `PublishesFailedError` for failures that were
-    not retrieved.
+    Leaving ``async with`` waits until all records are stored. If some of them failed and their futures weren't awaited,
+    it raises `PublishesFailedError`.
     """
 
     def __init__(self, log: StreamLog, publisher: Publisher, chain: ChainPublisher | None = None) -> None:
@@ -289,22 +299,25 @@ class TopicPublisher(Handle):
         headers: Mapping[str, str | Sequence[str]] | None = None,
         msg_id: str | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a record and return the future of its ack. Waits while the window is full.
+        """Send a record without waiting until it is stored, and return the future of its ack.
+
+        If ``max_in_flight`` records are in flight, the call waits until one of them is acked.
+
+        A record is known to be stored when its future has a result. `flush`, `finish` and the end of ``async with``
+        wait for all records. The future raises the errors of `JetStream.publish`. If records are chained and another
+        client has published, it raises `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070.
+
+        If the call raises an error or is cancelled, the record was not sent.
 
         Args:
             data, headers: See `JetStream.publish`.
-            msg_id: A record with this id is stored once within the stream's duplicate window. Chained records have
-                their own ids.
+            msg_id: An id for deduplication. The server discards further records with the same id within the duplicate
+                window of the stream. It cannot be given if records are chained, because they have ids already.
 
         Raises:
-            ClosedError: The topic has ended, or the publisher was closed. ConfigError, MaxPayloadError: The record
-                cannot be sent. ProducerFencedError, ClosedError: Records are chained, and an earlier record failed.
-
-        After an error or a cancelled call, the record was not sent.
-
-        A record is stored for certain once its future is done, or after `flush`, `finish`, or the end of ``async
-        with``, which wait for all records. The future raises the errors of `JetStream.publish`. If records are chained
-        and another client has published, it raises `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070.
+            ClosedError: The topic has ended, the publisher was closed, or an earlier chained record failed.
+            ConfigError, MaxPayloadError: The record cannot be sent.
+            ProducerFencedError: Records are chained, and another client has published to the stream.
         """
         self._check_open()
         if self._chain is None:
@@ -320,14 +333,17 @@ class TopicPublisher(Handle):
             )
 
     async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
-        """Publish a record, which is the new state of the topic to readers of the latest record. See `publish`."""
+        """Publish a record. This is `publish` under the name that `observe_iteration` calls on an observer."""
         return await self.publish(data)
 
     async def flush(self) -> None:
-        """Wait until all records sent are stored.
+        """Wait until all records sent so far are stored.
+
+        If the call is cancelled, the records are still sent and stored.
 
         Raises:
-            ProducerFencedError: Records are chained, and another client has published. Later records are not stored.
+            ProducerFencedError: Records are chained, and another client has published. Records sent after that aren't
+                stored.
             PublishesFailedError: Some records failed, and their futures were not awaited.
         """
         try:
@@ -336,20 +352,27 @@ class TopicPublisher(Handle):
             raise self._fenced(error) or error from error
 
     async def finish(self, completion: bytes = b"") -> Position:
-        """Store all records sent, end the topic with a completion, and return the position of the end.
+        """Wait until all records are stored, then end the topic, and return the position of its end.
+
+        Readers return all records and then stop. No further record can be published to the topic. If the call is
+        cancelled or times out, the topic may or may not have ended. Call `finish` again to make sure.
+
+        Args:
+            completion: A final payload, which readers of the topic receive as its completion.
 
         Raises:
-            ClosedError: The topic has ended before. ProducerFencedError: Records are chained, and the last stored
-                record is not the last record sent: it was refused, or another client has published. Also the errors of
-                `flush` and of any publish.
-
-        No record can be published after the call. If the call is cancelled or not answered, it is unknown whether the
-        topic has ended. Call it again to make sure.
+            ClosedError: The topic has already ended.
+            ProducerFencedError: Records are chained, and the last record of the stream isn't the last record sent.
+                Also the errors of `flush` and of a publish.
         """
         return await self._end_topic(Kind.FINISH, completion)
 
     async def fail(self, reason: str) -> Position:
-        """Wait until all records are stored, and end the topic with the reason of a failure. Errors: see `finish`."""
+        """Wait until all records are stored, then end the topic because of a failure.
+
+        Readers of the latest record raise `IterationFailed` with this reason. Otherwise, the call is the same as
+        `finish` and raises the same errors.
+        """
         if not isinstance(reason, str):
             raise ConfigError(f"reason is {type(reason).__name__}: a str is needed, such as str(error)")
         return await self._end_topic(Kind.FAIL, reason.encode())
@@ -360,7 +383,8 @@ class TopicPublisher(Handle):
                 raise ClosedError(f"the topic {self.subject!r} has ended: no record can follow")
             self._ending = True
             try:
-                await self._publisher.acks.idle()  # waits also for records that wait for the window
+                # `flush` waits only for records in flight. Other calls of `publish` may still wait for the window.
+                await self._publisher.acks.idle()
                 await self.flush()
                 position = await self._append_end(kind, data)
             finally:
@@ -387,7 +411,7 @@ class TopicPublisher(Handle):
                     data, kind=kind, expected=0 if last is None else last.seq, msg_id=self._end_id
                 )
             except WrongLastSequenceError:
-                continue  # another client has published meanwhile, and the end follows its record
+                continue  # Another client has published meanwhile. Try again after its record.
             except MaxPayloadError:
                 self._end_id = ""
                 raise
@@ -402,7 +426,10 @@ class TopicPublisher(Handle):
         return ProducerFencedError(self.subject) if refused or self._chain.is_fenced else None
 
     async def close(self) -> None:
-        """Close the publisher, but not the topic. Records in flight fail with `ClosedError`, so `flush` first."""
+        """Close the publisher at once, without ending the topic.
+
+        Records in flight fail with `ClosedError`. Call `flush` first if they matter.
+        """
         await self._publisher.close()
 
     @property

@@ -34,13 +34,13 @@ from .stream_log import StreamLog
 
 __all__ = ["TableChange", "TableChanges", "TopicTable", "open_table"]
 
-_EACH: Final = 0.001  # seconds between comparisons for each subject, so that large tables are compared rarely
-_AT_ONCE: Final = 64  # requests about subjects that differ
-_RECHECK: Final = 0.5  # seconds between two requests for an extent that is uncertain
+_EACH: Final = 0.001  # Large tables are compared less often: this many seconds for each subject.
+_AT_ONCE: Final = 64  # The leader is asked about this many subjects at the same time.
+_RECHECK: Final = 0.5  # An uncertain extent is requested again after this many seconds.
 
 
 class TableChange(NamedTuple):
-    """The new state of a subject in a `TopicTable`. ``record`` is None if the subject was removed."""
+    """A change of a `TopicTable`: a subject and its newest record, or None if the subject was removed."""
 
     subject: str
     record: Record | None
@@ -95,20 +95,20 @@ def _is_removal(headers: Headers) -> bool:
 
 
 class TopicTable(Handle, Mapping[str, Record]):
-    """A mapping from each subject of a topic to its newest record, kept current. Created by `Topic.table`.
+    """A read-only mapping from each subject of a topic to its newest record. Open it with `Topic.table`.
 
-    An open table has one record for every subject. Reading it sends no request. Iterate over a copy, such as
-    ``dict(table)``, if the loop awaits. The end of a subject (`Record.is_last`) is an ordinary record.
+    The table follows the topic in the background, so that reading it sends no request. If a loop over the table awaits
+    anything, iterate over a copy, such as ``dict(table)``. A record that ends its subject (`Record.is_last`) is treated
+    like any other record.
 
-    A subject is removed when a record marks its deletion: a key of a key-value bucket was deleted or purged, or the
-    server has stored a marker. If the stream has removed its records, the subject is removed when the table is compared
-    with the stream, ``check`` seconds later, and at least a millisecond for each subject after the previous comparison.
-    If the stream has no more records of the topic, all subjects are removed together after ``check`` seconds. If the
-    user may not read the stream for a comparison, which the event `PermissionDenied` reports, the table is compared
-    again after the next reconnect.
+    A subject is removed from the table when a record marks its deletion. This happens when a key of a key-value bucket
+    is deleted or purged, and when the server stores a delete marker. If records are removed from the stream by a purge,
+    a deletion or a limit, no record shows this. The table is compared with the stream every ``check`` seconds to notice
+    it. If the user lacks the permission to read the stream for this, the event `PermissionDenied` is reported, and the
+    next comparison takes place after the next reconnect.
 
-    If the table cannot be continued, because the stream was deleted or recreated, every access raises the error. After
-    `close`, and after the connection was closed, it keeps its last state, and `is_closed` shows that it is not current.
+    If the stream is deleted or recreated, the table cannot continue, and every access raises the error. After the table
+    or the connection was closed, the last state can still be read. Check `is_closed` if the state must be current.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the table or its connection is closed."""
+        """Whether the table or its connection was closed. A closed table no longer changes."""
         return self._reader.is_closed
 
     @property
     def position(self) -> Position:
-        """The position up to which the table contains all records."""
+        """The position up to which the table has read the topic. Pass it to `Topic.since` to read what follows."""
         return self._reader.position
 
     @property
@@ -171,12 +171,17 @@ class TopicTable(Handle, Mapping[str, Record]):
         return subject in self._current
 
     def changes(self, start: Literal["first", "now"] = "now") -> TableChanges:
-        """Return a reader of the table's changes, for ``async for``: the newest state of each subject that has changed.
+        """Return a reader of the table's changes.
 
-        A slow reader misses intermediate states, but never the newest state.
+        Each change names a subject and its newest record::
+
+            async for change in table.changes():
+                print(change.subject, change.record)
+
+        If a subject changes several times before the reader gets to it, only the newest state is returned.
 
         Args:
-            start: ``"now"`` reads changes from now on, ``"first"`` begins with all subjects of the table.
+            start: ``"now"`` reads the changes from now on. ``"first"`` returns every subject of the table first.
 
         Raises:
             ConfigError: ``start`` has another value.
@@ -189,14 +194,22 @@ class TopicTable(Handle, Mapping[str, Record]):
         return changes
 
     async def wait_for(self, condition: Callable[[TopicTable], object], timeout: float | None = None) -> None:
-        """Wait until ``condition(table)`` is true. The condition is checked now and after each change.
+        """Wait until a condition on the table is true.
+
+        The condition is checked at once, and then after each change::
+
+            await table.wait_for(lambda table: "sensors.7" in table, timeout=10)
+
+        Args:
+            condition: A plain function, which is called with the table. It must not await anything.
+            timeout: The number of seconds to wait. By default, there is no limit.
 
         Raises:
-            RequestTimeoutError: The condition did not become true within ``timeout`` seconds. ClosedError: The table
-                was closed.
+            RequestTimeoutError: The condition did not become true within ``timeout`` seconds.
+            ClosedError: The table was closed.
             ConfigError: ``condition`` is not a plain function of one argument.
 
-        Also raises the error that ended the table, if any.
+        If the table has failed, the call raises its error.
         """
         check_handler("condition", condition, "table")
         check_plain("condition", condition)
@@ -213,7 +226,7 @@ class TopicTable(Handle, Mapping[str, Record]):
             raise RequestTimeoutError(what, timeout or 0.0, self._log.problem)
 
     async def close(self) -> None:
-        """Stop following the log, and release the resources on the server."""
+        """Stop following the topic. The last state of the table can still be read."""
         for task in self._tasks:
             task.cancel()
         self._changed.set()
@@ -223,7 +236,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         try:
             async with aclosing(self._reader.batches()) as batches:
                 async for records in batches:
-                    # Records without headers are not removals, and can be added together if nobody reads changes.
+                    # Removals are marked by headers. Without headers and readers of changes, no record needs a check of
+                    # its own, and all of them can be added together.
                     if self._watching or [record for record in records if record.headers]:
                         for record in records:
                             self._set(record.subject, None if _is_removal(record.headers) else record)
@@ -249,7 +263,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         """Compare the table with the stream if messages were removed from it since the last comparison."""
         compared, tries, compare_at = _Compared(), Retry(), 0.0
         now, connection = asyncio.get_running_loop().time, self._log.context.connection
-        refused = -1  # the connection on which the user may not compare the table
+        refused = -1  # The number of the connection on which a comparison was denied.
         while True:
             await asyncio.sleep(self._check)
             if connection.connects == refused:
@@ -270,7 +284,7 @@ class TopicTable(Handle, Mapping[str, Record]):
                 else:
                     compared.equal(removed, state.last_seq, read)
                 compare_at, tries = now() + _EACH * len(self._records), Retry()
-            except PermissionDeniedError:  # the connection has reported it
+            except PermissionDeniedError:  # already reported with the event PermissionDenied
                 compared.note_difference()
                 refused = connection.connects
             except JetStreamError as error:
@@ -292,7 +306,7 @@ class TopicTable(Handle, Mapping[str, Record]):
                     stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
         known = {subject: record.seq for subject, record in self._records.items()}
         read = min(end, self.position.seq)  # the reader returns the records after this sequence
-        # A record of the table may be after its position if it was republished.
+        # A republished record may be added to the table before the reader has reached its position.
         differ = [subject for subject, seq in known.items() if stored.get(subject, 0) < seq <= end]
         differ += [subject for subject, seq in stored.items() if known.get(subject, 0) < seq <= read]
         if (older := await self._ask_leader(differ)) and await self._may_be_stale():
@@ -332,7 +346,7 @@ class TopicTable(Handle, Mapping[str, Record]):
                         older.append(result)
                     else:
                         self._apply(result)
-            # All answers are applied before an error is raised.
+            # Apply all answers before raising an error, so that one failed request does not discard the others.
             self._changed.set()
             for result in results:
                 if isinstance(result, BaseException):
@@ -356,9 +370,10 @@ class TopicTable(Handle, Mapping[str, Record]):
 
 
 class TableChanges(ReadHandle[TableChange]):
-    """The changes of a table, for ``async for``. Created by `TopicTable.changes`. A cancelled read loses no change.
+    """Reads the changes of a table. Created by `TopicTable.changes`.
 
-    The loop ends when the table, its connection or this reader is closed.
+    A loop with ``async for`` ends when the table, its connection or this reader is closed. If a read is cancelled, no
+    change is lost.
     """
 
     def __init__(self, table: TopicTable, pending: Mapping[str, Record]) -> None:
@@ -367,26 +382,29 @@ class TableChanges(ReadHandle[TableChange]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no change is there to be returned."""
+        """Whether all changes so far were returned, so that `next` would wait."""
         return not self._pending
 
     def noted(self, subject: str, record: Record | None) -> None:
-        """Record the newest state of a subject."""
+        """Add a change of a subject. It replaces an earlier change of the subject that was not returned yet."""
         self._pending[subject] = record
 
     def skip(self, record: Record) -> None:
-        """Skip this record, because it was returned in another way."""
+        """Skip the change to this record, because the caller has read the record from the table."""
         if self._pending.get(record.subject) is record:
             del self._pending[record.subject]
 
     async def next(self, timeout: float | None = None) -> TableChange:
-        """Wait for a subject whose newest state was not returned yet, and return that state.
+        """Wait for the next change and return it.
+
+        Args:
+            timeout: The number of seconds to wait. By default, there is no limit.
 
         Raises:
-            RequestTimeoutError: No subject changed in ``timeout`` seconds. ClosedError: The table, its connection or
-                this reader was closed.
+            RequestTimeoutError: No subject changed within ``timeout`` seconds.
+            ClosedError: The table, its connection or this reader was closed.
 
-        Also raises the error that ended the table, if any.
+        If the table has failed, the call raises its error.
         """
         deadline = deadline_of(timeout, asyncio.get_running_loop().time())
         while not self.is_closed:
@@ -406,9 +424,9 @@ class TableChanges(ReadHandle[TableChange]):
 async def open_table(
     log: StreamLog, *, check: float, changed: Signal | None = None, **options: Any
 ) -> TopicTable:
-    """Open a table. The other options are passed to `LogReader`. If cancelled, no reader stays open.
+    """Open a table. The other options are those of `LogReader`. If the call is cancelled, no reader stays open.
 
-    ``changed`` is set at each change. Tables may share it.
+    ``changed`` is set after each change. Several tables can share it, so that a task can wait for any of them.
     """
     log.newest_only = True
     records, position = await take_snapshot(log)

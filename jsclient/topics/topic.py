@@ -54,21 +54,28 @@ T = TypeVar("T", bound=Hashable)
 
 
 class ReaderOpening(Opening[TopicReader]):
-    """A reader that is not open yet: await it, use it with ``async with``, or loop over it with ``async for``."""
+    """The result of `Topic.each` and `Topic.since`: a reader that isn't open yet.
+
+    Enter it with ``async with``, or ``await`` it, to open the reader. A loop with ``async for`` opens a reader too, and
+    closes it when the loop ends.
+    """
 
     _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  its own class
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        async with await self as reader:  # each loop has its own reader
+        # Open a new reader for each loop, so that a second loop starts from the beginning again.
+        async with await self as reader:
             async for record in reader:
                 yield record
 
 
 class Topic:
-    """An ordered log under a subject. `JetStream.topic` creates it, and sends no request before first use.
+    """The messages of a subject as an ordered log, which can be read in several ways.
+
+    Create topics with `JetStream.topic`. A topic sends no request until one of its methods needs the stream.
 
     Attributes:
-        subject: The subject of its records. It may have wildcards, except for publishing.
+        subject: The subject of the records. A topic whose subject contains wildcards can only be read.
     """
 
     def __init__(self, manager: StreamManager, subject: str, stream: str | None) -> None:
@@ -84,11 +91,13 @@ class Topic:
         return f"<Topic {self.subject}>"
 
     async def log(self) -> StreamLog:
-        """Return the log of the topic: the records of this subject in its stream.
+        """Look up the stream, and return its records with the subject of this topic as a log.
+
+        Use the log for single requests, such as `StreamLog.last`. Readers look it up themselves.
 
         Raises:
-            NoMatchingStreamError: No stream, or more than one, has the subject. StreamNotFoundError: The named stream
-                does not exist. Also any request error.
+            NoMatchingStreamError: No stream stores the subject, or several streams store parts of it.
+            StreamNotFoundError: The named stream doesn't exist. Also any request error.
         """
         return await find_log(self._context, self.subject, self._stream)
 
@@ -99,16 +108,20 @@ class Topic:
         return log
 
     async def create(self, **fields: Unpack[StreamFields]) -> StreamLog:
-        """Create a stream for the topic if none exists. An existing stream is not changed.
+        """Create a stream for the topic, unless a stream already stores its subject.
 
-        The new stream allows direct gets, and republishes the subject, so that the server keeps no state for readers.
+        The new stream allows direct gets and republishes the subject, so that readers need no consumer on the server.
+        An existing stream is never changed.
 
         Args:
-            fields: Further fields of its configuration: ``max_age``, ``storage``, ``num_replicas`` and so on.
+            fields: Further configuration of a new stream, such as ``max_age``, ``storage`` and ``num_replicas``.
+
+        Returns:
+            The log of the topic in the new or existing stream.
 
         Raises:
-            NoMatchingStreamError: Several streams have the subject. ConfigError: The retention of the existing stream
-                is not by limits. Also any request error.
+            NoMatchingStreamError: Several streams store parts of the subject.
+            ConfigError: The retention of the existing stream isn't by limits. Also any request error.
         """
         stream = await stream_for(self._manager, self.subject, self._stream, dict(fields))
         return StreamLog(self._context, stream, self.subject)
@@ -116,19 +129,28 @@ class Topic:
     def publisher(
         self, *, chained: bool = False, max_in_flight: int = 4000, timeout: float | None = None
     ) -> Opening[TopicPublisher]:
-        """Return a publisher of the topic, which can also end it: ``async with topic.publisher() as pub``.
+        """Open a publisher, which publishes records to the topic and can end it.
+
+        Use it with ``async with``, which waits at the end until all records are stored::
+
+            async with topic.publisher() as publisher:
+                for reading in readings:
+                    await publisher.publish(reading)
 
         Args:
-            chained: Each record names its predecessor, and the server stores it only after the predecessor. So there
-                are no gaps, even if records are lost in transit. The stream must have no other publisher: another
-                publisher ends the chain with `ProducerFencedError`.
-            max_in_flight: Records that may be in flight, or 1 for chained records on a replicated stream.
-            timeout: Seconds within which each record must be stored, including restarts of servers. The default is the
-                timeout of this connection. A record whose answer is lost is sent again if it has a ``msg_id`` or is
-                chained.
+            chained: Store each record directly after the previous one, or not at all. Each record names its
+                predecessor, and the server refuses it if the predecessor is missing. This prevents gaps when a record
+                is lost in transit. The stream must not have another publisher. If another client publishes to it,
+                `ProducerFencedError` is raised.
+            max_in_flight: The largest number of records that wait for an ack at the same time. Chained records on a
+                replicated stream are always sent one at a time.
+            timeout: The number of seconds within which each record must be stored. Attempts continue during this time
+                if servers restart. The default is the timeout of the connection. A record whose ack is lost is sent
+                again only if it is chained or has a ``msg_id``, since otherwise it could be stored twice.
 
         Raises:
-            InvalidNameError: The subject has wildcards. ClosedError: The topic has ended.
+            InvalidNameError: The subject contains wildcards.
+            ClosedError: The topic has ended. Opening the publisher raises this error.
         """
         check_publish_subject(self.subject)
         opened = partial(
@@ -147,32 +169,40 @@ class Topic:
         heartbeat: float = HEARTBEAT,
         after: int | None = None,
     ) -> ReaderOpening:
-        """Read every record after a start, in order, once, across restarts of servers and reconnects.
+        """Read every record exactly once and in order, across reconnects and restarts of servers.
 
-        A slow reader delays no other client, because it reads the history.
+        Loop over the result, or open the reader with ``async with`` if you need its methods::
+
+            async for record in topic.each("now"):
+                print(record.subject, record.data)
+
+        A slow reader doesn't delay other clients. When its local queue is full, it reads the following records from the
+        stream later.
 
         Args:
-            start: ``"first"`` reads all stored records, ``"now"`` new records only. A `Position`, its JSON token, or a
-                ``datetime`` reads the records strictly after it.
+            start: ``"first"`` reads all stored records, and ``"now"`` reads only new records. A `Position`, its JSON
+                token, or a ``datetime`` reads the records strictly after it.
             push: How the server pushes new records. ``"republish"`` needs no state on the server, but the stream must
-                republish the subject. ``"consumer"`` needs a consumer, which the readers of this connection with the
-                same subject share. With None there are no pushes, and the reader reads the history when it is idle.
-                ``"auto"`` selects the first of these that is available. For a topic with wildcards, ``"republish"``
-                keeps order within each subject only, and records may be repeated after resuming from a position.
-                ``"consumer"`` and None keep one order, and ``"auto"`` does not select ``"republish"`` then.
-            quiet: Seconds without a record after which the history is read, because a push may be lost.
-            allow_truncated: Skip records that were removed before they were read, and report them with the event
-                `HistoryTruncated`. Otherwise `HistoryTruncatedError` is raised.
-            max_pending: Records in the local queue.
-            heartbeat: Seconds between signs of life. After three of them without a sign, the event `HeartbeatMissed` is
-                reported: a server is frozen, or the server of the reader's consumer is cut off from the others.
-            after: A stream sequence in place of ``start``, such as `Record.seq` or the ``up_to_seq`` of
-                `Stream.get_last_messages`. Records strictly after it are read. Unlike a `Position`, a sequence does not
-                show that the stream was recreated.
+                republish the subject. ``"consumer"`` creates a consumer, which is shared by all readers of this
+                connection with the same subject. With None, records aren't pushed, and the reader reads the history at
+                intervals. ``"auto"`` selects the first of these ways that is available. If the subject contains
+                wildcards, ``"republish"`` keeps the order only within each subject, and may repeat records after
+                resuming from a position. In that case, ``"auto"`` doesn't select it.
+            quiet: The number of seconds without a record after which the history is read. This limits the delay when a
+                push is lost.
+            allow_truncated: Skip records that were removed from the stream before they were read, and report them with
+                the event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
+            max_pending: The largest number of records in the local queue.
+            heartbeat: The number of seconds between two heartbeats of the server. If three heartbeats in a row are
+                missing, the event `HeartbeatMissed` is reported. This happens when a server is frozen, or when the
+                server of the reader's consumer is cut off from the cluster.
+            after: A stream sequence to use instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
+                `Stream.get_last_messages`. The reader starts strictly after it. Prefer a `Position` if the stream may
+                be recreated, because a sequence cannot reveal this.
 
-        Opening the reader raises `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` if the retention of the
-        stream is not by limits (use `work`), and the errors of any request. For a replicated stream,
-        `PositionInvalidError` for a position after the end takes 10 s.
+        Opening the reader raises `NoMatchingStreamError`, `PositionInvalidError`, and any request error. It raises
+        `ConfigError` if the retention of the stream isn't by limits: use `work` for such a stream. If a position is
+        after the end of a replicated stream, the check takes at least 10 seconds.
         """
         check_seconds("heartbeat", heartbeat)
         if after is not None:
@@ -185,12 +215,16 @@ class Topic:
         return ReaderOpening(opened, "each()")
 
     def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
-        """Read every record strictly after a saved `TopicReader.position`, or its JSON token.
+        """Resume after a saved position: read every record that follows it.
 
-        The call is equivalent to `each` with this start.
+        This is equivalent to ``topic.each(position)``, and takes the other arguments of `each`.
+
+        Args:
+            position: A `TopicReader.position`, or the result of its ``to_json()``.
 
         Raises:
-            PositionInvalidError: ``position`` is not a position token. Also the errors of `each`.
+            PositionInvalidError: ``position`` isn't the JSON token of a position. Opening the reader raises the errors
+                of `each`.
         """
         if isinstance(position, str):
             position = Position.from_json(position)
@@ -206,26 +240,33 @@ class Topic:
         return TopicReader(await open_reader(log, start, extent=log.known_extent, **options))
 
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
-        """Read the newest record now and after each change, for ``async for``. Skipped records are never sent.
+        """Read the newest record, and then the newest record after each change.
 
-        If the stream republishes the subject, readers need no state on the server. Otherwise this process uses one
-        ephemeral consumer while a reader waits.
+        Use it for state, where only the most recent record matters. A slow reader skips the records in between, and
+        the server never sends them::
 
-        If the subject has wildcards, the reader returns the newest record of each subject, and then the newest record
-        of each subject that has changed. A slow reader skips older records. Such a reader keeps a `table` open from its
-        first read until it is closed, so use ``async with``.
+            async for record in topic.latest():
+                show(record.data)
 
-        If the stream was deleted and created again, the reader continues with the new stream. It cannot detect this if
-        the new stream already has a record with a later sequence than the last returned record. `Record.position` still
-        names the deleted stream then, and `since` raises `PositionInvalidError` for it. Create a new reader in that
-        case.
+        If the stream republishes the subject, the server keeps no state for the reader. Otherwise, all readers of a
+        connection share an ephemeral consumer while they wait.
+
+        If the subject contains wildcards, the reader returns the newest record of each subject first, and then the
+        newest record of each subject that changes. Such a reader keeps a `table` open from its first read until it is
+        closed. Use it with ``async with``.
+
+        If the stream is deleted and created again, the reader continues with the new stream. However, it cannot detect
+        this if the new stream already contains a later sequence than the last record returned. In that case,
+        `Record.position` refers to the deleted stream, and `since` raises `PositionInvalidError` for it. Create another
+        reader then.
 
         Args:
-            quiet: Seconds of waiting after which the newest record is requested again, because a push may be lost.
+            quiet: The number of seconds that the reader waits before it requests the newest record again. This limits
+                the delay when a push is lost.
 
         Raises:
-            ConfigError: ``quiet`` is not a time. The first read raises `NoMatchingStreamError`, `ConfigError` for the
-                same reasons as `each`, and the errors of any request.
+            ConfigError: ``quiet`` isn't a valid duration. The first read raises `NoMatchingStreamError`, any request
+                error, and `ConfigError` for the same reasons as `each`.
         """
         return LatestReader(partial(self._newest, check_seconds("quiet", quiet)), self._context)
 
@@ -233,7 +274,7 @@ class Topic:
         log = await self._log_with_history()
         if not log.is_one_subject:
             return SeveralSubjects(await open_table(log, check=quiet, quiet=quiet))
-        # with codec "", records are returned without decoding
+        # The reader returns records and never decodes them, so the descriptor names no codec.
         at = notifier_descriptor(self._context, log.handle, self.subject, "")
         context = self._context.without_stall_watches()  # the reader has its own watch
         newest = newest_log(context, at, quiet=quiet, origin=log.origin)
@@ -247,19 +288,25 @@ class Topic:
         check: float = 30.0,
         heartbeat: float = HEARTBEAT,
     ) -> Opening[TopicTable]:
-        """Keep a mapping from each subject to its newest record: ``async with topic.table() as table``.
+        """Open a table, which maps each subject of the topic to its newest record and is kept current.
 
-        It opens with a snapshot (direct gets with server 2.11 and at most 1,024 subjects, otherwise a consumer) and
-        then follows the log with a reader.
+        Reading the table sends no request::
+
+            async with topic.table() as table:
+                print(table["sensors.7"].data)
+
+        The table is filled from a snapshot when it is opened. Then it follows the log like a reader. With server 2.11
+        and at most 1,024 subjects, the snapshot takes a single direct get. Otherwise, a consumer delivers it.
 
         Args:
             push, quiet, heartbeat: See `each`.
-            check: Seconds between checks for messages that a purge, a deletion or a limit removed from the stream. If
-                there are any, the sequences of the newest messages are read again, without payloads. This takes at
-                most a millisecond for each subject: 20 s for 20,000 subjects.
+            check: The number of seconds between two checks for messages that were removed from the stream by a purge, a
+                deletion or a limit. If messages were removed, the table is compared with the stream, without reading
+                payloads. Comparisons of a large table are less frequent: at least a millisecond passes between them for
+                each subject, such as 20 seconds for 20,000 subjects.
 
         Raises:
-            ConfigError: An argument is not a time. Opening the table raises the errors of `each`.
+            ConfigError: An argument isn't a valid duration. Opening the table raises the errors of `each`.
         """
         options = {"push": push, "quiet": quiet, "heartbeat": check_seconds("heartbeat", heartbeat)}
         return Opening(partial(self._table, check_seconds("check", check), options), "table()")
@@ -280,26 +327,31 @@ class Topic:
         partitions: int | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """Use this topic for epochs. Several publishers write it, and subscribers receive an epoch completely or not.
+        """Return the topic of epochs with the subject of this topic as its name.
 
-        See `JetStream.epochs`.
+        This is equivalent to `JetStream.epochs`, which describes the arguments.
         """
         name = check_topic(self.subject)
         stream = check_stream_name(name.replace(".", "_") if self._stream is None else self._stream)
         return EpochTopic(StreamHome(self._manager, name, stream), order, partitions=partitions, codec=codec)
 
     def work(self, group: str, **config: Unpack[ConsumerFields]) -> Opening[PullSubscription]:
-        """Deliver each message to one worker of a group, and again until it is acked.
+        """Join a group of workers. Each message is delivered to one worker, and redelivered until it is acked.
 
-        ``async with topic.work("billing") as work: await work.run(handler)``, in any number of processes. The group is
-        a durable consumer: it is kept when all workers have stopped, and continues from its position.
+        Run the same code in as many processes as you need::
+
+            async with topic.work("billing") as work:
+                await work.run(handler)
+
+        A durable consumer stores the progress of the group. When all workers have stopped, it remains, and workers that
+        start later continue where the group stopped.
 
         Args:
-            group: The name of the group.
-            config: Further fields of its `ConsumerConfig`, such as ``ack_wait`` and ``max_deliver``.
+            group: The name of the group, which is the name of the durable consumer.
+            config: Further configuration of the consumer, such as ``ack_wait`` and ``max_deliver``.
 
         Raises:
-            InvalidNameError: The group is not a valid consumer name. Opening the subscription raises the errors of
+            InvalidNameError: ``group`` isn't a valid name for a consumer. Opening the subscription raises the errors of
                 `JetStream.pull_subscribe`.
         """
         request = SubscribeRequest(

@@ -25,27 +25,28 @@ def raise_end(record: Record) -> NoReturn:
 
 
 class TopicReader(ReadHandle[Record]):
-    """Reads each record of a topic once, in order, for ``async for``, until the topic ends. Created by `Topic.each`.
+    """Reads every record of a topic exactly once and in order. Opened by `Topic.each` and `Topic.since`.
 
-    The reader ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has
-    failed. A topic with wildcards does not end: the last record of each subject is returned like any other record
-    (`Record.is_last`). A cancelled read loses no record.
+    A loop with ``async for`` ends when the producer has finished the topic. If the producer has failed, the loop raises
+    `IterationFailed` with its reason. If the subject of the topic contains wildcards, the loop doesn't end, and the
+    last record of a subject (`Record.is_last`) is returned like any other record. If a read is cancelled, no record is
+    lost.
 
     Attributes:
-        completion: The completion of the topic after it was read, None before.
+        completion: The payload with which the producer has finished the topic, or None until the loop has ended.
     """
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._tracker = reader.tracker
-        # The method of its queue, because each record of an ``async for`` costs two calls.
+        # Bind the method of the queue directly. It is called for every record, so a call less makes loops faster.
         self._take_one = reader.tracker.take_one
         self._end: Record | None = None
         self.completion: bytes | None = None
 
     @property
     def position(self) -> Position:
-        """The position after the last record returned. `Topic.since` resumes from it, in any process."""
+        """The position after the last record returned. Save it to resume later with `Topic.since`."""
         return self._reader.position
 
     @property
@@ -62,24 +63,30 @@ class TopicReader(ReadHandle[Record]):
         return repr(self._reader).replace("LogReader", "TopicReader")
 
     def set_push(self, push: Push) -> None:
-        """Change how the server pushes records, see `Topic.each`. The reader loses and repeats no record."""
+        """Change how the server pushes records, without losing or repeating any. See `Topic.each` for the values."""
         self._reader.set_push(push)
 
     async def next(self, timeout: float | None = None) -> Record:
-        """Return the next record.
+        """Wait for the next record and return it.
+
+        If the call is cancelled, no record is lost. The next call returns it.
+
+        Args:
+            timeout: The number of seconds to wait. By default, there is no limit.
 
         Raises:
-            RequestTimeoutError: No record arrived in ``timeout`` seconds.
+            RequestTimeoutError: No record arrived within ``timeout`` seconds.
             ClosedError: The topic has ended, or the reader was closed.
-            IterationFailed: The producer has failed, for the reason in the error.
-            HistoryTruncatedError: Records were removed before they were read. ``first_available`` is still stored.
+            IterationFailed: The producer has failed. The error contains the reason.
+            HistoryTruncatedError: Records were removed before they were read. Its ``first_available`` is the sequence
+                of the first record that is still stored.
             PositionInvalidError: The stream was recreated. Also permanent errors of the server.
         """
         if self._end is None:
             try:
                 return self._checked(await self._reader.next(timeout))
             except ClosedError:
-                if self._end is None:  # neither this task nor another has read the end
+                if self._end is None:  # Otherwise, a concurrent read has received the end of the topic.
                     raise
         raise_end(self._end)
 
@@ -105,7 +112,11 @@ class TopicReader(ReadHandle[Record]):
         self.completion = record.data if record.kind is Kind.FINISH else None
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
-        """Yield lists of records until the topic ends or the reader is closed. Raises the errors of `next`."""
+        """Yield lists of up to ``max_records`` records, which is faster than reading them one by one.
+
+        A list contains the records that are in the local queue. The iteration ends when the topic ends or the reader
+        is closed. Raises the errors of `next`.
+        """
         async for records in self._reader.batches(max_records):
             if records[-1].is_last and self._tracker.ends:
                 self._note_end(records.pop())
@@ -117,5 +128,5 @@ class TopicReader(ReadHandle[Record]):
             raise_end(self._end)
 
     async def close(self) -> None:
-        """Stop reading and release the resources on the server."""
+        """Close the reader, and delete its consumer if no other reader shares it."""
         await self._reader.close()
