@@ -89,12 +89,12 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is connected, as far as the client knows."""
+        """True if a server is connected, as far as the client knows."""
         return self._connection.is_connected
 
     @property
     def is_closed(self) -> bool:
-        """Whether this object or its connection is closed."""
+        """True if this object or its connection is closed."""
         return self._connection.is_closed
 
     @property

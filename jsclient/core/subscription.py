@@ -126,7 +126,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             ClosedError: The subscription has ended, and all its messages were read.
             ConfigError: The subscription has a callback.
 
-        Cancelled: no message is lost. The next call returns it.
+        If the call is cancelled, no message is lost: the next call returns it.
         """
         if self._callback is not None:
             raise ConfigError("cannot read from a subscription that has a callback")

@@ -108,7 +108,7 @@ class AtomicBatch:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the batch was committed or abandoned."""
+        """True if the batch was committed or abandoned."""
         return self._tracker.state is not BatchState.OPEN
 
     def __len__(self) -> int:

@@ -97,7 +97,7 @@ class FastIngest:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the ingest has ended or failed."""
+        """True if the ingest has ended or failed."""
         return self._over or self._tracker.closing or self._tracker.failure is not None
 
     def __repr__(self) -> str:

@@ -141,7 +141,7 @@ class Publisher(Handle):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the publisher is closed for new messages."""
+        """True if the publisher is closed for new messages."""
         return self._admission.closed
 
     def __repr__(self) -> str:
