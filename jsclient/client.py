@@ -209,9 +209,8 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
             try:
                 if await self._end_handles(ending):
                     await context.tasks.settle(1.0)
-                await (
-                    context.requests.close()
-                )  # before the connection closes, so that the server removes their inboxes
+                # Before the connection closes, so that the server removes their inboxes.
+                await context.requests.close()
                 await self._connection.close()
                 await self._finish_close(ending)
             except asyncio.CancelledError:

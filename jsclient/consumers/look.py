@@ -21,9 +21,8 @@ class Seen(NamedTuple):
     findings: list[Finding]
     info: ConsumerInfo | None = None
     due: float | None = None  # seconds until a handler in this process counts as stuck
-    fits: bool = (
-        False  # True if later checks don't need the info of the stream, because it can't explain anything
-    )
+    # True if later checks don't need the info of the stream, because it can't explain anything.
+    fits: bool = False
     denied: bool = False  # True if the user lacks the permission to request the information
 
 

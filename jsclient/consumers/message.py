@@ -37,9 +37,8 @@ class AckChannel(msgspec.Struct, frozen=True):
     timeout: float  # default timeout of `ack_sync`, in seconds
     silent: bool = False  # True with ack policy "none", because the server ignores acks then
     reader: Choice = msgspec.field(default_factory=chosen)
-    logged: set[AckKind] = msgspec.field(
-        default_factory=set
-    )  # kinds of ignored acks that were already logged
+    # Kinds of ignored acks that were already logged.
+    logged: set[AckKind] = msgspec.field(default_factory=set)
 
     def ignore(self, kind: AckKind, message: Message) -> None:
         """Ignore an ack, which has no effect with ack policy none.
@@ -268,9 +267,8 @@ class Message:
             return None
         state = self._state
         if state is None:
-            sequences(
-                self._frame[1]
-            )  # raises an error rather than publish an ack to an arbitrary reply subject
+            # Raises an error rather than publish an ack to an arbitrary reply subject.
+            sequences(self._frame[1])
             state = self._state = AckState()
         if state.begin_ack(kind):
             return state

@@ -29,9 +29,8 @@ _log = logging.getLogger("jsclient.consumer")
 class Handling(NamedTuple):
     """A snapshot of the activity of a worker or callback."""
 
-    running: list[
-        tuple[Hashable, float]
-    ]  # id of each message being handled, and the time when its handler started
+    # Id of each message being handled, and the time when its handler started.
+    running: list[tuple[Hashable, float]]
     waiting: int  # number of messages that have arrived and have no handler yet
     held: int | None  # number of messages without an ack, or None if it is unknown
     ended: int  # number of handlers that have ended since the start

@@ -125,16 +125,13 @@ class ReaderLock:
 
     @property
     def reader(self) -> OrderedMessages | None:
-        """The current reader, or None."""
         return None if self._reader is None else self._reader()
 
     def acquire(self, reader: OrderedMessages) -> None:
-        """Register a reader. Raises `ConcurrentReadError` if another reader is in use."""
         self._check_free()
         self._reader = weakref.ref(reader, self._forgotten)
 
     def release(self, reader: OrderedMessages) -> None:
-        """Unregister a reader. Does nothing if another reader is registered."""
         if self.reader is reader:
             self._reader = None
             self._stop_requests()
@@ -218,9 +215,8 @@ class OrderedMessages(ReadHandle[Message]):
             finally:
                 self._waiting -= 1
             if not in_time:
-                message = (
-                    puller.take_message()
-                )  # a message may have arrived in the same iteration of the event loop
+                # A message may have arrived in the same iteration of the event loop.
+                message = puller.take_message()
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)

@@ -279,7 +279,8 @@ class OrderedPuller:
                 reply=self._inbox.reply(ask.number),
             )
         except JetStreamError:
-            tracker.disconnected()  # after the reconnect a new consumer is created, and the request is repeated
+            # After the reconnect a new consumer is created, and the request is repeated.
+            tracker.disconnected()
 
     def _restart_consumer(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:

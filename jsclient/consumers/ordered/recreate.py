@@ -40,18 +40,16 @@ from ...protocol.wire.codec import from_wire
 __all__ = ["ConsumerRecreator", "Ordered", "ReaderOperations"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
-_GONE_AFTER = (
-    5.0  # seconds for which a stream must be missing, on a healthy connection, before the reader fails
-)
+# Seconds for which a stream must be missing, on a healthy connection, before the reader fails.
+_GONE_AFTER = 5.0
 _MOST_FAILURES = 20  # number of failures after which the comparison with a stored message is given up
 _RECHECK = 0.5  # seconds after which a stream whose last sequence has decreased is checked again
 _NO_CONSUMER = (
     "this ordered reader gets nothing new, since its consumer is gone; it tries again about every second, and then "
     "reads on after the last message that it had"
 )
-_SHORT_LIVED = (
-    1.0  # if a consumer is lost within this many seconds, the next attempt to create one is delayed
-)
+# If a consumer is lost within this many seconds, the next attempt to create one is delayed.
+_SHORT_LIVED = 1.0
 
 
 class Ordered(Protocol):
@@ -125,15 +123,13 @@ class ConsumerRecreator:
         self._task: asyncio.Task[None] | None = None
         self._creating = False
         self._over = False
-        self._reported: set[type[JetStreamError]] = (
-            set()
-        )  # errors reported since the last success, to avoid repetition
+        # Errors reported since the last success, to avoid repetition.
+        self._reported: set[type[JetStreamError]] = set()
         self._deleted = ""  # the last consumer whose deletion was requested
         self._incarnation = ""  # the creation time of the stream, or "" if it is unknown
         self._doubting: asyncio.Task[None] | None = None
-        self._mark: MessageMark | None = (
-            None  # the last message read before the stream may have been replaced
-        )
+        # The last message read before the stream may have been replaced.
+        self._mark: MessageMark | None = None
         self._compared = False  # False if the stream may have been replaced again since the last comparison
         # Time in monotonic seconds, and position of the reader, when the current consumer was created.
         self._created_at, self._created_after = float("-inf"), 0
@@ -371,9 +367,8 @@ class ConsumerRecreator:
             try:
                 time_ns = await self._stored_at(self._mark.seq)
             except (MessageNotFoundError, PermissionDeniedError):
-                time_ns = (
-                    self._mark.time_ns
-                )  # there is nothing to compare with, so assume that nothing has changed
+                # There is nothing to compare with, so assume that nothing has changed.
+                time_ns = self._mark.time_ns
             except (DisconnectedError, ClosedError):
                 return  # a new consumer is created after the reconnect, and starts another comparison
             except JetStreamError:
@@ -388,9 +383,8 @@ class ConsumerRecreator:
                 continue
             if not differed or await self._is_busy():
                 differed = True
-                await asyncio.sleep(
-                    _RECHECK
-                )  # the answer may come from a replica that lags behind, so compare again
+                # The answer may come from a replica that lags behind, so compare again.
+                await asyncio.sleep(_RECHECK)
             elif (stream := await self._stream_info()) is not None:
                 self._read_from_start(stream)
 

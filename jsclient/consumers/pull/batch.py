@@ -15,9 +15,8 @@ from ..message import AckChannel, DeliveredMessage, Message
 
 __all__ = ["Batch", "Collection", "in_delivery_order"]
 
-_SAME_TIME = (
-    0.01  # a request within this many seconds of the start of the fetch still gets the whole duration
-)
+# A request within this many seconds of the start of the fetch still gets the whole duration.
+_SAME_TIME = 0.01
 
 
 class Batch(Sequence[Message]):
@@ -49,9 +48,8 @@ class Batch(Sequence[Message]):
         return self._messages[index]
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(
-            self._messages
-        )  # faster than the method of `Sequence`, which calls __getitem__ for each message
+        # Faster than the method of `Sequence`, which calls __getitem__ for each message.
+        return iter(self._messages)
 
     def __repr__(self) -> str:
         error = "" if self.error is None else f", {self.error!r}"
@@ -111,9 +109,8 @@ class Collection:
             return Pull(missing, None, free, no_wait=True, group=pull.group)
         heartbeat = pull.idle_heartbeat
         if heartbeat is not None and heartbeat > remaining / 2:
-            heartbeat = (
-                None  # the server refuses requests whose heartbeat is longer than half of their duration
-            )
+            # The server refuses requests whose heartbeat is longer than half of their duration.
+            heartbeat = None
         return Pull(missing, max(remaining, 0.001), free, idle_heartbeat=heartbeat, group=pull.group)
 
     def batch(self, channel: AckChannel, ending: Ending, error: JetStreamError | None) -> Batch:

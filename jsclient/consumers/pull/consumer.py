@@ -148,9 +148,8 @@ class Consumer(PullReading):
             check_count("seq", seq, most=2**64 - 1)
         check_server(self._context.connection.server_version, (2, 14), "resetting a consumer")
         with suppress(PermissionDeniedError):
-            await (
-                self.info()
-            )  # raises an error if the consumer was deleted. The server wouldn't answer the reset
+            # Raises an error if the consumer was deleted. The server wouldn't answer the reset.
+            await self.info()
         if seq is not None:
             await self._check_reset(seq)
         body = {} if seq is None else {"seq": seq}

@@ -113,10 +113,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
 
     @abc.abstractmethod
     def _to_request(self, missing: int, now: float) -> int:
-        """Return the number of messages to request now.
-
-        Messages that a request in flight will deliver don't count. Nothing is requested if the result is 0 or less.
-        """
+        """Return how many of the missing messages will not be delivered by a request in flight, if more than 0."""
 
     @abc.abstractmethod
     async def _send_request(self, pull: Pull, now: float) -> None: ...
@@ -146,9 +143,8 @@ class _SlotFetch(Fetch[Puller]):
         super().__init__(puller, collection, [puller.leftover])
         self._slots: list[PullInbox] = []
         self._own = own  # the last request that was sent by this fetch, not adopted
-        self._older = len(
-            puller.leftover
-        )  # number of leftover messages that an earlier call has already sorted
+        # Number of leftover messages that an earlier call has already sorted.
+        self._older = len(puller.leftover)
         self._offline_since: float | None = None
         self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
         self._ask_after = 0.0  # time of the earliest next request, in monotonic seconds
@@ -172,10 +168,8 @@ class _SlotFetch(Fetch[Puller]):
 
     def _order_arrivals(self) -> None:
         leftover, *own = self._sources
-        older, self._older = (
-            self._older,
-            0,
-        )  # these messages are collected right after the first call of this method
+        # These messages are collected right after the first call of this method.
+        older, self._older = self._older, 0
         # The server serves several requests in turn, so consecutive messages may arrive in different queues. Messages
         # for requests without a caller arrive in the leftover queue.
         if sum(map(bool, own)) + (len(leftover) > older) > 1:

@@ -57,9 +57,8 @@ class PullInbox:
         self.inbox: Inbox | None = None
         self.request: PullRequest | None = None
         self.pin: Pin | None = None  # pin of the priority group, None if the consumer doesn't pin clients
-        self.frames: deque[Frame] | None = (
-            None  # messages for the caller, None if no call is waiting for them
-        )
+        # Messages for the caller, None if no call is waiting for them.
+        self.frames: deque[Frame] | None = None
         self.until: float = 0.0  # time until which the inbox must stay open, in monotonic seconds
         self.is_alone: bool = (
             False  # True if the caller should wake up only when the request has ended, not for each message
@@ -244,9 +243,8 @@ class Puller:
             slot.until = slot.request.over_at + _LINGER
             await connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject, urgent=True)
         except asyncio.CancelledError:
-            self.abandon_request(
-                slot
-            )  # the request may have been sent, so another call must be able to adopt it
+            # The request may have been sent, so another call must be able to adopt it.
+            self.abandon_request(slot)
             raise
         except BaseException:
             self._busy.discard(slot)
@@ -333,9 +331,8 @@ class Puller:
         if request is None or request.settled:
             self._idle.append(slot)
         else:
-            self._orphans.append(
-                slot
-            )  # if the inbox were reused now, a late status would end the next request
+            # If the inbox were reused now, a late status would end the next request.
+            self._orphans.append(slot)
 
     def _sweep(self) -> None:
         """Reuse the inboxes of abandoned requests that have ended, and unsubscribe from those that have expired."""

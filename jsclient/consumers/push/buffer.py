@@ -80,12 +80,10 @@ class PushBuffer:
         self._silent, self._emptied, self._received, self._taken = silent, emptied, received, taken
         self._arrived = Signal()
         self._idle = False  # True while the task of the callback waits for messages
-        self._blocks = (
-            False  # True once a callback has blocked the event loop. The clock is then read after each call
-        )
-        self._began = (
-            0.0  # time at which the clock was last read, before one or several calls of the callback
-        )
+        # True once a callback has blocked the event loop. The clock is then read after each call.
+        self._blocks = False
+        # Time at which the clock was last read, before one or several calls of the callback.
+        self._began = 0.0
         self._latest: Message | None = None  # the message that was last passed to the callback
         self._each = 1  # number of calls after which the clock is read again
         self._timer = Timer(self._tick_heartbeat)
@@ -164,9 +162,8 @@ class PushBuffer:
                 try:
                     self._context.connection.send(command.subject.decode("utf-8", "surrogateescape"))
                 except JetStreamError:
-                    self.tracker.flow.not_sent(
-                        command.subject
-                    )  # the server repeats the request in a heartbeat
+                    # The server repeats the request in a heartbeat.
+                    self.tracker.flow.not_sent(command.subject)
             else:
                 self.emit(command.event)
 

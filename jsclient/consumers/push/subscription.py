@@ -78,12 +78,10 @@ class Subscription(ReadHandle[Message], Running):
         self._checking = False
         self._check_timer: Timer | None = None
         self._inbox: Inbox | None = None
-        self._runner: asyncio.Task[None] | None = (
-            None  # the task that calls the callback, or the task of a worker
-        )
-        self._draining: asyncio.Task[None] | None = (
-            None  # the running drain, which may be the task of a worker
-        )
+        # The task that calls the callback, or the task of a worker.
+        self._runner: asyncio.Task[None] | None = None
+        # The running drain, which may be the task of a worker.
+        self._draining: asyncio.Task[None] | None = None
         self._deleting: asyncio.Task[None] | None = None  # deletes the consumer after a drain
 
     @property
@@ -209,10 +207,7 @@ class Subscription(ReadHandle[Message], Running):
         return Batches(self._buffer, check_count("max_messages", max_messages))
 
     async def next_batch(self, max_messages: int = 1000) -> list[Message]:
-        """Wait for a message, and return it in a list with other messages that have arrived, up to ``max_messages``.
-
-        Raises the errors of `next`.
-        """
+        """Wait for messages, and return up to ``max_messages`` that have arrived. Raises the errors of `next`."""
         return await self._buffer.next_batch(max_messages)
 
     def take_arrived(self, most: int) -> list[Message]:
@@ -418,9 +413,8 @@ class Subscription(ReadHandle[Message], Running):
         await asyncio.wait({self._runner}, timeout=max(remaining, 0.0))
         handled = self._runner.done()
         if not handled:
-            frames = (
-                self._buffer.tracker.clear()
-            )  # first of all, because a handler that resists could take them
+            # First of all, because a handler that resists could take them.
+            frames = self._buffer.tracker.clear()
             self._runner.cancel()
             await asyncio.wait({self._runner}, timeout=_CANCEL_TIMEOUT)
             await self._give_back(frames)
@@ -463,7 +457,6 @@ class Subscription(ReadHandle[Message], Running):
         self._deletes = False
 
     async def _give_back(self, frames: list[Frame]) -> None:
-        """Nak messages, so that the server redelivers them immediately."""
         if self._deletes or self._buffer.channel.silent or not self._context.connection.is_connected:
             return
         await nak_all(self._context.connection, frames)

@@ -209,7 +209,8 @@ class Advisories:
             return error
         self._answer = info
         if self._created is not None and info.created != self._created:
-            self._done.clear()  # the consumer was created again under the same name, and delivers all messages again
+            # The consumer was created again under the same name, and delivers all messages again.
+            self._done.clear()
         self._created = info.created
         if info.config not in self._configs:
             self._configs.append(info.config)

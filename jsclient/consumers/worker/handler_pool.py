@@ -54,9 +54,8 @@ class HandlerTask:
         self.task: asyncio.Task[None] | None = None
         self.wake: Signal = Signal()
         self.work: Work[Message] | None = None
-        self.latest: Work[Message] | None = (
-            None  # the message being handled, or the last one if there is none
-        )
+        # The message being handled, or the last one if there is none.
+        self.latest: Work[Message] | None = None
         self.handling: bool = False  # True while the handler runs, which is when `cancel` has an effect
         self.idle_since: float = 0.0  # in monotonic seconds
         self.is_woken: bool = False  # True between waking up the task and its search for a message
@@ -336,9 +335,8 @@ class HandlerPool:
             return
         if isinstance(error, asyncio.CancelledError) and not slot.is_cancelled:
             if slot.why is None:
-                await settling.ended(
-                    work, error
-                )  # something in the handler was cancelled, so this is a failure
+                # Something in the handler was cancelled, so this is a failure.
+                await settling.ended(work, error)
                 return
             if slot.why is Why.OVERDUE:
                 await settling.ended(work, self._overdue())
@@ -401,7 +399,8 @@ class HandlerPool:
         for slot in self._slots:
             if slot.work is not None and slot.task is not None:
                 slot.work.abandoned = True
-                slot.task.cancel()  # either an ack is blocked, or the handler has ignored the first cancellation
+                # Either an ack is blocked, or the handler has ignored the first cancellation.
+                slot.task.cancel()
         await asyncio.sleep(0)
         for work in self.load.held:
             await self.settling.interrupted(work)

@@ -154,9 +154,8 @@ class Settling:
         self.deadline: float | None = None
         self.changed: Signal = Signal()
         self._reconnect_by: float | None = None
-        self._waits: set[asyncio.Timeout] = (
-            set()
-        )  # one timeout for each ack that is waiting for the connection
+        # One timeout for each ack that is waiting for the connection.
+        self._waits: set[asyncio.Timeout] = set()
         self._acks_unsent = self._not_returned = 0
         # The server may refuse an ack later, and the count must then be corrected. The keys are stream sequence and
         # number of the delivery. The values are names of counts. Messages without an entry were counted as handled.
@@ -336,7 +335,8 @@ class Settling:
             return await self._send_ack(message.ack)
 
         async def ask() -> None:
-            self._context.connection.check_sendable()  # raises DisconnectedError, so that `_send_ack` can wait
+            # Raises DisconnectedError, so that `_send_ack` can wait.
+            self._context.connection.check_sendable()
             await message.ack_sync(self._timeout())
 
         for _ in range(_SYNC_TRIES):

@@ -75,9 +75,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._pool: HandlerPool | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._helpers: list[asyncio.Task[None]] = []
-        self._afterwards: asyncio.Task[None] | None = (
-            None  # deletes the consumer at the end, awaited by `wait`
-        )
+        # Deletes the consumer at the end, awaited by `wait`.
+        self._afterwards: asyncio.Task[None] | None = None
         self._over = Signal()
         self._waiting = Waiting(context.connection.now())
         self._pull = 0  # number of messages that the source requests at a time
@@ -173,18 +172,17 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
     def __await__(self) -> Generator[Any, None, WorkCounts]:
         return self.wait().__await__()
 
+    # `send`, `throw` and `close` are the coroutine protocol, so that a worker can be passed to ``create_task``.
     def send(self, value: Any, /) -> Any:
-        """Part of the coroutine protocol, so that a worker can be passed to ``create_task``."""
         self._waiter = self._waiter or self.__await__()
         return self._waiter.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Part of the coroutine protocol, so that a worker can be passed to ``create_task``."""
         self._waiter = self._waiter or self.__await__()
         return self._waiter.throw(*error)
 
     def close(self) -> None:
-        """Part of the coroutine protocol. Stops the worker if the task that should run it does not start."""
+        """Stop the worker. Called if the task that should run it does not start."""
         if self._waiter is not None:
             self._waiter.close()
         self.stop()
@@ -430,7 +428,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             task.cancel()
         if self._helpers:
             await asyncio.wait(self._helpers)
-        if not self.task.cancelling():  # if the task is being cancelled, the event loop is ending, and durable consumers must not be deleted
+        if not self.task.cancelling():  # otherwise the event loop is ending, and a durable consumer is kept
             self._afterwards = self._source.over()
 
     async def _end_feeder(self) -> None:
@@ -448,7 +446,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             async with asyncio.timeout(remaining):
                 self._accept(await self._source.end_source(remaining))
         except (TimeoutError, JetStreamError):
-            pool.wake()  # the messages in the source can't be returned: the server redelivers them after ack_wait
+            # The messages in the source can't be returned: the server redelivers them after ack_wait.
+            pool.wake()
         await pool.settling.give_back([*back, *pool.load.stop_starting()])
 
 
@@ -476,7 +475,7 @@ class Stops:
         self._waiting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Install the signal handlers. Raises the errors of ``add_signal_handler``."""
+        # Raises the errors of ``add_signal_handler``, for example outside of the main thread.
         loop = asyncio.get_running_loop()
         if self._event is not None:
             self._waiting = loop.create_task(self._wait(self._event), name="jsclient:stop a worker")
@@ -493,7 +492,6 @@ class Stops:
         self._signalled = True
 
     async def close(self) -> None:
-        """Remove the signal handlers."""
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
         self._signals.clear()
