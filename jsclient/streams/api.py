@@ -236,7 +236,7 @@ class StreamManager:
 
     @listing
     async def streams(self, subject: str | None = None) -> AsyncGenerator[StreamInfo, None]:
-        """Iterate over all streams, or over the streams that have ``subject``. Each request returns one page of them."""
+        """Iterate over all streams, or over the streams that have ``subject``. Each request returns one page."""
         checked = None if subject is None else check_filter_subject(subject)
         async for item in pages(self._context, self._context.api.stream_list(), "streams", subject=checked):
             yield from_wire(StreamInfo, item)
