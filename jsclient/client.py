@@ -44,18 +44,23 @@ __all__ = ["JetStream", "connect"]
 
 
 class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle):
-    """JetStream on one connection.
+    """A JetStream client. Created by `connect`.
+
+    Its methods publish messages, manage streams, and create subscriptions, buckets and topics. `core` gives access to
+    plain NATS messages on the same connection.
+
+    If your program already has a nats-py connection, you can create a client from it: ``JetStream(nc)``. Prefer
+    `connect` otherwise, because its connection is faster and protected against malformed input.
 
     Args:
-        nc: An open nats-py connection. It is used through its public API and is not closed with this object. `connect`
-            opens a connection that is faster, guarded against malformed input, and closed with this object.
+        nc: An open nats-py connection. It is used through its public API, and stays open when this object is closed.
         domain: JetStream domain.
-        prefix: API prefix, for imported accounts.
-        timeout: Seconds for API requests and publishes.
-        on_event: A function or a coroutine function that is called with every event (see `jsclient.events`). Reading
-            continues while it runs. By default events are logged.
-        stall_after: If the program waits this many seconds for a message, its reader asks the server for the reason and
-            reports it as `ConsumerStalled`. It repeats the check at the same interval. None disables it.
+        prefix: Prefix of the JetStream API. It differs from the default if JetStream is imported from another account.
+        timeout: Default timeout of API requests and publishes, in seconds.
+        on_event: A function or coroutine function that is called with every event (see `jsclient.events`). Messages are
+            received while it runs. By default, events are logged.
+        stall_after: Seconds without a message after which a reader checks its consumer. If there is a problem, the
+            event `ConsumerStalled` reports it. The check is repeated at the same interval. None disables it.
     """
 
     def __init__(
@@ -89,22 +94,28 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is connected, as far as the client knows."""
+        """True if the client is connected to a server, as far as it knows.
+
+        A lost connection may go unnoticed for a while. Don't check this before a call. Handle `DisconnectedError`.
+        """
         return self._connection.is_connected
 
     @property
     def is_closed(self) -> bool:
-        """Whether this object or its connection is closed."""
+        """True once this object or its connection was closed."""
         return self._connection.is_closed
 
     @property
     def server_version(self) -> str:
-        """The version of the connected server, or "" if it is unknown."""
+        """Version of the connected server, or "" if it is unknown."""
         return self._connection.server_version
 
     @property
     def core(self) -> Core:
-        """Core NATS on this connection: plain messages, requests and services. The server needs no JetStream for it."""
+        """Core NATS on this connection: plain messages, requests and services.
+
+        It also works with a server on which JetStream is disabled.
+        """
         if self._core is None:
             from .core.api import Core
 
@@ -112,7 +123,10 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         return self._core
 
     async def ping(self, timeout: float = 5.0) -> float:
-        """Return the round trip time to the server in seconds.
+        """Send a ping to the server and wait for the answer. Returns the round trip time in seconds.
+
+        Args:
+            timeout: Seconds to wait for the answer.
 
         Raises:
             RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.
@@ -120,37 +134,38 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         return await self._connection.ping(timeout)
 
     async def reconnect(self, timeout: float = 5.0) -> None:
-        """Close the connection to the server and connect again, to another server if one is known.
+        """Close the connection to the server and connect again, preferably to another server.
 
-        Use it to move a program to other servers, or after its credentials have changed. Data written earlier is
-        delivered to the old server first, if that server answers within half of the timeout. Subscriptions and readers
-        continue.
+        Use it to move a program to other servers, or after its credentials have changed. Subscriptions and readers
+        continue. Data that was written before is delivered to the old server first, provided that this server answers
+        within half of the timeout.
 
         Args:
-            timeout: Seconds until the connection must be restored.
+            timeout: Seconds to wait until the client is connected again.
 
         Raises:
-            DisconnectedError: The connection was not restored in time. The attempts continue.
-            ConfigError: The program opened the connection itself, with nats-py.
+            DisconnectedError: The client is not connected yet. It continues to try.
+            ConfigError: You opened the connection yourself, with nats-py.
             ClosedError: The connection is closed.
         """
         await self._connection.reconnect(check_seconds("timeout", timeout))
 
     def set_servers(self, servers: str | Sequence[str]) -> None:
-        """Set the servers for the next connection: the given list, and any servers that their cluster announces.
+        """Change the servers that are used for the next connection.
 
-        The current connection remains open until it is lost or `reconnect` is called.
+        Servers that the cluster announces are used too. The current connection remains open until it is lost, or until
+        you call `reconnect`.
 
         Args:
             servers: See `connect`. User info in a URL replaces the user info of earlier URLs.
 
         Raises:
-            ConfigError: A URL is not valid, or the program opened the connection itself, with nats-py.
+            ConfigError: A URL is not valid, or you opened the connection yourself, with nats-py.
         """
         self._connection.set_servers(server_urls(servers))
 
     def stats(self) -> ConnectionStats:
-        """Return the counters of the connection: bytes, messages, reconnects, and data that waits to be sent."""
+        """Return statistics of the connection: bytes, messages, reconnects, and data that was not sent yet."""
         return self._connection.stats()
 
     async def __aenter__(self) -> Self:
@@ -158,25 +173,28 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         return self
 
     async def drain(self, timeout: float = 30.0) -> None:
-        """Finish all open work, then close: subscriptions, workers and services, then publishes, then the connection.
+        """Finish the work in progress, then close the connection. Use it to shut a program down gracefully.
 
-        Subscriptions, workers and services receive no more messages, and their handlers end. Messages that have arrived
-        for a reader without a handler can still be read: the drain waits for that. A fetch in flight ends with the
-        messages that have arrived, and new pulls raise `ClosedError`. The drain waits until the program has acked the
-        fetched messages that it still refers to, and only then ends pull subscriptions, which may delete their
-        consumer. A loop over a pull subscription that was left is closed after a second, and what it had not read
-        returns to the server. Then publishes and requests get their answers, and the server reads the acks. The drain
-        also waits for publishes that are sent meanwhile, so stop the publishing tasks first. Ordered readers, topics
-        and watches, which ack nothing, are closed, as by `close`.
+        1. Subscriptions, workers and services stop receiving messages. `drain` waits until their handlers have ended,
+           and until messages that have arrived for a reader without a handler were read.
+        2. A fetch in flight ends with the messages that have arrived, and new pulls raise `ClosedError`. `drain` waits
+           until the program has acked the fetched messages that it still refers to. Then it ends the pull
+           subscriptions, which may delete their consumers. A loop over a pull subscription that the program has left is
+           closed after a second, and the messages that it did not read return to the server.
+        3. Publishes and requests get their answers, and the server reads the acks.
+        4. The connection is closed.
+
+        Stop the tasks that publish before you call `drain`, because it waits for new publishes too. Ordered readers,
+        topics and watches are simply closed, because they don't ack messages.
 
         Args:
             timeout: Seconds for the whole drain.
 
         Raises:
-            DrainTimeoutError: Some work was not finished. The error names it. The connection is closed anyway.
-            ConfigError: A handler of this connection called `drain`, which would wait for that handler.
+            DrainTimeoutError: Some work was not finished, which the error describes. The connection is closed anyway.
+            ConfigError: `drain` was called by a handler of this connection, for whose end it would have to wait.
 
-        Cancelled: the connection is closed, as by `close`.
+        If the call is cancelled, the connection is closed as with `close`.
         """
         from ._draining import drain_handles, is_handler_of_one
 
@@ -196,13 +214,15 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
             raise DrainTimeoutError(remaining, timeout)
 
     async def close(self) -> None:
-        """End all subscriptions and close the connection. A nats-py connection that the program passed in stays open.
+        """End all subscriptions and close the connection.
 
-        Ephemeral consumers that subscriptions created are deleted, and durable consumers stay. If the server does not
-        answer, closing takes about 5 s at most.
+        Ephemeral consumers that were created by subscriptions are deleted. Durable consumers are not. If you passed a
+        nats-py connection to `JetStream`, it stays open.
 
-        Cancelled: the connection is closed at once. Unsent data is lost, and the server removes the ephemeral consumers
-        after their ``inactive_threshold``.
+        `close` is idempotent. It takes up to 5 s if the server does not answer.
+
+        If the call is cancelled, the connection is closed immediately. Data that was not sent yet is lost, and the
+        server removes the ephemeral consumers after their ``inactive_threshold``.
         """
         self._connection.check_here()
         async with self._closing:
@@ -212,9 +232,8 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
             try:
                 if await self._end_handles(ending):
                     await context.tasks.settle(1.0)
-                await (
-                    context.requests.close()
-                )  # before the connection closes, so that the server removes their inboxes
+                # Before the connection closes, so that the server removes their inboxes.
+                await context.requests.close()
                 await self._connection.close()
                 await self._finish_close(ending)
             except asyncio.CancelledError:
@@ -223,16 +242,16 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
                 raise
 
     async def _finish_close(self, ending: asyncio.Future[None]) -> None:
-        """End the remaining tasks and handles once the connection is closed."""
+        """End the remaining tasks and handles after the connection was closed."""
         context = self._context
         await context.requests.close()
         await asyncio.wait({ending})
-        await self._abandon_all()  # handles that were opened while closing: their readers must wake up
+        await self._abandon_all()  # wakes up readers of handles that were opened while closing
         await context.tasks.cancel()
         await self._connection.hub.close()
 
     async def _end_handles(self, ending: asyncio.Future[None]) -> bool:
-        """Wait for the handles to end as long as the server answers. Returns whether they ended."""
+        """Wait until all handles have ended. Returns False if the server stops answering before that."""
         while not await until_done(ending, _PING_EVERY):
             try:
                 await self._connection.ping(_PING_EVERY)
@@ -242,22 +261,22 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     async def _abandon_all(self) -> None:
         context = self._context
-        # Concurrently: if the server does not answer, each waits until its timeout.
+        # If the server does not answer, each handle waits until its timeout, so end them concurrently.
         ends = (handle.abandon() for handle in list(context.open))
         for result in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(result, BaseException):
                 context.report(result)
 
 
-_PING_EVERY = 1.0  # seconds between pings that check the server, and the timeout of each ping
+_PING_EVERY = 1.0  # interval and timeout of the pings that are sent while closing, in seconds
 
-_WARN_EVERY = 10.0  # seconds between warnings that no server can be reached yet
+_WARN_EVERY = 10.0  # interval of the warnings that no server can be reached yet, in seconds
 
 _log = logging.getLogger("jsclient.connection")
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Options for identity, TLS and the choice of the server."""
+    """Keyword arguments of `connect` that concern authentication, TLS and the choice of the server."""
 
     dont_randomize: bool
     ignore_discovered: bool
@@ -294,28 +313,40 @@ def connect(
     stall_after: float | None = STALL_AFTER,
     **options: Unpack[ConnectOptions],
 ) -> Opening[JetStream]:
-    """Connect to NATS: ``async with connect(...) as js`` or ``js = await connect(...)``.
+    """Connect to a NATS server.
 
-    The servers are tried in turn until one completes the handshake. If none does, connecting fails at once, or after
-    ``wait`` seconds. An established connection is restored until `JetStream.close`. The connection belongs to the
-    running event loop: using it in another event loop, thread or forked process raises `WrongLoopError`.
+    ::
+
+        async with jsclient.connect("nats://127.0.0.1:4222") as js:
+            await js.publish("orders.new", b"...")
+
+    You can also write ``js = await connect(...)``, and call `JetStream.close` at the end.
+
+    The servers are tried one after another, until one of them completes the handshake. If all of them fail, an error is
+    raised, either immediately or after ``wait`` seconds. When an established connection is lost, the client reconnects
+    automatically.
+
+    The connection belongs to the running event loop. Using it in another event loop, thread or forked process raises
+    `WrongLoopError`.
 
     Args:
-        servers: One URL, or several, in a list or separated by commas: ``nats://``; ``tls://``, which requires TLS;
-            ``ws://`` and ``wss://``, which need ``pip install "jsclient[websocket]"``. User info in a URL,
-            ``user:password@`` or ``token@``, percent-encoded, is also used for the servers that this server announces.
-            A URL without user info uses the user info of the first URL that has it. The options below take precedence
-            over it.
+        servers: One URL or several, in a list or separated by commas. ``nats://`` is a plain connection. ``tls://``
+            requires TLS. ``ws://`` and ``wss://`` need ``pip install "jsclient[websocket]"``. User info in a URL,
+            ``user:password@`` or ``token@``, must be percent-encoded. It is also used for the servers that this server
+            announces. A URL without user info uses the user info of the first URL that has it. The options below take
+            precedence over user info.
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
-        inbox_prefix: The first token of reply and deliver subjects. Permissions can separate users by it.
-        connect_timeout: Seconds per attempt, from the TCP connection to the end of the handshake.
-        reconnect_time_wait: The first attempt to reconnect is made at a random time within these seconds, and the
-            second attempt at a server after them. The pause doubles after each failure, and varies by a quarter, so
-            that many clients do not reconnect at the same instant.
-        reconnect_max_wait: The longest of these pauses, in seconds.
-        ping_interval: Seconds between PINGs. After two PINGs without a reply the client reconnects.
-        wait: Seconds for which connecting is repeated while no server can be reached, for a server that starts at the
-            same time as this program. A warning is logged every 10 s. Refused credentials are raised at once.
+        inbox_prefix: The first token of reply and deliver subjects. Give users different prefixes if their permissions
+            should prevent them from reading each other's answers.
+        connect_timeout: Seconds for one attempt to connect, including the handshake.
+        reconnect_time_wait: Seconds between the first attempts to reconnect. The very first attempt takes place at a
+            random time within this interval. The pause doubles after each failure, and it is varied by a quarter, so
+            that not all clients reconnect at the same time.
+        reconnect_max_wait: The maximum pause between attempts to reconnect, in seconds.
+        ping_interval: Seconds between pings. The client reconnects when two pings are not answered.
+        wait: Seconds during which attempts to connect are repeated. This is useful if the server starts at the same
+            time as this program. A warning is logged every 10 s. If the server refuses the credentials, the error is
+            raised immediately.
         options: For identity and TLS, with the names of nats-py: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``signature_cb``, ``user_jwt_cb``, ``ws_connection_headers``.
@@ -333,7 +364,7 @@ def connect(
 
     Raises:
         ConnectError: No server could be reached, or no server offered the requested TLS.
-        AuthenticationError: The server refused the credentials. If their JWT has expired, the error has the date.
+        AuthenticationError: The server refused the credentials. If their JWT has expired, the error tells the date.
         ConfigError: An option does not exist or has a value that cannot be used, or a file that it names cannot be read
             or is malformed. A file is read at each attempt, so this can also be raised during ``wait``.
     """
@@ -362,13 +393,13 @@ def connect(
 
 
 async def _until_up(attempt: Callable[[], Awaitable[JetStream]], wait: float, pause: float) -> JetStream:
-    """Connect, repeating for ``wait`` seconds with a warning now and then. Raises the last error."""
+    """Try to connect for ``wait`` seconds. Raises the error of the last attempt."""
     warn_at = time.monotonic()
     deadline = warn_at + wait
     while True:
         try:
             return await attempt()
-        except AuthenticationError:  # a subclass of ConnectError: the same credentials would be refused again
+        except AuthenticationError:  # another attempt with the same credentials would fail again
             raise
         except ConnectError as error:
             now = time.monotonic()
@@ -384,7 +415,7 @@ _OPTIONS = ConnectOptions.__annotations__.keys()
 
 
 def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options and return them with the credentials as callbacks. Raises `ConfigError`."""
+    """Check the options. Returns them, with credentials replaced by callbacks. Raises `ConfigError`."""
     if unknown := sorted(set(options) - _OPTIONS):
         known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS | {"servers"}
         raise ConfigError(". ".join(no_such_name("connect()", "option", name, known) for name in unknown))

@@ -1,12 +1,12 @@
-"""What is wrong with a server, a stream or a consumer, as far as their infos show it. It only reads.
+"""Finds problems of a server, a stream or a consumer. Nothing is changed on the server.
 
 ::
 
     for finding in await jsclient.doctor.examine(js, "ORDERS", "billing"):
         print(finding.level, finding.what, finding.evidence, finding.fix)
 
-The rules for consumers are those by which a reader reports `ConsumerStalled`. The command ``jsclient doctor --server
-URL [STREAM [CONSUMER]]`` prints the findings.
+Consumers are checked by the same rules as in the event `ConsumerStalled`. The command ``jsclient doctor --server URL
+[STREAM [CONSUMER]]`` prints the findings.
 """
 
 from __future__ import annotations
@@ -24,18 +24,27 @@ from .protocol.wire.checks import is_at_least
 
 __all__ = ["Finding", "examine"]
 
-_NEAR = 0.9  # a warning is due when this share of a limit is in use
-_CLOCK = 2.0  # seconds by which the clocks of client and server may differ
-# The limit of a stream without max_consumers: nats-server 2.15, default_max_consumers.
+_NEAR = 0.9  # the fraction of a limit from which a warning is given
+_CLOCK = 2.0  # acceptable difference between the clocks of client and server, in seconds
+# The default of the setting default_max_consumers in nats-server 2.15. It applies to streams without max_consumers.
 _DEFAULT_CONSUMERS = 1_000
 
 
 async def examine(js: JetStream, stream: str | None = None, consumer: str | None = None) -> list[Finding]:
-    """Check the server and the account, and the given stream and consumer, and return the findings.
+    """Check the server, the account, and optionally a stream and a consumer.
+
+    Args:
+        js: The client.
+        stream: Name of the stream to check.
+        consumer: Name of the consumer to check.
+
+    Returns:
+        A list of findings. A finding with the level "ok" describes something that works. If a request fails, that is
+        a finding too.
 
     Raises:
         ValueError: A consumer is given without its stream.
-        ClosedError: The connection is closed. Other errors become findings.
+        ClosedError: The connection is closed.
     """
     if consumer is not None and stream is None:
         raise ValueError("a consumer is given without its stream")
@@ -114,7 +123,7 @@ def _near(code: str, where: str, what: str, used: int, most: int | None, *, fix:
 
 
 async def _stream(js: JetStream, name: str, findings: list[Finding]) -> bool:
-    """Look at a stream. Returns whether it exists, as far as is known."""
+    """Check a stream, and add to the findings. Returns False if it does not exist."""
     requested_at = datetime.now(UTC)
     try:
         info = await stream_info(js._context, name)  # noqa: SLF001  the package's own
@@ -146,7 +155,10 @@ def _ago(now: datetime, moment: datetime) -> str:
 
 
 def _clock(info: StreamInfo, requested_at: datetime) -> list[Finding]:
-    """Compare the server's clock with this machine's. The server made its answer between the request and the reply."""
+    """Compare the clocks of the server and of this machine.
+
+    The timestamp of the answer must be between the time of the request and the current time.
+    """
     if info.ts is None:
         return []
     here = datetime.now(UTC)
@@ -177,10 +189,13 @@ def _stream_limits(info: StreamInfo, version: str) -> list[Finding]:
 
 
 def _near_default(info: StreamInfo, version: str) -> list[Finding]:
-    """Return the server's own limit, which no info shows: its operator may have changed it."""
+    """Check the number of consumers against the default limit of the server.
+
+    The server doesn't report this limit, which its operator may have changed.
+    """
     count, most = info.state.consumer_count, info.config.max_consumers
     is_limited = is_at_least(version, (2, 15)) and (most is None or most <= 0)
-    if not is_limited or count > _DEFAULT_CONSUMERS:  # with more consumers, another limit applies
+    if not is_limited or count > _DEFAULT_CONSUMERS:  # if there are more consumers, the default was changed
         return []
     return _near(
         "consumer_limit",

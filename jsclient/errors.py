@@ -107,7 +107,7 @@ __all__ = [
 
 
 class JetStreamError(Exception):
-    """The root of every error that jsclient raises."""
+    """Base class of all exceptions defined by jsclient."""
 
 
 _REQUIRED: Any = inspect.Parameter.empty
@@ -115,10 +115,11 @@ _REQUIRED: Any = inspect.Parameter.empty
 
 @dataclass_transform(eq_default=False)
 class _Fields(JetStreamError):
-    """Base of errors with fields.
+    """Base class of errors with fields.
 
-    The annotations of a subclass are its fields and, in this order, the arguments of its constructor. ``_text`` formats
-    them. An argument is copied into a tuple for a Sequence field, and into a list for a list field.
+    The annotations of a subclass define its fields. The constructor takes them as arguments, in the same order. The
+    method ``_text`` formats the message. Sequences are copied: an argument becomes a tuple if the field is annotated as
+    a Sequence, and a list if it is annotated as a list.
     """
 
     _text: ClassVar[str] = ""
@@ -194,11 +195,11 @@ class ApiError(_Fields):
     """The server answered an API request with an error.
 
     Attributes:
-        code: HTTP-like class of the error (404, 400, 503 ...).
-        err_code: The server's error number, which identifies the error. 0 if the server sent none.
-        description: The server's text, which may change between versions.
-        stream, consumer: The stream and the consumer of the request. Empty if it names none.
-        advice: What to do about it. Empty if there is no advice.
+        code: Class of the error, similar to an HTTP status code (404, 400, 503 and so on).
+        err_code: Number that identifies the error, or 0 if the server did not send one.
+        description: Description by the server. Don't compare it, because it may change between versions.
+        stream, consumer: Names of the stream and the consumer of the request, or "".
+        advice: Suggestion how to solve the problem, or "".
     """
 
     code: int
@@ -267,6 +268,7 @@ _OVERTAKEN = (
     "sequence"
 )
 
+# By err_code.
 _ADVICE = {
     10002: "the streams of the account have as many bytes in files as its max_file allows, or in memory as its "
     "max_mem (JetStream.account_info has both): purge messages, give streams a max_bytes, or raise the limit",
@@ -299,40 +301,40 @@ _ADVICE = {
     10174: "create the stream with allow_atomic=True",
     10188: "create the stream with allow_msg_schedules=True",
     10205: "create the stream with allow_batched=True",
-}  # by err_code
+}
 
 
 class StreamNotFoundError(ApiError, err_codes=(10059,)):
-    """The stream does not exist."""
+    """The stream does not exist. Check its name, and the JetStream domain of the connection."""
 
     def _what(self) -> str:
         return f"stream {self.stream!r} not found" if self.stream else self.description
 
 
 class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
-    """The consumer does not exist."""
+    """The consumer does not exist. It may have been deleted, or removed because nobody was reading from it."""
 
     def _what(self) -> str:
         return f"{self._where()} not found" if self.consumer else super()._what()
 
 
 class MessageNotFoundError(ApiError, err_codes=(10037,)):
-    """The stream does not have that message."""
+    """The stream does not have the requested message. It may have been deleted, or it may have expired."""
 
 
 class StreamExistsError(ApiError, err_codes=(10058,)):
-    """The stream name is in use with a different configuration."""
+    """A stream with this name already exists, and it has a different configuration."""
 
 
 class ConsumerExistsError(ApiError, err_codes=(10013, 10105, 10148)):
-    """The consumer exists already, or its durable name is in use."""
+    """A consumer with this name already exists, and it has a different configuration."""
 
 
 class ConsumerLimitError(ApiError, err_codes=(10026,)):
-    """The stream, the account or the server allows no more consumers, so none was created.
+    """The maximum number of consumers of the stream, the account or the server is reached.
 
-    ``limit`` is the stream's ``max_consumers``, or 0 if that is not the limit or could not be read. nats-server 2.15
-    allows 1,000 consumers for a stream without ``max_consumers``.
+    ``limit`` is the ``max_consumers`` of the stream. It is 0 if that is unknown or is not the limit that was reached.
+    nats-server 2.15 allows 1,000 consumers for a stream without ``max_consumers``.
     """
 
     limit: int = 0
@@ -351,49 +353,53 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
 
 
 class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):
-    """The last sequence of the stream or subject differs from the sequence that the publish expected."""
+    """The last sequence of the stream or subject is not the one that the publish expected.
+
+    Another client has probably published a message meanwhile. The message was not stored.
+    """
 
 
 class BatchNotEnabledError(ApiError, err_codes=(10174, 10205)):
-    """The stream does not allow batches: set ``allow_atomic``, or ``allow_batched`` for a fast ingest."""
+    """The stream does not allow batches. Set ``allow_atomic``, or ``allow_batched`` for a fast ingest."""
 
 
 class BatchIncompleteError(ApiError, err_codes=(10176,)):
-    """The stream did not receive every message of the batch, so it stored none of them.
+    """The stream did not receive all messages of the batch, so it stored none of them.
 
-    The reason is one of these: messages were lost with the connection, or went to another stream; the batch was idle
-    for longer than the server allows (10 s); too many batches are open (servers before 2.14). It is safe to publish the
-    whole batch again.
+    There are several possible reasons. Messages were lost with the connection, or they belong to another stream. The
+    batch was idle for more than 10 s. Before server 2.14, the reason may also be that too many batches are open.
+
+    You can safely publish the whole batch again.
     """
 
 
 class BatchTooLargeError(ApiError, err_codes=(10199,)):
-    """The batch has more messages than the server accepts, 1,000 by default. Nothing was stored."""
+    """The batch has more messages than the server allows, which is 1,000 by default. Nothing was stored."""
 
 
 class BatchHeaderError(ApiError, err_codes=(10177,)):
-    """A message of the batch has a header that this server does not accept in a batch. Nothing was stored."""
+    """A message of the batch has a header that the server does not allow in batches. Nothing was stored."""
 
 
 class BatchDuplicateError(ApiError, err_codes=(10201,)):
-    """The stream already has a message with the id of a message of the batch. Nothing was stored."""
+    """The stream already has a message with the same ``msg_id`` as a message of the batch. Nothing was stored."""
 
 
 class TooManyBatchesError(ApiError, err_codes=(10210, 10211)):
-    """The stream or the server has reached its limit of open batches. Nothing was stored. Retry later."""
+    """The maximum number of open batches is reached. Nothing was stored, and you can try again later."""
 
 
 class ConfigError(JetStreamError, ValueError):
-    """An argument or a combination of arguments is invalid. Raised before anything is sent."""
+    """An argument or a combination of arguments is not valid. Usually, nothing was sent to the server."""
 
 
 class InvalidNameError(_Fields, ConfigError):
-    """A name, subject, header or key that is not allowed on the wire.
+    """A name, subject, header or key contains something that is not allowed. Nothing was sent.
 
     Attributes:
-        kind: What the name is for: "stream", "consumer", "subject", "queue", "header" ...
+        kind: Kind of the name: "stream", "consumer", "subject", "queue", "header" and so on.
         value: The invalid value.
-        reason: What is wrong with it, and what is allowed.
+        reason: Explanation why it is not valid, and what is allowed.
     """
 
     kind: str
@@ -408,12 +414,14 @@ class InvalidNameError(_Fields, ConfigError):
 
 
 class NoMatchingStreamError(_Fields):
-    """No stream, or more than one, has the subject, so the stream cannot be looked up by it.
+    """The stream of a subject could not be determined, because no stream has the subject or several streams do.
+
+    In the latter case, pass the name of the stream.
 
     Attributes:
-        subject: The subject of the lookup.
-        streams: The streams whose subjects overlap with it: none, or more than one.
-        option: The option that has the subject as its value. Empty if the subject was an argument.
+        subject: The subject.
+        streams: Names of the streams whose subjects overlap with it.
+        option: Name of the option whose value is the subject, or "" if it was passed as an argument.
     """
 
     subject: str
@@ -432,12 +440,12 @@ class NoMatchingStreamError(_Fields):
 
 
 class BindError(_Fields):
-    """A consumer exists but does not fit the request. Nothing was changed on the server.
+    """A consumer exists, but it does not match the request. Nothing was changed on the server.
 
     Attributes:
-        stream: The stream of the consumer.
-        consumer: The name of the consumer.
-        problem: What was requested, what exists, and what to do.
+        stream: Name of the stream.
+        consumer: Name of the consumer.
+        problem: Description of the difference, and of the possible solutions.
     """
 
     stream: str
@@ -450,47 +458,47 @@ class BindError(_Fields):
 
 
 class DuplicateSubscriptionError(BindError):
-    """Another subscriber already receives from this push consumer, and it has no deliver group."""
+    """The push consumer already has a subscriber. It can have several only with a queue group."""
 
 
 class QueueRequiredError(BindError):
-    """A plain subscription was requested, but the consumer was created for a queue group."""
+    """The consumer was created for a queue group, so ``queue`` must be given."""
 
 
 class QueueMismatchError(BindError):
-    """The consumer was created for a different queue group."""
+    """The consumer was created for another queue group."""
 
 
 class NotQueueConsumerError(BindError):
-    """A queue subscription was requested, but the consumer was created without a deliver group."""
+    """The consumer was created without a queue group, so ``queue`` must not be given."""
 
 
 class SubjectMismatchError(BindError):
-    """The consumer's filter differs from the requested subject."""
+    """The consumer exists, but it filters other subjects than the requested one."""
 
 
 class PushConsumerError(BindError):
-    """A pull subscription was requested, but this is a push consumer."""
+    """The consumer is a push consumer. Use `JetStream.subscribe` to read from it."""
 
 
 class PullConsumerError(BindError):
-    """A push subscription was requested, but this is a pull consumer. Use a pull subscription."""
+    """The consumer is a pull consumer. Use `JetStream.pull_subscribe` to read from it."""
 
 
 class QueueFlowControlError(BindError):
-    """The consumer has flow control, which is not supported over queues."""
+    """The consumer has flow control, which can't be used with a queue group."""
 
 
 class QueueHeartbeatError(BindError):
-    """The consumer has an idle heartbeat, which is not supported over queues."""
+    """The consumer has idle heartbeats, which can't be used with a queue group."""
 
 
 class ConfigMismatchError(BindError):
-    """Fields that the caller set differ from the existing consumer or stream.
+    """An existing consumer or stream has other values than those requested.
 
     Attributes:
-        mismatches: ``(field, requested value, existing value)`` for every field that differs.
-        updated: False: the consumer or stream was not changed. True: the server accepted the change, but not these
+        mismatches: A tuple ``(field, requested value, existing value)`` for each field that differs.
+        updated: False if the consumer or stream was not changed. True if it was updated, but the server ignored these
             fields.
     """
 
@@ -517,12 +525,12 @@ class ConfigMismatchError(BindError):
 
 
 class StatusError(_Fields):
-    """The server sent an error status within the messages. Source: ADR-15, ADR-37.
+    """The server sent an error status instead of a message. Source: ADR-15, ADR-37.
 
     Attributes:
-        code: The status code, for example 409.
-        description: The server's text.
-        retryable: Whether the same request can succeed later.
+        code: Status code, for example 409.
+        description: Description by the server.
+        retryable: True if the same request may succeed later.
     """
 
     code: int
@@ -534,10 +542,10 @@ class StatusError(_Fields):
 
 
 class ConsumerDeletedError(StatusError):
-    """The consumer was deleted during a read (409).
+    """The consumer was deleted while it was being read (409).
 
     Attributes:
-        stream, consumer: The names of the stream and the consumer, or "" if they are unknown.
+        stream, consumer: Names of the stream and the consumer, or "" if they are unknown.
     """
 
     stream: str = ""
@@ -551,15 +559,15 @@ class ConsumerDeletedError(StatusError):
 
 
 class PushBasedError(StatusError):
-    """A pull request was sent to a push consumer (409)."""
+    """A pull request was sent to a push consumer (409). Use `JetStream.subscribe` to read from it."""
 
 
 class PullLimitError(StatusError):
-    """A pull request exceeds a limit of the consumer (409 Exceeded ...)."""
+    """A pull request exceeds a limit of the consumer (409), for example ``max_batch`` or ``max_waiting``."""
 
 
 class LeadershipChangeError(StatusError):
-    """The consumer moved to another server, or its server is shutting down (409). The request can be repeated."""
+    """The consumer has moved to another server, or its server is shutting down (409). Repeat the request."""
 
 
 class BadRequestError(StatusError):
@@ -567,14 +575,17 @@ class BadRequestError(StatusError):
 
 
 class TooManyResultsError(StatusError):
-    """More than 1,024 subjects match a direct get of last messages (413): use a consumer instead."""
+    """More than 1,024 subjects match in `Stream.get_last_messages` (413). Use a consumer instead."""
 
 
 class NoRespondersError(StatusError):
-    """No responders (503): no stream for the subject, no such consumer, no JetStream, or no leader at the moment.
+    """No server or client has responded to a message or request (503).
+
+    There are several possible reasons. No stream has the subject, the consumer does not exist, JetStream is disabled,
+    or a leader is being elected at the moment.
 
     Attributes:
-        stream, consumer: The stream and the consumer of a pull request. "" for other requests.
+        stream, consumer: Names of the stream and the consumer for a pull request, otherwise "".
     """
 
     code: int = 503
@@ -611,12 +622,14 @@ _SAYS_NO = re.compile(r"\b(no|not) ")
 
 
 class RequestTimeoutError(_Fields, TimeoutError):
-    """No answer arrived in time. The outcome of a write is then *unknown*: it may have been carried out.
+    """No answer or message arrived within the timeout.
+
+    If the request was to change something, the change may or may not have taken place.
 
     Attributes:
-        what: The operation.
-        timeout: How long the operation waited, in seconds.
-        why: The reason, or "" if it is unknown.
+        what: Description of the operation.
+        timeout: Timeout of the operation, in seconds.
+        why: Known reason for the delay, or "".
     """
 
     what: str
@@ -632,12 +645,12 @@ class RequestTimeoutError(_Fields, TimeoutError):
 
 
 class DrainTimeoutError(_Fields, TimeoutError):
-    """`JetStream.drain` did not finish in time. The connection is closed.
+    """`JetStream.drain` did not finish within the timeout. The connection was closed anyway.
 
     Attributes:
-        remaining: What was not finished, one text each: readers whose handlers did not end or whose messages were not
-            read, and the numbers of publishes and requests in flight.
-        timeout: How long the drain lasted at most, in seconds.
+        remaining: Descriptions of unfinished work, such as handlers that have not ended, messages that were not read,
+            and publishes and requests in flight.
+        timeout: Timeout of the drain, in seconds.
     """
 
     remaining: Sequence[str]
@@ -648,10 +661,10 @@ class DrainTimeoutError(_Fields, TimeoutError):
 
 
 class HeartbeatError(_Fields):
-    """A pull request fell silent: neither messages nor heartbeats arrived.
+    """Neither messages nor heartbeats arrived for a pull request, so the server has probably lost it.
 
     Attributes:
-        silent_for: Seconds without a message or heartbeat.
+        silent_for: Seconds since the last message or heartbeat.
     """
 
     silent_for: float
@@ -659,39 +672,45 @@ class HeartbeatError(_Fields):
 
 
 class DisconnectedError(JetStreamError, ConnectionError):
-    """The connection is down and is being restored. The outcome of requests in flight is unknown."""
+    """The connection was lost, and the client is reconnecting.
+
+    If a request was in flight, the server may or may not have carried it out.
+    """
 
 
 class ClosedError(JetStreamError):
-    """The connection or the subscription is closed."""
+    """The connection, the subscription or another handle was closed, so it can't be used any more."""
 
 
 class WrongLoopError(JetStreamError, RuntimeError):
-    """The connection belongs to another event loop, thread or process. Nothing was sent. Open a connection here."""
+    """The connection was opened in another event loop, thread or process. Nothing was sent.
+
+    Open a connection in each event loop that needs one.
+    """
 
 
 class NotReadyError(JetStreamError, RuntimeError):
-    """A value is not known yet, or never will be. The message says why."""
+    """A value is not available, or not available yet. The message explains the reason."""
 
 
 class ConcurrentReadError(JetStreamError):
-    """Another task is reading from this handle. Each of two readers would receive only a part of the messages."""
+    """Another task is already reading from this handle. Two readers would each receive only some of the messages."""
 
 
 class ConnectError(JetStreamError, ConnectionError):
-    """No server is reachable, or no server accepts the connection as configured."""
+    """No server could be reached, or no server accepted the connection."""
 
 
 class AuthenticationError(ConnectError):
-    """The server refused the credentials."""
+    """The server refused the credentials. Another attempt with the same credentials would fail too."""
 
 
 class PermissionDeniedError(_Fields):
-    """The server denied the operation to this user.
+    """The user does not have the permission to publish or subscribe to a subject.
 
     Attributes:
         operation: "publish" or "subscribe".
-        subject: The subject as the server names it.
+        subject: The subject, as reported by the server.
     """
 
     operation: str
@@ -700,10 +719,10 @@ class PermissionDeniedError(_Fields):
 
 
 class NotJetStreamMessageError(_Fields, ValueError):
-    """The message's reply is not a JSAck, so it carries no delivery information and cannot be acked.
+    """The message does not come from a stream, so it has no metadata and can't be acked.
 
     Attributes:
-        reply: The reply subject of the message.
+        reply: Reply subject of the message, which would contain the metadata.
     """
 
     reply: str

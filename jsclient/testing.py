@@ -34,10 +34,10 @@ __all__ = ["RecordedMessage", "SentAck", "make_message"]
 
 
 class SentAck(msgspec.Struct, frozen=True):
-    """An ack that would have been sent.
+    """An ack that a handler has sent for a message created by `make_message`.
 
-    ``delay`` is the delay of a nak, in seconds, and ``reason`` the reason of a term. ``sync`` is true for an
-    ``ack_sync``.
+    ``delay`` is the delay of a nak in seconds, ``reason`` is the reason of a term, and ``sync`` is True if the handler
+    has called ``ack_sync``.
     """
 
     kind: Literal["ack", "nak", "term", "in_progress"]
@@ -47,17 +47,16 @@ class SentAck(msgspec.Struct, frozen=True):
 
 
 class RecordedMessage(Message):
-    """A `jsclient.Message` that no server has delivered. Created by `make_message`.
+    """A `jsclient.Message` that records acks instead of sending them. Created by `make_message`.
 
-    ``acks`` contains, in order, the acks that would have been sent. As for any message, an ack after a terminal ack
-    (ack, nak or term) sends nothing.
+    ``acks`` is the list of these acks. Like for any message, nothing is sent after an ack, nak or term.
     """
 
     __slots__ = ("_attempt", "_channel", "_frame", "_headers", "_metadata", "_state", "acks")
     acks: list[SentAck]
 
     def __new__(cls, frame: Frame) -> Self:
-        """Not for direct use: call `make_message`."""
+        """Don't call this directly. Use `make_message`."""
         made = object.__new__(cls)
         recorder = _Recorder()
         made._frame, made.acks = frame, recorder.acks
@@ -80,19 +79,19 @@ def make_message(
     num_pending: int = 0,
     timestamp: datetime | None = None,
 ) -> RecordedMessage:
-    """Create a message as a server would deliver it, for the unit test of a handler. It needs no event loop.
+    """Create a message for the unit test of a handler, without a server.
 
     Args:
         subject: The subject that the message was published to.
         data: The payload.
-        headers: The headers. A sequence of values repeats a header.
+        headers: A mapping from names to values. A value is a string or a list of strings.
         stream: ``metadata.stream``.
         consumer: ``metadata.consumer``.
         stream_seq: ``metadata.stream_seq``, 1 or more.
         consumer_seq: ``metadata.consumer_seq``, 1 or more.
-        num_delivered: ``metadata.num_delivered``, and so ``attempt``. Use 2 or more for a message that failed before.
-        num_pending: ``metadata.num_pending``, the number of messages that the consumer has still to deliver after this
-            message.
+        num_delivered: ``metadata.num_delivered``, which is also the value of ``attempt``. Use 2 or more to test how a
+            redelivered message is handled.
+        num_pending: ``metadata.num_pending``, the number of messages that the consumer has to deliver after this one.
         timestamp: The time at which the message was stored, with a time zone. The default is now.
 
     Raises:
@@ -116,7 +115,7 @@ def make_message(
 
 
 def _stored_at(timestamp: datetime | None) -> int:
-    """Nanoseconds since 1970."""
+    """Return the timestamp, or the current time, in nanoseconds since 1970."""
     moment = datetime.now(UTC) if timestamp is None else timestamp
     if moment.tzinfo is None:
         raise ConfigError(
@@ -126,7 +125,7 @@ def _stored_at(timestamp: datetime | None) -> int:
 
 
 class _Recorder:
-    """Stands for the connection and the requests of a message: it notes what would be sent."""
+    """A replacement for the connection and the requests of a message, which records acks."""
 
     def __init__(self) -> None:
         self.acks: list[SentAck] = []

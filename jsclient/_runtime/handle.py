@@ -89,7 +89,7 @@ class Handle(abc.ABC):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the handle is closed."""
+        """True if the handle is closed."""
         return self._state is State.CLOSED
 
     def __repr__(self) -> str:

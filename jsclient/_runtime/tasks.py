@@ -176,7 +176,7 @@ class Signal:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a task waits."""
+        """True if a task waits."""
         return bool(self.waiters)
 
     def set(self) -> None:

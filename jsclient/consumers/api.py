@@ -1,4 +1,4 @@
-"""Subscribing: the methods of `JetStream` that read messages. Source: ADR-15, ADR-17, ADR-37."""
+"""The methods of `JetStream` that read messages from streams. Source: ADR-15, ADR-17, ADR-37."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..protocol.models.consumer import (
     ReplayPolicyText,
 )
 
-if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+if TYPE_CHECKING:  # imported inside the methods, to keep `import jsclient` fast
     from .ordered.consumer import OrderedConsumer
     from .ordered.subscription import OrderedSubscription
     from .pull.subscription import PullSubscription
@@ -27,7 +27,7 @@ __all__ = ["Subscribing"]
 
 
 class OrderedFields(TypedDict, total=False):
-    """The less common fields of a `ConsumerConfig` that an ordered consumer may have."""
+    """Less common fields of a `ConsumerConfig` that `JetStream.ordered_consumer` accepts as keyword arguments."""
 
     description: str | None
     metadata: dict[str, str] | None
@@ -42,7 +42,7 @@ class OrderedFields(TypedDict, total=False):
 
 
 class SubscribeOptions(TypedDict, total=False):
-    """The arguments of `JetStream.subscribe`, except for ``subject`` and ``ordered``."""
+    """Keyword arguments of `JetStream.subscribe`, except for ``subject`` and ``ordered``."""
 
     stream: str | None
     consumer: str | None
@@ -60,7 +60,7 @@ class SubscribeOptions(TypedDict, total=False):
 
 
 class Subscribing:
-    """Methods of `JetStream` that read messages."""
+    """Base class of `JetStream` that provides the methods for reading messages."""
 
     _context: Context
 
@@ -92,51 +92,62 @@ class Subscribing:
         max_pending_bytes: int | None = None,
         flow_control_prefixes: Sequence[str] = (),
     ) -> Subscription:
-        """Subscribe to a push consumer: bind to an existing one, or create it.
+        """Subscribe to a push consumer. The consumer is created unless it exists.
+
+        ::
+
+            async with js.subscribe("orders.>") as subscription:
+                async for message in subscription:
+                    ...
+                    await message.ack()
 
         Args:
             subject: The subject to read, which becomes the consumer's filter. Wildcards are allowed. It is required
                 unless ``stream`` is given.
             stream: The stream. The default is the stream that has ``subject``.
-            consumer: Bind to this existing consumer. It is never created.
-            durable: Bind to this durable consumer, or create it.
-            queue: The queue group. Each message goes to one member. Without ``consumer`` and ``durable`` it is also the
-                durable name.
-            config: Further fields of the consumer, which is not modified. An existing consumer must match them. A
-                consumer created here has an ``idle_heartbeat`` of 5 s outside queue groups. 0 turns heartbeats off.
+            consumer: Name of an existing consumer. The call fails if it does not exist.
+            durable: Name of a durable consumer, which is created if it does not exist.
+            queue: The queue group. The server delivers each message to one member of the group. Unless ``consumer`` or
+                ``durable`` is given, the durable consumer has the name of the group.
+            config: Further fields of the consumer. They are used to create the consumer. An existing consumer must have
+                the same values and is never modified. A new consumer outside a queue group sends idle heartbeats every
+                5 s, unless ``idle_heartbeat`` has another value. 0 turns heartbeats off.
             callback: Called with each message, one after the other. A coroutine function runs on the event loop, a
                 plain function in a thread, so that it may block. When it returns, the message is acked (see
                 ``auto_ack``). When it raises, the event `HandlerFailed` reports it.
-            ordered: Deliver every message once, in order, from a consumer that is recreated when needed (ADR-17). There
-                are no acks.
-            auto_ack: Ack a message after the callback returns, unless the callback acked it. With a callback the
-                default is True. False: never ack.
-            heartbeat_alarm: Idle heartbeats that may be missed before the event `HeartbeatMissed`.
+            ordered: Deliver every message exactly once and in order. The consumer is recreated whenever deliveries may
+                be missing (ADR-17), and messages need no acks.
+            auto_ack: Ack each message after the callback returns, unless the callback has acked it. This is the default
+                with a callback. Set it to False if the callback acks messages by itself.
+            heartbeat_alarm: Number of idle heartbeats that may be missed before the event `HeartbeatMissed`.
             gap_alarm: Report missing deliveries with the event `GapDetected`. A queue group never reports them.
-            delete_on_close: Delete the consumer at `Subscription.unsubscribe` and `Subscription.drain` if this call
-                created it. This is the default (ADR-15), also for durable consumers: `ConsumerNotKept` warns when a
-                named consumer is created, and `DurableDeleted` reports its deletion. True deletes without the warning.
-                False keeps a durable for the next run, and for the other members of a queue group.
-            max_pending: Messages that may be buffered, 524,288 by default. When the buffer is full, messages are
-                dropped and the event `SlowConsumer` reports it. An ordered subscription reads them again. A value below
-                1,000 also limits ``max_ack_pending``, so that no message is dropped. With flow control only bytes are
-                limited, and a number that the server may exceed is refused.
-            max_pending_bytes: Bytes that may be buffered, 64 MiB by default. For an ordered subscription the default is
-                12 MiB, unless its stream removes messages when they are delivered, or it reads the last message per
-                subject.
+            delete_on_close: Delete the consumer when the subscription ends, if this call created it. This is the
+                default (ADR-15), also for durable consumers: the event `ConsumerNotKept` warns when a named consumer is
+                created, and `DurableDeleted` reports its deletion. True deletes the consumer without the warning.
+                Set it to False to keep a durable consumer for the next run of the program, or for the other members of
+                a queue group.
+            max_pending: Number of messages that may be buffered, 524,288 by default. When the buffer is full, messages
+                are dropped and the event `SlowConsumer` reports it. An ordered subscription reads them again. A value
+                below 1,000 also limits ``max_ack_pending``, so that the server stops before the buffer is full. With
+                flow control only bytes are limited, and a number that the server may exceed is refused.
+            max_pending_bytes: Number of bytes that may be buffered, 64 MiB by default. For an ordered subscription the
+                default is 12 MiB, unless its stream removes messages when they are delivered, or it reads the last
+                message per subject.
             flow_control_prefixes: Prefixes of flow control subjects to answer besides ``$JS.FC.``, which nats-server
-                uses. Other subjects are reported as `FlowControlRefused`.
+                uses. A flow control request with another subject is reported as `FlowControlRefused`.
 
         Raises:
-            ConfigError: An argument is not valid, and no request was sent; or the filter can match no message of
-                ``stream``, and a new consumer was deleted again.
+            ConfigError: An argument is not valid, in which case no request was sent. Or no message of ``stream`` can
+                match the filter, in which case a new consumer was deleted again.
             NoMatchingStreamError: No stream, or more than one, has ``subject``.
-            BindError: The consumer exists but does not match. The class of the error says how.
+            BindError: The consumer exists but has another configuration. Each difference has its own subclass.
             ApiError: The server refused the request. ``err_code`` tells the reason.
 
-        Also raises the errors of any API request. After an error or a cancellation no consumer, NATS subscription or
-        task remains. If the creation of an ephemeral consumer was not answered, the server removes the consumer after
-        its ``inactive_threshold`` (5 s by default).
+        Also raises the errors of any API request.
+
+        If the call fails or is cancelled, it leaves no consumer, NATS subscription or task behind. There is one
+        exception: if the server did not answer the creation of an ephemeral consumer, that consumer may exist until
+        the server removes it after its ``inactive_threshold`` (5 s by default).
 
         Source: ADR-15
         """
@@ -172,11 +183,21 @@ class Subscribing:
         config: ConsumerConfig | None = None,
         delete_on_close: bool | None = None,
     ) -> PullSubscription:
-        """Subscribe to a pull consumer: bind to an existing one, or create it (durable, or for this subscription only).
+        """Subscribe to a pull consumer. The consumer is created unless it exists.
 
-        For the arguments and errors see `subscribe`. A ``consumer`` that cannot be looked up is bound to anyway,
-        because the user may have only the permission to pull. `PullSubscription.fetch` then raises any error. This
-        method refuses an ack policy of none or all (ADR-15). `Stream.create_consumer` and `Consumer.fetch` accept it.
+        ::
+
+            async with js.pull_subscribe("orders.>", "billing") as subscription:
+                for message in await subscription.fetch(100):
+                    ...
+                    await message.ack()
+
+        Without ``durable`` or ``consumer``, the new consumer exists for this subscription only.
+
+        For the arguments and errors see `subscribe`. If ``consumer`` is given but can't be looked up, the subscription
+        is opened anyway, because the user may have only the permission to pull. Any error is then raised by
+        `PullSubscription.fetch`. The ack policies none and all are refused (ADR-15). If you need them, use
+        `Stream.create_consumer` and `Consumer.fetch`.
 
         Source: ADR-15
         """
@@ -209,33 +230,41 @@ class Subscribing:
         max_reset_attempts: int | None = None,
         **fields: Unpack[OrderedFields],
     ) -> Opening[OrderedConsumer]:
-        """Read a stream in order by pulling: ``oc = await js.ordered_consumer(...)``, or ``async with`` it.
+        """Read a stream in order, each message exactly once, with pull requests.
 
-        Every message is delivered exactly once. The consumer has no acks, is kept in memory, and is recreated when
-        necessary. `subscribe` with ``ordered=True`` does the same with a push consumer.
+        ::
+
+            async with js.ordered_consumer("ORDERS") as reader:
+                async for message in reader:
+                    ...
+
+        Messages need no acks. The server keeps the consumer in memory only, and jsclient recreates it after a reconnect
+        or when deliveries are missing. `subscribe` with ``ordered=True`` does the same with a push consumer.
 
         Args:
             stream: The stream.
             filter_subjects, filter_subject: Read only messages of these subjects. Wildcards are allowed.
-            deliver_policy: Where to start: "all" (the default), "new", "last" or "last_per_subject".
+            deliver_policy: The first message to read: "all" (the default), "new", "last" or "last_per_subject".
             opt_start_seq: Start at this stream sequence.
             opt_start_time: Start at this time.
             headers_only: Deliver headers without payloads.
-            replay_policy: "instant" (the default), or "original": at the rate at which the messages were stored.
+            replay_policy: "instant" (the default), or "original" to receive messages at the rate at which they were
+                stored.
             inactive_threshold: Seconds without a request after which the server removes the consumer, 300 by default.
-                A reader that returns later resumes at its position.
-            name_prefix: The prefix of the consumers' names, which a number follows. It is random by default.
-            max_reset_attempts: Consecutive failures to recreate the consumer before the reader fails. By default it
-                retries until the stream has been missing for 5 s on a healthy connection.
+                If you read again after that time, a new consumer resumes at the same position.
+            name_prefix: The consumers that are created one after another are named with this prefix and a number. It is
+                random by default.
+            max_reset_attempts: Number of consecutive failures to recreate the consumer before the reader fails. By
+                default it retries until the stream has been missing for 5 s on a healthy connection.
             fields: Further fields of a `ConsumerConfig`: ``description``, ``metadata``, ``num_replicas`` and so on.
 
         Raises:
             ConfigError: An argument is not valid, and no request was sent. An ordered consumer is not durable, has ack
                 policy none and ``max_deliver`` 1, and has no deliver subject and no name.
-            StreamNotFoundError: The stream does not exist. Opening raises it at once, without a retry.
+            StreamNotFoundError: The stream does not exist. Opening raises this error immediately, without a retry.
             ApiError: The server refused the request. ``err_code`` tells the reason.
 
-        Also raises the errors of any API request. After an error or a cancellation no consumer remains.
+        Also raises the errors of any API request. If the call fails or is cancelled, the consumer is deleted again.
 
         Source: ADR-37, ADR-17
         """

@@ -1,4 +1,4 @@
-"""The end of a subscription's consumer, which is deleted if the subscription created it. Source: ADR-15."""
+"""Deletes the consumer that a subscription has created, when the subscription ends. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..protocol.models.consumer import ConsumerInfo
 
 __all__ = ["delete_created", "warn_of_deletion"]
 
-_RECONNECT = 1.0  # seconds that the deletion waits for the connection to return
-_COUNTED = 0.1  # seconds that the server needs to count acks, and to notice that a reader has ended
+_RECONNECT = 1.0  # how long the deletion waits for a reconnect, in seconds
+_COUNTED = 0.1  # seconds after which the server has counted the last acks and noticed that a reader has ended
 
 
 def warn_of_deletion(
     binding: Binding, emit: Callable[[Event], None], *, delete_on_close: bool | None
 ) -> None:
-    """Report a named consumer that this subscription created, unless the caller chose whether to delete it."""
+    """Warn that the new consumer will be deleted with the subscription, unless the caller has chosen that."""
     if binding.created and binding.is_named and delete_on_close is None:
         emit(ConsumerNotKept(stream=binding.stream, consumer=binding.consumer))
 
@@ -34,19 +34,23 @@ async def delete_created(
     *,
     chosen: bool,
 ) -> None:
-    """Delete the consumer, and report the deletion of a named consumer with its pending messages.
+    """Delete the consumer. If it has a name, report the deletion together with the number of pending messages.
 
-    Raises the errors of any API request. The deletion takes at most one request timeout, and the request for the
-    pending messages half of that. While the client is disconnected, it waits at most one second, so that the program
-    can end. It has to wait, because the first messages after a reconnect are read before the connection counts as
-    connected, and their reader may end at that moment.
+    The call takes at most one request timeout. Half of it may be used to request the number of pending messages.
+
+    While the client is disconnected, the call waits for the reconnect, but at most for a second, so that the program
+    can end. Without that wait the deletion would fail in a common case: the first messages after a reconnect are read
+    before the connection counts as connected, and a reader may end as soon as it gets them.
+
+    Raises the errors of any API request.
     """
     connection = context.connection
     deadline = connection.now() + context.timeout
     if not connection.is_connected:
         await connection.wait_connected(connection.now() + min(_RECONNECT, context.timeout))
     info = await _last_state(context, binding) if binding.is_named else None
-    timeout = max(deadline - connection.now(), context.timeout / 2)  # the event loop may have been blocked
+    # If the event loop was blocked, the deadline may have passed already. The server still needs time to answer.
+    timeout = max(deadline - connection.now(), context.timeout / 2)
     existed = await delete_consumer(context, binding.stream, consumer, timeout=timeout)
     if existed and binding.is_named:
         emit(_deleted(binding, info, chosen=chosen))
@@ -74,5 +78,5 @@ async def _last_state(context: Context, binding: Binding) -> ConsumerInfo | None
                 await asyncio.sleep(_COUNTED)
                 info = await consumer_info(context, binding.stream, binding.consumer)
     except (JetStreamError, TimeoutError):
-        return None  # the consumer is gone, there is no permission, or no answer arrived in time
+        return None  # the numbers only make the event more useful, so any failure to get them is ignored
     return info

@@ -1,4 +1,4 @@
-"""Checks why a consumer delivers no message, for readers and ``jsclient doctor``."""
+"""Finds out why a consumer delivers no message. Used by readers and by the command ``jsclient doctor``."""
 
 from __future__ import annotations
 
@@ -16,24 +16,28 @@ __all__ = ["Seen", "look_at_consumer", "stream_info"]
 
 
 class Seen(NamedTuple):
-    """The facts that a check of a consumer has found."""
+    """The result of checking a consumer."""
 
     findings: list[Finding]
     info: ConsumerInfo | None = None
-    due: float | None = None  # number of seconds until a handler in this process counts as stuck
-    fits: bool = False  # The filter can match and the stream is no copy, so its info is not requested again.
-    denied: bool = False  # this user may not request the information
+    due: float | None = None  # seconds until a handler in this process counts as stuck
+    # True if later checks don't need the info of the stream, because it can't explain anything.
+    fits: bool = False
+    denied: bool = False  # True if the user lacks the permission to request the information
 
 
 async def look_at_consumer(
     context: Context, stream: str, consumer: str, local: Local | None = None, *, with_stream: bool = True
 ) -> Seen | None:
-    """Check the consumer once. Returns None if the connection was lost or closed meanwhile."""
+    """Check the consumer once.
+
+    Returns None if the connection was lost or closed during the check, because that explains why no message arrives.
+    """
     try:
         info = await consumer_info(context, stream, consumer)
         state: StreamInfo | None = None
         fits = False
-        # the stream's info can explain only a consumer without pending messages
+        # If messages are pending, the filter matches, so the info of the stream has nothing to add.
         if with_stream and not info.num_pending:
             state, fits = await _stream(context, info)
     except (ClosedError, DisconnectedError):
@@ -46,7 +50,11 @@ async def look_at_consumer(
 
 
 async def _stream(context: Context, info: ConsumerInfo) -> tuple[StreamInfo | None, bool]:
-    """Return the stream's state, and whether the filter can match and the stream is no copy."""
+    """Return the info of the stream, if available, and True if later checks don't need it.
+
+    It isn't needed again if the filter can match the subjects of the stream, and the stream is not a mirror and has no
+    sources, whose state may change.
+    """
     try:
         stream = await stream_info(context, info.stream_name)
     except PermissionDeniedError:
@@ -60,6 +68,9 @@ async def _stream(context: Context, info: ConsumerInfo) -> tuple[StreamInfo | No
 
 
 async def stream_info(context: Context, stream: str) -> StreamInfo:
-    """Return the state of a stream. Raises `StreamNotFoundError` or any API request error."""
+    """Request the configuration and state of a stream.
+
+    Raises `StreamNotFoundError` if it does not exist, and the errors of any API request.
+    """
     answer = await context.call(context.api.stream_info(stream), what=f"info of stream {stream!r}")
     return from_wire(StreamInfo, answer)

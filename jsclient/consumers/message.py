@@ -39,17 +39,21 @@ __all__ = [
 
 
 class AckChannel(msgspec.Struct, frozen=True):
-    """Reads and acks the messages of one subscription."""
+    """The connection, timeout and ack policy that the messages of one subscription share when they send acks."""
 
     connection: Connection
     requests: Requests
-    timeout: float  # seconds, for `ack_sync`
-    silent: bool = False  # the ack policy is "none", so the server ignores acks
+    timeout: float  # default timeout of `ack_sync`, in seconds
+    silent: bool = False  # True with ack policy "none", because the server ignores acks then
     reader: Choice = msgspec.field(default_factory=chosen)
-    logged: set[AckKind] = msgspec.field(default_factory=set)  # ignored kinds that were logged
+    # Kinds of ignored acks that were already logged.
+    logged: set[AckKind] = msgspec.field(default_factory=set)
 
     def ignore(self, kind: AckKind, message: Message) -> None:
-        """Ignore an ack, which has no effect with ack policy none. The first nak is logged, as it expects an effect."""
+        """Ignore an ack, which has no effect with ack policy none.
+
+        The first nak is logged as a warning, because the program expects a redelivery that never comes.
+        """
         if kind is AckKind.NAK and kind not in self.logged:
             self.logged.add(kind)
             _log.warning(
@@ -60,12 +64,18 @@ class AckChannel(msgspec.Struct, frozen=True):
 
 
 class Message:
-    """One delivery of a stored message.
+    """A message that the server delivered from a stream.
 
-    ``subject``, ``reply``, ``headers`` and ``metadata`` are parsed on first use. A subject or header that is not UTF-8
-    is decoded with surrogate escapes, so no byte is lost.
+    Acknowledge it once it is handled, otherwise the server delivers it again after the consumer's ``ack_wait``::
 
-    Only readers create messages. To test a handler, create a message with `jsclient.testing.make_message`.
+        async for message in subscription:
+            await save(message.data)
+            await message.ack()
+
+    ``subject``, ``reply``, ``headers`` and ``metadata`` are parsed on first use. Bytes of a subject or header that are
+    not valid UTF-8 are decoded with surrogate escapes, so that no information is lost.
+
+    You cannot create messages yourself. To test a handler, call `jsclient.testing.make_message`.
     """
 
     if not TYPE_CHECKING:
@@ -94,29 +104,38 @@ class Message:
 
     @property
     def data(self) -> bytes:
-        """The payload."""
+        """Payload of the message."""
         return self._frame[3]
 
     @property
     def subject(self) -> str:
-        """The subject that the message was published to."""
+        """Subject that the message was published to."""
         return self._frame[0].decode("utf-8", "surrogateescape")
 
     @property
     def reply(self) -> str:
-        """The reply subject, unmodified. It is the JSAck."""
+        """Reply subject of the message, exactly as the server sent it.
+
+        Acks are published to this subject. It also encodes the position of the message, see `metadata`.
+        """
         return self._frame[1].decode("utf-8", "surrogateescape")
 
     @property
     def headers(self) -> MessageHeaders:
-        """The headers, which may be empty. ``headers[name]`` reads one header and leaves the others unread."""
+        """Headers of the message. The mapping is empty if the message has none.
+
+        Headers are parsed lazily: ``headers[name]`` looks up one header without parsing the others.
+        """
         headers = self._headers
         if headers is None:
             headers = self._headers = MessageHeaders(self._frame[2], self._channel.reader.find_header)
         return headers
 
     def header(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of a header, like ``headers.get(name, default)``."""
+        """Return the first value of a header, or ``default`` if the message doesn't have it.
+
+        This is the fastest way to read a single header. Use `headers` if a header may have several values.
+        """
         if self._headers is not None:
             return self._headers.get(name, default)
         try:
@@ -127,15 +146,16 @@ class Message:
 
     @property
     def size(self) -> int:
-        """The size in bytes as the server counts it: subject + reply + headers + payload."""
+        """Size of the message in bytes, counted like the server does: subject, reply subject, headers and payload."""
         return frame_size(self._frame)
 
     @property
     def metadata(self) -> Metadata:
-        """The position of the message in its stream and consumer.
+        """Position of the message in its stream and in the deliveries of its consumer.
 
         Raises:
-            NotJetStreamMessageError: The reply is not a JSAck.
+            NotJetStreamMessageError: The reply subject has another format, because the message doesn't come from a
+                stream.
         """
         if self._metadata is None:
             self._metadata = self._channel.reader.read_jsack(self._frame[1])
@@ -143,32 +163,36 @@ class Message:
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt to handle the message, from 1: deliveries by the server plus retries by a worker.
+        """Number of this attempt to handle the message, starting at 1.
 
-        A worker with ``key`` retries a failed message without a delivery: ``metadata.num_delivered`` stays the same.
+        Usually it equals ``metadata.num_delivered``. It is higher when a worker with a ``key`` has retried the message
+        by itself, without another delivery by the server.
 
         Raises:
-            NotJetStreamMessageError: The reply is not a JSAck.
+            NotJetStreamMessageError: The message doesn't come from a stream.
         """
         return self._attempt or self.metadata.num_delivered
 
     @property
     def acked(self) -> bool:
-        """Whether a terminal ack (ack, nak or term) was sent."""
+        """True once the message was acknowledged, rejected with `nak` or terminated."""
         return self._state is not None and self._state.acked
 
     async def ack(self) -> None:
-        """Acknowledge the message. Returns when the ack is written. `ack_sync` waits for the server.
+        """Acknowledge the message, so that the server does not deliver it again.
 
-        After a terminal ack, and with ack policy none, this and every other ack does nothing. The first nak with ack
-        policy none is logged.
+        This method returns as soon as the ack is written, without waiting for the server. Use `ack_sync` if you need
+        the confirmation.
+
+        `ack` is idempotent: it does nothing if the message was already acknowledged, rejected or terminated. It does
+        nothing either if the consumer has ack policy none.
+
+        If the connection is lost right after the call, the ack may be lost too. jsclient sends it again after the
+        reconnect, unless you opened the connection yourself with nats-py.
 
         Raises:
-            DisconnectedError, ClosedError: The ack could not be sent. The message can still be acked.
-            NotJetStreamMessageError: The message has no JSAck.
-
-        Reconnect: an ack that may have been lost with a connection is sent again on the next connection, if jsclient
-        opened it.
+            DisconnectedError, ClosedError: The ack could not be sent. You may call `ack` again.
+            NotJetStreamMessageError: The message doesn't come from a stream.
         """
         channel, reply = self._channel, self._frame[1]
         if self._state is None and not channel.silent and channel.reader.match_jsack(reply):  # noqa: SIM102  the second test sends the ack
@@ -178,29 +202,47 @@ class Message:
         await self._send_ack(AckKind.ACK, AckKind.ACK.value)
 
     async def nak(self, delay: float | None = None) -> None:
-        """Request redelivery at once, or after ``delay`` seconds. Raises the errors of `ack`."""
+        """Tell the server that the message was not handled and should be delivered again.
+
+        Args:
+            delay: Seconds that the server waits before the redelivery. By default it redelivers immediately.
+
+        Raises the errors of `ack`.
+        """
         await self._send_ack(AckKind.NAK, ack_payload(AckKind.NAK, delay=delay))
 
     async def term(self, reason: str | None = None) -> None:
-        """Terminate the message: it is not redelivered. Raises the errors of `ack`.
+        """Tell the server never to deliver the message again, although it was not handled.
 
-        ``reason``, one line, appears in the server's advisory (server 2.10.4 and newer).
+        Use it for messages that can never be handled, for example because their payload is malformed.
+
+        Args:
+            reason: A line of text that the server includes in its advisory. Servers before 2.10.4 ignore it.
+
+        Raises the errors of `ack`.
         """
         await self._send_ack(AckKind.TERM, ack_payload(AckKind.TERM, reason=reason))
 
     async def in_progress(self) -> None:
-        """Report progress, so that ``ack_wait`` restarts. May be repeated. Raises the errors of `ack`."""
+        """Tell the server that the message is still being handled, which restarts its ``ack_wait``.
+
+        Call it repeatedly while a message takes longer than ``ack_wait``. Otherwise the server redelivers the message.
+
+        Raises the errors of `ack`.
+        """
         await self._send_ack(AckKind.IN_PROGRESS, AckKind.IN_PROGRESS.value)
 
     async def ack_sync(self, timeout: float | None = None) -> None:
-        """Acknowledge the message, and wait until the server has confirmed the ack.
+        """Acknowledge the message, and wait until the server confirms that it has processed the ack.
 
         Args:
-            timeout: Seconds. The default is the timeout of the `JetStream`.
+            timeout: Seconds to wait for the confirmation. The default is the timeout of the `JetStream`.
 
         Raises:
-            RequestTimeoutError: No confirmation arrived. It is unknown whether the server counted the ack.
-            DisconnectedError, ClosedError: The ack could not be sent, or the connection was lost meanwhile.
+            RequestTimeoutError: No confirmation arrived, so the server may or may not have processed the ack. You may
+                call `ack_sync` again.
+            DisconnectedError, ClosedError: The ack could not be sent, or the connection was lost before the
+                confirmation arrived.
         """
         state = self._begin_ack(AckKind.ACK)
         if state is None:
@@ -228,31 +270,33 @@ class Message:
         state.succeeded(kind)
 
     def _begin_ack(self, kind: AckKind) -> AckState | None:
-        """Return the state if this ack should be sent, otherwise None."""
+        """Return the state to update after sending the ack, or None if the ack must not be sent."""
         if self._channel.silent:
             self._channel.ignore(kind, self)
             return None
         state = self._state
         if state is None:
-            sequences(self._frame[1])  # an ack is only ever published to a JSAck
+            # Raises an error rather than publish an ack to an arbitrary reply subject.
+            sequences(self._frame[1])
             state = self._state = AckState()
         if state.begin_ack(kind):
             return state
-        if kind is not AckKind.ACK:  # an automatic ack may follow an ack by the handler
+        if kind is not AckKind.ACK:  # a second ack is normal: the worker acks after a handler that has acked
             _log.debug("%s of %r ignored: it was acked, nak'ed or terminated before", kind.name.lower(), self)
         return None
 
 
-# A struct takes half the time of a class to create, and never joins a reference cycle.
+# Messages are structs because a struct is created twice as fast as an instance of a class with slots, and because the
+# garbage collector doesn't have to track it.
 class DeliveredMessage(Message, msgspec.Struct, eq=False, gc=False):
-    """The message that a reader creates from a frame."""
+    """The concrete class of the messages that readers create."""
 
     _frame: Frame
     _channel: AckChannel
     _state: AckState | None = None
     _headers: MessageHeaders | None = None
     _metadata: Metadata | None = None
-    _attempt: int = 0  # set by a worker that retries the message in this process
+    _attempt: int = 0  # 0 unless a worker retries the message without a redelivery
 
 
 def _refuse(_cls: type[Message], *_args: object, **_fields: object) -> NoReturn:
@@ -262,15 +306,16 @@ def _refuse(_cls: type[Message], *_args: object, **_fields: object) -> NoReturn:
     )
 
 
-# Set here because msgspec refuses a base that has it. A struct is created without it.
+# msgspec refuses to derive a struct from a class that defines __new__, so it is added once the struct exists. It isn't
+# called when a struct is created.
 Message.__new__ = staticmethod(_refuse)  # type: ignore[assignment]
 
 
 def ack_now(message: Message) -> bool:
-    """Ack a message if that can be done without waiting and no ack was sent for it yet. Return whether the ack is
-    written.
+    """Acknowledge a message without waiting, and return whether that was possible.
 
-    `Message.ack` repeats these lines: calling this function would add a tenth of a microsecond to each ack.
+    It is not possible if an ack was already sent, or if the connection can't take the ack at this moment.
+    `Message.ack` repeats this code because a function call would add 0.1 µs to each ack.
     """
     channel, reply = message._channel, message._frame[1]  # noqa: SLF001  a class of this module
     if message._state is None and not channel.silent and channel.reader.match_jsack(reply):  # noqa: SIM102, SLF001  the second test sends the ack
@@ -303,7 +348,7 @@ def ack_state(message: Message) -> AckState | None:
 
 
 def begin_attempt(message: Message, number: int) -> None:
-    """Set the number of the attempt, when a worker handles the message again."""
+    """Set `Message.attempt` before a worker passes the message to its handler again."""
     message._attempt = number  # noqa: SLF001  a class of this module
 
 
@@ -317,16 +362,17 @@ _SETTLING = frozenset({AckKind.ACK, AckKind.TERM})
 
 
 async def ack_all(messages: Iterable[Message]) -> None:
-    """Ack many messages with as few writes as possible.
+    """Acknowledge several messages, combining the acks into as few writes as possible.
 
     Raises:
-        ExceptionGroup: The errors of the acks that could not be sent. All other acks were sent.
+        ExceptionGroup: Some acks could not be sent. The group contains one error for each of them. All other acks were
+            sent.
     """
     errors: list[Exception] = []
     for number, message in enumerate(messages):
         try:
             await message.ack()
-        except Exception as error:  # noqa: BLE001  raised together, below
+        except Exception as error:  # noqa: BLE001  one failed ack must not prevent the others
             errors.append(error)
         if number % 1000 == 999:
             await asyncio.sleep(0)  # let the event loop flush the writes

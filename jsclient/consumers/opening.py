@@ -1,4 +1,4 @@
-"""Opens subscriptions: runs the workflow, then creates the tracker and the handle."""
+"""Opens subscriptions. The workflow in ``protocol.consumers.subscribe`` decides which requests are needed for that."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def open_subscription(
     context.connection.check_open()
     binder = Binder(context, request)
     binding = await binder.bind()
-    context.connection.check_open()  # the connection was closed meanwhile: readers would wait forever
+    context.connection.check_open()  # if it was closed in the meantime, readers would wait forever
     info, inbox = binding.info, binder.inbox
     assert info is not None
     assert inbox is not None
@@ -102,7 +102,8 @@ def _monitor(info: ConsumerInfo, alarm: float) -> HeartbeatMonitor | None:
 
 
 def _limits(request: SubscribeRequest, info: ConsumerInfo) -> tuple[int, int]:
-    # Flow control limits bytes. A window of small messages has more messages than the default limit.
+    # With flow control the server limits the bytes in flight, not the messages. Small messages could exceed the default
+    # limit, and would be dropped although the server respects its window.
     default = MAX_PENDING_BYTES if info.config.flow_control else MAX_PENDING
     return request.max_pending or default, request.max_pending_bytes or MAX_PENDING_BYTES
 
@@ -148,7 +149,11 @@ async def open_pull_subscription(
 
 
 class Binder:
-    """One run of the workflow. For a push subscription, ``inbox`` and ``intake`` exist after `bind`."""
+    """Carries out the workflow that finds or creates the consumer of a subscription.
+
+    After `bind`, the attributes ``inbox`` and ``intake`` belong to a push subscription. ``intake`` retains the messages
+    that arrive before the subscription is ready.
+    """
 
     def __init__(self, context: Context, request: SubscribeRequest) -> None:
         self._context = context
@@ -157,14 +162,15 @@ class Binder:
         self.intake: HoldingSink = HoldingSink()
 
     async def bind(self) -> Binding:
-        """Run the workflow.
+        """Find or create the consumer.
 
         Raises:
-            ConfigError: The server does not know a field and would ignore it. No request was sent.
+            ConfigError: The server is too old for a field of the configuration. No request was sent.
 
-        Also raises the errors of `subscribe_workflow`. After an error or a cancellation no NATS subscription remains,
-        and no consumer that was created here. A create request in flight is then awaited in the background, and its
-        consumer is deleted.
+        Also raises the errors of `subscribe_workflow`.
+
+        If the call fails or is cancelled, it unsubscribes and deletes a consumer that it has created. If the request to
+        create the consumer is still in flight, a background task waits for the answer before it deletes the consumer.
         """
         check_known(self._context, check_request(self._request).config)
         try:
@@ -177,7 +183,7 @@ class Binder:
         steps = subscribe_workflow(self._request)
         answer: Any = None
         error: JetStreamError | None = None
-        # The workflow is a generator: it yields steps, and gets each step's answer or error.
+        # The workflow is a generator without I/O. It yields a step, and expects the answer or the error of that step.
         while True:
             try:
                 step = steps.send(answer) if error is None else steps.throw(error)
@@ -214,14 +220,18 @@ class Binder:
                 return await self._create_consumer(step)
 
     async def _verify_listening(self) -> None:
-        """Verify the NATS subscription. No create request followed it that would have shown a refusal."""
+        """Check that the server accepted the NATS subscription.
+
+        The server reports a missing permission asynchronously. When a consumer is created, the error arrives before the
+        answer to that request. For an existing consumer there is no such request, so this method sends a ping.
+        """
         if self.inbox is not None:
             await self._context.connection.ping(self._context.timeout)
             if self.inbox.denied is not None:
                 raise self.inbox.denied
 
     async def _create_consumer(self, step: Create) -> ConsumerInfo:
-        """Create the consumer. Delete it again if the caller stops waiting."""
+        """Create the consumer. If the call is cancelled or not answered, delete the consumer in the background."""
         creating = self._context.tasks.start(
             create_consumer(self._context, step.stream, step.config), "create consumer", awaited=True
         )
@@ -237,9 +247,9 @@ class Binder:
         return info
 
     async def _check_match(self, config: ConsumerConfig, info: ConsumerInfo) -> None:
-        """Refuse a filter that can match no message, and delete its consumer.
+        """Delete the new consumer and raise an error if its filter can't match any subject of the stream.
 
-        This is checked only if the caller named the stream, and if no message matches yet.
+        The check is skipped if a message matches already, or if the stream was found by the subject.
         """
         if info.num_pending or self._request.stream is None:
             return
@@ -260,10 +270,10 @@ class Binder:
             await self._delete(info)
 
     async def _undo_unknown(self, step: Create) -> None:
-        """Delete the consumer after a lost answer, if it exists and this request has created it."""
+        """Delete the consumer if the answer was lost and it is certain that the lost request has created it."""
         name = step.config.durable_name or step.config.name
         if name is None:
-            return  # the server removes an ephemeral consumer without interest by itself
+            return  # its name is unknown, but the server removes an ephemeral consumer that has no subscriber
         api = self._context.api
         try:
             info = from_wire(ConsumerInfo, await self._context.call(api.consumer_info(step.stream, name)))

@@ -1,4 +1,7 @@
-"""Watches a reader that receives no messages: one timer per handle, and no work per message."""
+"""Checks the consumer of a reader that receives no messages.
+
+There is one timer per handle. Nothing is done per message, so a busy reader isn't slowed down.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +27,20 @@ _log = logging.getLogger("jsclient.consumer")
 
 
 class Handling(NamedTuple):
-    """The current activity of a worker or callback."""
+    """A snapshot of the activity of a worker or callback."""
 
-    running: list[tuple[Hashable, float]]  # the messages being handled, and when each handler started
-    waiting: int  # number of messages that wait for a handler
-    held: int | None  # number of unsettled messages, or None if unknown
-    ended: int  # number of handlers that have ended so far
-    ack_wait: float | None = None  # seconds; None: only the check of the consumer reports handlers that hang
-    keeps_alive: bool = False
-    subject_of: Callable[[Hashable], str] | None = None  # returns the message subject of a handler
+    # Id of each message being handled, and the time when its handler started.
+    running: list[tuple[Hashable, float]]
+    waiting: int  # number of messages that have arrived and have no handler yet
+    held: int | None  # number of messages without an ack, or None if it is unknown
+    ended: int  # number of handlers that have ended since the start
+    ack_wait: float | None = None  # in seconds, or None if it is unknown without a request to the server
+    keeps_alive: bool = False  # True if the worker reports progress to the server before ack_wait is over
+    subject_of: Callable[[Hashable], str] | None = None  # describes a message, given its id
 
 
 class Watched(Protocol):
-    """A reader that a `StallWatch` observes."""
+    """The interface that a reader provides to its `StallWatch`."""
 
     @property
     def stream(self) -> str: ...
@@ -46,25 +50,24 @@ class Watched(Protocol):
 
     @property
     def arrived(self) -> int:
-        """The number of messages that have arrived so far."""
+        """Number of messages that have arrived so far."""
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the program is waiting for a message."""
+        """True while the program is waiting for a message."""
 
     def emit(self, event: Event) -> None: ...
 
 
 class StallWatch:
-    """Polls a reader while its program waits for messages, and checks the consumer when none arrives.
+    """Polls a reader while the program is waiting for a message, and checks the consumer if none arrives for a while.
 
     Attributes:
-        asks: How many times the program has started to wait for a message.
-        reset_error: For a reader that replaces its consumer, a function that returns why the last attempt failed. Such
-            a reader is not stalled merely because its consumer was deleted or delivers to another subject. None if the
-            reader keeps its consumer.
-        workers: The activity of each worker of the reader.
-        subject: The subject that a push subscription listens on.
+        asks: Number of times that the program has started to wait for a message.
+        reset_error: None, unless the reader is ordered. An ordered reader replaces its consumer, so it isn't stalled
+            merely because a consumer was deleted. The function returns the error of the last attempt to replace it.
+        workers: Functions that return the activity of each worker of the reader.
+        subject: NATS subject of a push subscription.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class StallWatch:
         self._times = HandlerTimes()
         self._handle: asyncio.TimerHandle | None = None
         self._looking = False
-        self._fits = False  # the filter can match and the stream is no copy, so it is not requested again
+        self._fits = False  # True once the info of the stream isn't needed for further checks
         self._said_idle = False
         self.asks: int = 0
         self.subject: str = ""
@@ -91,18 +94,18 @@ class StallWatch:
         self.workers: list[Callable[[], Handling]] = []
 
     def asked(self) -> None:
-        """Record that the program starts to wait for a message."""
+        """Start polling, if necessary. Readers call this method before they wait for a message."""
         self.asks += 1
         if self._handle is None and self._tracker is not None:
             self._poll()
 
     def add_worker(self, worker: Callable[[], Handling]) -> None:
-        """Register a worker. A worker that already has messages does not count as waiting."""
+        """Register a function that returns the activity of a worker."""
         self.workers.append(worker)
         self.asked()
 
     def forget_worker(self, worker: Callable[[], Handling]) -> None:
-        """Unregister a worker that has ended."""
+        """Unregister the function of a worker that has ended."""
         if worker in self.workers:
             self.workers.remove(worker)
 
@@ -122,7 +125,7 @@ class StallWatch:
         running = self._times.seen(now, work.running)
         for event in self._hanging(now, work):
             reader.emit(event)
-        # Without a connection no message can arrive, so the time does not count.
+        # Without a connection no message can arrive, so the reader isn't considered stalled.
         arrived = self._progress()
         asking = connection.is_connected and (reader.is_awaited or running > 0)
         asks = self.asks if connection.is_connected else 0
@@ -138,11 +141,18 @@ class StallWatch:
             self._handle = asyncio.get_running_loop().call_later(tracker.interval, self._poll)
 
     def _progress(self) -> int:
-        """Return a number that grows with progress. For a worker, redeliveries of its messages are no progress."""
+        """Return a number that increases whenever the reader makes progress.
+
+        A worker makes progress when a handler ends. Arrivals don't count, because they may be redeliveries of the
+        messages that its handlers are stuck on.
+        """
         return self._handling().ended if self.workers else self._reader.arrived
 
     def _hanging(self, now: float, work: Handling) -> list[Event]:
-        """Report handlers that hang, even while others continue. A worker knows its ack_wait, so no request is sent."""
+        """Return events for handlers that have run longer than ``ack_wait``, even if other handlers make progress.
+
+        A worker knows its ``ack_wait``, so this check needs no request to the server.
+        """
         events: list[Event] = []
         if work.ack_wait is None:
             return events
@@ -163,21 +173,21 @@ class StallWatch:
         return events
 
     def _say_idle(self, text: str) -> None:
-        """Log only once that there is no message, because most readers are idle now and then."""
+        """Log that there are no messages to deliver. It is logged only once, because most readers are often idle."""
         if text and not self._said_idle:
             self._said_idle = True
             _log.info("%s", text)
 
     @staticmethod
     def _message(work: Handling) -> str:
-        """Describe the message of the handler that has run longest."""
+        """Describe the message whose handler has been running longest."""
         if not work.running or work.subject_of is None:
             return ""
         ident, _ = min(work.running, key=lambda item: item[1])
         return work.subject_of(ident)
 
     def _handling(self) -> Handling:
-        """Return what all workers do."""
+        """Return the combined activity of all workers."""
         work = [worker() for worker in self.workers]
         if len(work) == 1:
             return work[0]
@@ -190,7 +200,7 @@ class StallWatch:
         )
 
     async def _look(self, tracker: StallTracker, look: Look, running: float, work: Handling) -> None:
-        """Ask the server and report what it shows, unless the reader makes progress meanwhile."""
+        """Check the consumer on the server, and report the result unless the reader has made progress meanwhile."""
         from ..protocol.consumers.diagnosis import Local, cannot_replace
         from .look import Seen, look_at_consumer
 
@@ -220,13 +230,13 @@ class StallWatch:
         if self.reset_error is not None and seen.info is None and not seen.denied:
             error = self.reset_error()
             if error is None:
-                return  # another task creates the next consumer already
+                return  # the next consumer is being created, so there is no problem to report
             seen = Seen([cannot_replace(error, reader.stream)])
         self._fits = self._fits or seen.fits
         findings = seen.findings
         if not findings and seen.info is not None and not self.workers:
             self._say_idle(nothing_to_deliver(seen.info, look.stood_for))
-        if work.ack_wait is not None:  # `_hanging` reports these handlers without a request
+        if work.ack_wait is not None:  # `_hanging` has reported these handlers already
             findings = [finding for finding in findings if finding.code != "handler"]
         for event in tracker.looked(
             self._context.connection.now(),
@@ -239,4 +249,4 @@ class StallWatch:
         ):
             reader.emit(event)
         if seen.denied:
-            self.close()  # each check would be denied again
+            self.close()  # every further check would fail with the same error

@@ -1,4 +1,4 @@
-"""`JetStream.core`: plain messages, requests and services."""
+"""The methods of `JetStream.core`, for plain messages, requests and services."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["Core"]
 
 
 class Core:
-    """Core NATS: plain messages, requests and services. Returned by `JetStream.core`.
+    """Core NATS, which has plain messages, requests and services. Returned by `JetStream.core`.
 
-    Core NATS delivers a message at most once, to the subscriptions that exist when it is published. It stores nothing,
-    so JetStream need not be enabled on the server.
+    Core NATS delivers a message to the subscriptions that exist when it is published, and at most once. Messages are
+    not stored, so they are lost if no subscription exists. JetStream may be disabled on the server.
     """
 
     def __init__(self, context: Context) -> None:
@@ -48,21 +48,23 @@ class Core:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **unknown: Unpack[NoOptions],
     ) -> None:
-        """Publish a plain message. Returns when it is in the write buffer, and waits while the buffer is full.
+        """Publish a plain message.
 
-        There is no sign whether a subscription received it. `flush` waits until the server has read it.
+        This method returns when the message is in the write buffer, and waits only while the buffer is full. To make
+        sure that the server has received the message, call `flush`. You can't find out if a subscription has received
+        it. Use `request` or `JetStream.publish` if you need to know.
 
         Args:
             subject: The subject, without wildcards.
             data: The payload.
             reply: The subject on which an answer is expected.
-            headers: One value, or several, by name. The mapping is not modified.
+            headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
             InvalidNameError, ConfigError, MaxPayloadError: The message was not sent.
             DisconnectedError, ClosedError: The message was not sent, because there is no connection.
 
-        Cancelled: the message was not sent.
+        If the call is cancelled, the message was not sent.
         """
         if unknown:
             check_arguments(Core.publish, unknown, NoOptions)
@@ -83,25 +85,30 @@ class Core:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **unknown: Unpack[NoOptions],
     ) -> CoreMessage:
-        """Send a request, and return the first reply.
+        """Send a request, wait for the first reply, and return it.
 
-        Without a connection, the call waits for a connection within the timeout. The request is sent only once. If a
-        service answers with an error, the reply has it as `CoreMessage.error`.
+        ::
+
+            reply = await js.core.request("time.now", timeout=1)
+            print(reply.data)
+
+        If the client is disconnected, the call waits for the reconnect until the timeout expires. The request is sent
+        only once. If a service answers with an error, no exception is raised. Check `CoreMessage.error`.
 
         Args:
             subject: The subject, without wildcards.
             data: The payload.
             timeout: Seconds for the whole call. The default is the timeout of `connect`.
-            headers: One value, or several, by name. The mapping is not modified.
+            headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
-            NoRespondersError: The subject has no subscriber. Raised at once.
-            RequestTimeoutError, DisconnectedError: No reply arrived. A responder may have received the request.
+            NoRespondersError: The subject has no subscriber. This error is raised immediately.
+            RequestTimeoutError, DisconnectedError: No reply arrived. The request may have been received nevertheless.
             PermissionDeniedError: This user may not publish to the subject.
             InvalidNameError, ConfigError, MaxPayloadError: The request was not sent.
             ClosedError: The connection is closed.
 
-        Cancelled: a reply that still arrives is dropped.
+        If the call is cancelled, a reply that arrives later is dropped.
         """
         if unknown:
             check_arguments(Core.request, unknown, NoOptions)
@@ -124,19 +131,25 @@ class Core:
         sentinel: bool | Callable[[CoreMessage], bool] = False,
         headers: Mapping[str, str | Sequence[str]] | None = None,
     ) -> Replies:
-        """Send a request to several responders, and iterate over the replies with ``async for``.
+        """Send a request to several responders, and iterate over their replies.
 
-        The iteration ends at the first of the given conditions, and at the timeout in any case.
+        ::
+
+            async with js.core.request_many("inventory.count", stall=0.1) as replies:
+                async for reply in replies:
+                    print(reply.data)
+
+        The iteration ends as soon as one of the conditions below is met, and at the latest when the timeout expires.
 
         Args:
             subject: The subject, without wildcards.
             data: The payload.
-            max_messages: The number of replies.
-            stall: Seconds without a further reply. The wait for the first reply lasts until the timeout.
+            max_messages: The maximum number of replies.
+            stall: The maximum number of seconds between two replies. It does not apply to the first reply.
             timeout: Seconds for all replies together. The default is the timeout of `connect`.
-            sentinel: True: an empty reply ends the iteration and is not returned. A function ends it in the same way at
-                a reply for which it returns true.
-            headers: One value, or several, by name.
+            sentinel: True if an empty reply ends the iteration, or a function that returns True for a reply that ends
+                the iteration. That reply is not returned.
+            headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
             InvalidNameError, ConfigError, MaxPayloadError: An argument is not valid. Nothing was sent.
@@ -145,7 +158,7 @@ class Core:
 
         Source: ADR-47
         """
-        # All arguments are checked now, but the request is sent when the first reply is read.
+        # The request is sent when the first reply is read. Invalid arguments, however, should raise errors here.
         seconds = self._checked(subject, timeout)
         payload = check_payload(data)
         block = header_block(headers)
@@ -179,21 +192,27 @@ class Core:
         max_pending_bytes: int = MAX_PENDING_BYTES,
         reply_prefixes: Iterable[str] = (),
     ) -> CoreSubscription:
-        """Subscribe to plain messages: ``async with js.core.subscribe(...) as sub``, or ``await``.
+        """Subscribe to plain messages.
 
-        Messages that are published to the subject of a stream arrive as well, but cannot be acked: use
-        `JetStream.subscribe` to read a stream.
+        ::
+
+            async with js.core.subscribe("time.*") as subscription:
+                async for message in subscription:
+                    print(message.subject, message.data)
+
+        Messages for a stream arrive as well, but they can't be acked. To read a stream, use `JetStream.subscribe`.
 
         Args:
             subject: The subject. It may have wildcards.
-            queue: A queue group: each message goes to one of its members.
-            callback: A coroutine function, or a plain function, which is called in a thread, for each message. An
-                exception is reported as the event `HandlerFailed`.
-            concurrency: The number of callbacks that may run at once. With 1 they run in the order of the messages.
-            max_pending: Messages that may be buffered. When the buffer is full, messages are dropped, and the event
-                `SlowConsumer` reports it.
-            max_pending_bytes: Bytes that may be buffered, 64 MiB by default.
-            reply_prefixes: Prefixes of reply subjects that `CoreMessage.respond` may answer, besides inboxes.
+            queue: The queue group. The server delivers each message to one of its members.
+            callback: Called with each message. A plain function is called in a thread. If the callback raises an
+                exception, the event `HandlerFailed` reports it.
+            concurrency: The maximum number of callbacks that run at the same time. With 1 they run in the order of the
+                messages.
+            max_pending: The maximum number of messages in the buffer. When the buffer is full, messages are dropped,
+                and the event `SlowConsumer` reports that.
+            max_pending_bytes: The maximum number of bytes in the buffer, 64 MiB by default.
+            reply_prefixes: Prefixes of reply subjects that `CoreMessage.respond` may answer, in addition to inboxes.
 
         Raises:
             InvalidNameError, ConfigError: An argument is not valid.
@@ -231,10 +250,10 @@ class Core:
         return subscription
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until the server has read everything that was published before.
+        """Wait until the server has received all messages that were published before.
 
         Args:
-            timeout: Seconds. The default is the timeout of `connect`.
+            timeout: Seconds to wait. The default is the timeout of `connect`.
 
         Raises:
             RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.
@@ -253,17 +272,23 @@ class Core:
         queue: str = "q",
         reply_prefixes: Iterable[str] = (),
     ) -> Service:
-        """Start an instance of a service that clients and tools can discover. Use ``async with`` or ``await``.
+        """Start an instance of a service, which clients and tools can discover.
 
-        Add endpoints to it with `Service.add_endpoint`.
+        ::
+
+            async with js.core.add_service("calculator", "1.0.0") as service:
+                await service.add_endpoint("add", handler)
+                ...
 
         Args:
-            name: The name that all instances share: letters, digits, ``-`` and ``_``.
+            name: The name of the service, which all of its instances have. It consists of letters, digits, ``-`` and
+                ``_``.
             version: A semantic version, such as ``1.0.0``.
-            description: A text for people.
-            metadata: Texts by name. They cannot be changed later.
-            queue: The queue group of its endpoints, which share the requests. "" gives each request to each instance.
-            reply_prefixes: Prefixes of reply subjects that the service may answer, besides inboxes.
+            description: A description for people.
+            metadata: A mapping from names to strings. It cannot be changed later.
+            queue: The queue group of the endpoints. With a queue group, each request goes to one instance. With "", it
+                goes to all instances.
+            reply_prefixes: Prefixes of reply subjects that the service may answer, in addition to inboxes.
 
         Raises:
             InvalidNameError, ConfigError: An argument is not valid.
@@ -287,12 +312,12 @@ class Core:
         return service
 
     async def services(self, name: str | None = None, *, timeout: float | None = None) -> list[ServiceInfo]:
-        """Return the instances of a service, or of all services, that answer.
+        """Discover the running instances of a service, or of all services.
 
         Args:
-            name: The name of the service.
-            timeout: Seconds to wait for the answers, 1 by default. The call returns earlier if no further answer has
-                arrived for a third of that time.
+            name: The name of the service. The default is all services.
+            timeout: Seconds to wait for answers, 1 by default. The call returns earlier if no answer has arrived for a
+                third of that time.
 
         Raises:
             InvalidNameError: The name is not valid.

@@ -1,4 +1,4 @@
-"""Calls a handler with the messages of a queue, in a few tasks that stay."""
+"""Tasks that call a handler with the messages of a queue."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["HandlerTasks"]
 
 T = TypeVar("T")
 
-_TURN = 0.005  # seconds that handlers may take before other tasks run
-_EVERY = 8  # messages between two readings of the clock
+_TURN = 0.005  # handlers yield to other tasks after this many seconds
+_EVERY = 8  # the clock is read only once for so many messages
 
 
 class _Running(Generic[T]):
@@ -31,10 +31,10 @@ class _Running(Generic[T]):
 
 
 class HandlerTasks(Generic[T]):
-    """Tasks that take items from a queue and call a coroutine function with each.
+    """Runs up to ``concurrency`` tasks, which take items from a queue and call a coroutine function with each of them.
 
-    At most ``concurrency`` tasks run. A task is started when an item waits and all tasks are busy, and then waits for
-    later items. With one task, items are handled in order.
+    A task is started when there is an item and all existing tasks are busy. Idle tasks wait for further items. With a
+    concurrency of 1, items are handled in order.
     """
 
     def __init__(
@@ -47,16 +47,15 @@ class HandlerTasks(Generic[T]):
         name: str,
         slow: Callable[[float, int, T | None], None],
     ) -> None:
-        """Create the tasks' queue reader. ``handle`` must not raise. ``name`` is shown in task dumps.
+        """Prepare the tasks. ``handle`` must not raise an ``Exception``, and ``name`` is the name of the tasks.
 
         ``slow`` is called when a handler has blocked the event loop. See `LoopWatch`.
         """
         self._slow = slow
         self._watch: LoopWatch[T | None] | None = None
         self._running: set[_Running[T]] = set()
-        self._blocks = (
-            False  # whether a handler has blocked the event loop, so that the clock is read after each item
-        )
+        # Whether a handler has blocked the event loop. The clock is then read after each item.
+        self._blocks = False
         self._context = context
         self._queue = queue
         self._handle = handle
@@ -67,11 +66,11 @@ class HandlerTasks(Generic[T]):
         self._ended = False
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether a handler runs in this task."""
+        """Return True if a handler runs in this task."""
         return task in self._tasks
 
     def wake(self) -> None:
-        """Start or wake tasks. Called after items were added to the queue."""
+        """Wake up or start tasks. This must be called after items were added to the queue."""
         waiting = len(self._queue)
         while waiting and self._idle:
             waiter = self._idle.pop()
@@ -142,11 +141,11 @@ class HandlerTasks(Generic[T]):
             if waiter in self._idle:
                 self._idle.remove(waiter)
             elif waiter.done() and not waiter.cancelled():
-                self.wake()  # the task was woken for an item, which another task must take now
+                self.wake()  # this task was woken up for an item, so another task must handle that item
             raise
 
     def end_tasks(self) -> None:
-        """Let the tasks end when the queue is empty."""
+        """Let the tasks end as soon as the queue is empty."""
         self._ended = True
         idle, self._idle = self._idle, []
         for waiter in idle:
@@ -154,7 +153,7 @@ class HandlerTasks(Generic[T]):
                 waiter.set_result(None)
 
     async def join(self, timeout: float) -> bool:
-        """Wait until all tasks except the calling task have ended, and return whether they did."""
+        """Wait for the end of all tasks except for the calling task. Returns False if the timeout expires."""
         others = self._tasks - {asyncio.current_task()}
         if not others:
             return True
@@ -162,7 +161,7 @@ class HandlerTasks(Generic[T]):
         return not late
 
     async def cancel(self, timeout: float) -> None:
-        """Cancel all tasks except the calling task, and wait until they have ended, or for ``timeout`` seconds."""
+        """Cancel all tasks except for the calling task, and wait up to ``timeout`` seconds for their end."""
         others = self._tasks - {asyncio.current_task()}
         for task in others:
             task.cancel()

@@ -49,8 +49,8 @@ class ReplyChannel(msgspec.Struct, frozen=True):
 class CoreMessage(msgspec.Struct, eq=False, gc=False):
     """A message of core NATS: a plain message, a request, or the reply to a request.
 
-    ``subject``, ``reply`` and ``headers`` are parsed on first use. A subject or header that is not UTF-8 is decoded
-    with surrogate escapes, so no byte is lost.
+    ``subject``, ``reply`` and ``headers`` are parsed on first use. Bytes of a subject or header that are not valid
+    UTF-8 are decoded with surrogate escapes, so that no information is lost.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -71,29 +71,32 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def data(self) -> bytes:
-        """The payload."""
+        """Payload of the message."""
         return self._frame[3]
 
     @property
     def subject(self) -> str:
-        """The subject that the message was published to."""
+        """Subject that the message was published to."""
         return self._frame[0].decode("utf-8", "surrogateescape")
 
     @property
     def reply(self) -> str:
-        """The subject to which the sender expects an answer, or "" if it expects none."""
+        """Subject to which the sender expects an answer, or "" if it doesn't expect one."""
         return self._frame[1].decode("utf-8", "surrogateescape")
 
     @property
     def headers(self) -> MessageHeaders:
-        """The headers, which may be empty. ``headers[name]`` reads one header and leaves the others unread."""
+        """Headers of the message. The mapping is empty if the message has none.
+
+        Headers are parsed lazily: ``headers[name]`` looks up one header without parsing the others.
+        """
         headers = self._headers
         if headers is None:
             headers = self._headers = MessageHeaders(self._frame[2], self._channel.reader.find_header)
         return headers
 
     def header(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of a header, like ``headers.get(name, default)``."""
+        """Return the first value of a header, or ``default`` if the message doesn't have it."""
         if self._headers is not None:
             return self._headers.get(name, default)
         try:
@@ -104,17 +107,17 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def size(self) -> int:
-        """The size in bytes as the server counts it: subject + reply + headers + payload."""
+        """Size of the message in bytes, counted like the server does: subject, reply subject, headers and payload."""
         return frame_size(self._frame)
 
     @property
     def status(self) -> int:
-        """The status that a server sent instead of a message, such as 503 (no responders). 0 for a message."""
+        """Status code, such as 503 (no responders), if a server sent a status instead of a message. Otherwise 0."""
         return inline_status(self._frame[2]) if self._frame[2] and not self._frame[3] else 0
 
     @property
     def error(self) -> ServiceError | None:
-        """The error that a service answered instead of a result, or None."""
+        """Error that a service sent instead of a result, or None."""
         if not self._frame[2] or (text := self.header(ERROR)) is None:
             return None
         code = self.header(ERROR_CODE, "")
@@ -126,17 +129,19 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
     async def respond(
         self, data: bytes = b"", *, headers: Mapping[str, str | Sequence[str]] | None = None
     ) -> None:
-        """Answer the message. Returns when the answer is written.
+        """Send an answer to the reply subject of the message.
 
-        The sender chooses the reply subject, but the answer is published with the permissions of this client. So the
-        reply subject must be an inbox, or start with one of the ``reply_prefixes`` of the subscription or service.
+        For security reasons, the reply subject must be an inbox, or start with one of the ``reply_prefixes`` of the
+        subscription or service. Otherwise a sender could make this client publish to any subject that the client has
+        the permission for.
 
         Args:
             data: The payload.
-            headers: One value, or several, by name.
+            headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
-            ConfigError: The message has no reply subject, or ``data`` is not bytes.
+            ConfigError: The message has no reply subject, because its sender doesn't expect an answer. Or ``data`` is
+                not bytes.
             InvalidNameError: The reply subject is not an inbox, or a header is not valid.
             MaxPayloadError: The answer exceeds the server's limit.
             DisconnectedError, ClosedError: The answer was not sent.

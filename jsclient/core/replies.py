@@ -1,4 +1,4 @@
-"""Requests with several replies: `Core.request_many`. Source: ADR-47."""
+"""The iterator over replies that `Core.request_many` returns. Source: ADR-47."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ __all__ = ["Replies"]
 
 
 class Replies(ReadHandle[CoreMessage]):
-    """The replies to one request, for ``async for``. The request is sent when the first reply is read.
+    """An iteration over the replies to a request. Created by `Core.request_many`.
 
-    Created by `Core.request_many`. Leaving the loop early does not end the subscription to the replies: call `close`,
-    or use ``async with``. Otherwise it ends at the timeout.
+    The request is sent when you read the first reply.
+
+    If you leave the loop early, call `close`, or use ``async with``. Otherwise replies are received until the timeout
+    expires.
     """
 
     _state = State.NEW
@@ -52,15 +54,15 @@ class Replies(ReadHandle[CoreMessage]):
         return f"<Replies to {self._subject!r} {self._state.value}>"
 
     async def next(self) -> CoreMessage:
-        """Wait for the next reply.
+        """Wait for the next reply and return it.
 
         Raises:
-            ClosedError: No more replies are expected. An ``async for`` ends instead.
+            ClosedError: All replies were read. An ``async for`` loop ends at this point.
             NoRespondersError: The subject has no subscriber.
-            DisconnectedError: The connection was lost after the request was sent. Further replies are lost.
-            PermissionDeniedError: This user may not publish to the subject.
+            DisconnectedError: The connection was lost after the request was sent, so further replies are lost.
+            PermissionDeniedError: The user may not publish to the subject.
 
-        Cancelled: no reply is lost. The next call returns it.
+        If the call is cancelled, no reply is lost: the next call returns it.
         """
         if self._state is State.NEW:
             await self._send_request()
@@ -73,7 +75,7 @@ class Replies(ReadHandle[CoreMessage]):
         if tracker is not None and tracker.error is not None:
             self._error, tracker.error = tracker.error, None
         if self._error is not None:
-            error, self._error = self._error, None  # raised once: reading again ends
+            error, self._error = self._error, None  # raise it only once. The next call raises `ClosedError`
             raise error
         raise ClosedError("all replies were read")
 
@@ -127,7 +129,7 @@ class Replies(ReadHandle[CoreMessage]):
         self._moved()
 
     def _moved(self) -> None:
-        """Wake the reader, and stop listening once no more replies are expected."""
+        """Wake up the reader, and unsubscribe if no more replies are expected."""
         assert self._tracker is not None
         if self._tracker.ended:
             self._stop()
@@ -155,7 +157,7 @@ class Replies(ReadHandle[CoreMessage]):
             self._context.tasks.start(self._context.connection.unsubscribe(inbox), "end of a request")
 
     async def close(self) -> None:
-        """Stop waiting for replies. Replies that have arrived are dropped."""
+        """Stop receiving replies. Replies that have arrived and were not read are dropped."""
         if self._state is not State.CLOSED:
             self._state = State.CLOSED
             if self._tracker is not None:
@@ -165,5 +167,5 @@ class Replies(ReadHandle[CoreMessage]):
             self._arrived.set()
 
     async def abandon(self) -> None:
-        """End the iteration because the connection closes."""
+        """End the iteration because the connection is closing."""
         await self.close()

@@ -1,4 +1,4 @@
-"""Subscriptions to plain messages: `Core.subscribe`."""
+"""The subscriptions that `Core.subscribe` returns."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from .message import CoreMessage, ReplyChannel
 __all__ = ["CoreCallback", "CoreSubscription"]
 
 CoreCallback: TypeAlias = Callable[[CoreMessage], Awaitable[object] | object]
-"""The handler of a message: a coroutine function, or a plain function, which is called in a thread."""
+"""A callback for messages. It is a coroutine function, or a plain function, which is called in a thread."""
 
 DRAIN_TIMEOUT = 30.0  # seconds
 _CANCEL_TIMEOUT = 1.0  # seconds that a cancelled callback has to end
 
 
 class CoreSubscription(ReadHandle[CoreMessage]):
-    """A subscription to plain messages: read it with `next` or ``async for``, or give it a callback.
+    """A subscription to plain messages. Created by `Core.subscribe`.
 
-    Created by `Core.subscribe`. A message that arrives while no connection exists, or while the buffer is full, is
-    lost, because core NATS delivers at most once. The connection restores the subscription after a reconnect.
+    Read messages with `next` or ``async for``, unless you have passed a callback to ``subscribe``.
+
+    Core NATS delivers at most once. Messages are lost while the client is disconnected or while the buffer is full. The
+    subscription is restored after a reconnect.
     """
 
     def __init__(
@@ -67,40 +69,40 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             )
         self._arrived = Signal()
         self._inbox: Inbox | None = None
-        self._earlier = 0  # messages that arrived on earlier connections
-        self._all_arrived = False  # whether no more messages will arrive
+        self._earlier = 0  # number of messages that arrived on earlier connections
+        self._all_arrived = False  # True once no more messages will arrive
         self._ending: asyncio.Task[None] | None = (
-            None  # the task of the drain, or of the end after the last expected message
+            None  # runs a drain, or ends the subscription after the last expected message
         )
 
     @property
     def subject(self) -> str:
-        """The subject, which may have wildcards."""
+        """Subject of the subscription. It may have wildcards."""
         return self._subject
 
     @property
     def queue(self) -> str:
-        """The queue group, or ""."""
+        """Name of the queue group, or "" if the subscription isn't part of one."""
         return self._queue
 
     @property
     def pending(self) -> int:
-        """The number of messages that have arrived and wait to be read."""
+        """Number of messages that have arrived and were not read yet."""
         return self._tracker.pending
 
     @property
     def pending_bytes(self) -> int:
-        """The size of the pending messages in bytes, as the server counts them."""
+        """Size of the pending messages in bytes, counted like the server does."""
         return self._tracker.pending_bytes
 
     @property
     def received(self) -> int:
-        """The number of messages that have arrived, including dropped messages."""
+        """Number of messages that have arrived, including dropped messages."""
         return self._tracker.received
 
     @property
     def dropped(self) -> int:
-        """The number of messages dropped because the buffer was full (see the event `SlowConsumer`)."""
+        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports each time."""
         return self._tracker.dropped
 
     def __repr__(self) -> str:
@@ -119,19 +121,19 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             raise
 
     async def next(self, timeout: float | None = None) -> CoreMessage:
-        """Wait for the next message.
+        """Wait for the next message and return it.
 
         Args:
-            timeout: Seconds. None waits without a limit.
+            timeout: Seconds to wait. The default, None, waits without a limit.
 
         Raises:
-            RequestTimeoutError: No message arrived within ``timeout`` seconds.
-            PermissionDeniedError: The server denies this user the subscription. Messages can arrive again after a
-                reconnect, if the user has the permission then.
+            RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
+            PermissionDeniedError: The user may not subscribe to this subject. Permissions are checked again after a
+                reconnect.
             ClosedError: The subscription has ended, and all its messages were read.
-            ConfigError: The subscription has a callback.
+            ConfigError: The subscription has a callback, which receives all messages.
 
-        Cancelled: no message is lost. The next call returns it.
+        If the call is cancelled, no message is lost: the next call returns it.
         """
         if self._callback is not None:
             raise ConfigError("cannot read from a subscription that has a callback")
@@ -149,7 +151,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     async def __anext__(self) -> CoreMessage:
         front = self._tracker.front
-        # `next` must check for the end after it takes the last message
+        # The last message in the buffer must be taken by `next`, which may have to end the subscription after it.
         if len(front) > 1 and self._callback is None:
             return CoreMessage(front.popleft(), self._channel)
         try:
@@ -164,7 +166,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             raise denied
 
     def _receive_messages(self, frames: list[Frame]) -> None:
-        """The sink of the NATS subscription: it receives its messages."""
+        """Process the messages that arrive. The connection calls this method."""
         tracker = self._tracker
         for event in tracker.receive(frames):
             self._context.emit(event)
@@ -182,7 +184,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         if what is Lifecycle.DISCONNECTED:
             self._earlier = self._tracker.received
         elif self._inbox is not None:
-            self._inbox.denied = None  # the server checks the permission again
+            self._inbox.denied = None  # the server checks permissions again after a reconnect
         self._limit()
 
     def _denied(self, error: PermissionDeniedError) -> None:
@@ -190,7 +192,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             self._arrived.set()
 
     async def _call(self, frame: Frame) -> None:
-        """Call the callback with a message. An exception is reported as an event."""
+        """Call the callback with a message. If it raises an exception, report that as an event."""
         message = CoreMessage(frame, self._channel)
         callback = self._callback
         assert callback is not None
@@ -214,13 +216,14 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._context.emit(HandlerSlow(blocked=blocked, count=count, subject=subject))
 
     async def unsubscribe(self, after: int | None = None) -> None:
-        """End the subscription, at once or after a number of messages. Calling it again does nothing.
+        """End the subscription, either immediately or after a number of messages.
 
-        Without ``after`` the messages in the buffer are dropped, and a running callback is not interrupted.
+        Without ``after``, the messages in the buffer are dropped. A callback that is running is not interrupted.
+        `unsubscribe` is idempotent.
 
         Args:
-            after: The number of messages, counted from the start of the subscription. Messages that have arrived can
-                still be read, and so can later messages up to this number. Reading ends after the last of them.
+            after: Number of messages after which the subscription ends, counted from its start. Messages that arrive
+                until then can still be read.
 
         Raises:
             ConfigError: ``after`` is not a positive integer.
@@ -238,11 +241,14 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await self._stop_listening()
 
     async def close(self) -> None:
-        """End the subscription, and drop the messages in its buffer. The same as `unsubscribe`."""
+        """End the subscription, and drop the messages in its buffer. This is the same as `unsubscribe`."""
         await self.unsubscribe()
 
     def _limit(self) -> None:
-        """Let the server end the subscription after the last expected message, so that a queue group gets the rest."""
+        """Tell the server to end the subscription after the last expected message.
+
+        Otherwise the server would deliver further messages, which other members of the queue group should receive.
+        """
         after = self._tracker.after
         if after is not None and self._inbox is not None and not self._tracker.is_complete:
             self._context.connection.end_after(self._inbox, after, earlier=self._earlier)
@@ -256,22 +262,23 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             )
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """Stop receiving, and let all arrived messages be handled.
+        """End the subscription after all messages that have arrived are handled.
 
-        With a callback it returns when all messages are handled. Otherwise it returns when all messages in flight have
-        arrived. They can still be read with `next` or an iteration, which then end. A second call waits for the same
-        drain. A call from the callback starts the drain and returns at once.
+        With a callback, `drain` returns when all messages are handled. Otherwise it returns when the messages in flight
+        have arrived, and you can still read them.
+
+        A second call waits for the same drain. If a callback calls `drain`, the call returns immediately.
 
         Args:
-            timeout: Seconds in total. Callbacks that still run then are cancelled.
+            timeout: Seconds for the whole drain. Callbacks that are still running after that are cancelled.
 
         Raises:
-            RequestTimeoutError: The callbacks did not end in time. The subscription is closed.
+            RequestTimeoutError: The callbacks did not end in time. The subscription is closed anyway.
 
-        Cancelled: the drain continues in the background.
+        If the call is cancelled, the drain continues in the background.
         """
         check_seconds("timeout", timeout)
-        itself = self.has(asyncio.current_task())  # a callback that waited would wait for its own end
+        itself = self.has(asyncio.current_task())  # a callback must not wait for its own end
         if self._state is State.OPEN:
             self._state = State.DRAINING
             self._ending = self._context.tasks.start(self._drain(timeout), "drain", awaited=not itself)
@@ -279,7 +286,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await asyncio.shield(self._ending)
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether the callback runs in this task. For the library's own use."""
+        """Return True if the callback runs in this task. For the library's own use."""
         return self._handlers is not None and self._handlers.has(task)
 
     async def _drain(self, timeout: float) -> None:
@@ -290,7 +297,10 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         await self._finish_drain(deadline, timeout)
 
     async def _finish_drain(self, deadline: float, timeout: float) -> None:
-        """Wait for the callbacks, or let the buffer be read, after the last message has arrived."""
+        """Finish the drain after the last message has arrived.
+
+        Waits until the callbacks have handled all messages. Without a callback, the messages remain in the buffer.
+        """
         await self._stop_listening()
         self._all_arrived = True
         handlers = self._handlers
@@ -327,13 +337,13 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._arrived.set()
 
     async def abandon(self) -> None:
-        """End the subscription because the connection closes. A running callback has a second to end."""
+        """End the subscription because the connection is closing. A running callback has a second to end."""
         try:
             await self.unsubscribe()
         except JetStreamError:
-            pass  # the connection is down: the server has forgotten the subscription
+            pass  # without a connection, the subscription doesn't exist on the server
         handlers = self._handlers
-        if handlers is None or handlers.has(self._context.closer):  # a callback would wait for its own end
+        if handlers is None or handlers.has(self._context.closer):  # a callback must not wait for its own end
             return
         if not await handlers.join(_CANCEL_TIMEOUT):
             await handlers.cancel(_CANCEL_TIMEOUT)

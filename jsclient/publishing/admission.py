@@ -61,7 +61,7 @@ class Gate:
 
     @property
     def busy(self) -> bool:
-        """Whether a caller waits, or was admitted and has not run yet. No other caller may overtake it."""
+        """True if a caller waits, or was admitted and has not run yet. No other caller may overtake it."""
         return bool(self._waiting or self.admitted)
 
     @property

@@ -1,4 +1,4 @@
-"""Publishing: the methods of `JetStream` that store messages. Source: ADR-22, ADR-50, ADR-51."""
+"""The methods of `JetStream` that publish messages to streams. Source: ADR-22, ADR-50, ADR-51."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..protocol.wire.header_names import SCHEDULE
 from ..protocol.wire.headers import merge_headers
 from ..protocol.wire.names import check_publish_subject
 
-if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+if TYPE_CHECKING:  # imported inside the methods, to keep `import jsclient` fast
     from .batch import AtomicBatch
     from .fast_ingest import FastIngest
     from .publish_many import PublishedMany
@@ -26,12 +26,12 @@ if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` st
 
 __all__ = ["Publishing"]
 
-_SCHEDULES: Final = (2, 12)  # the first server with schedules, which knows only a time and a target
+_SCHEDULES: Final = (2, 12)  # version of the server in which schedules at a fixed time were added
 _ALL_SCHEDULES: Final = (2, 14)
 
 
 class Publishing:
-    """The methods of `JetStream` that store messages."""
+    """Base class of `JetStream` that provides the methods for publishing messages."""
 
     _context: Context
 
@@ -54,37 +54,47 @@ class Publishing:
     ) -> PubAck:
         """Publish a message and wait until a stream has stored it.
 
-        A message with a ``msg_id`` is sent again within the timeout if the answer is lost, and is stored once. Without
-        a ``msg_id`` the outcome of a lost answer is *unknown*. If no stream responds, as during a leader election, the
-        message is sent again within the timeout if it has a ``msg_id`` or if a stream has answered on this subject
-        before. Otherwise it is sent at most three times.
+        ::
+
+            ack = await js.publish("orders.new", b"...", msg_id="order-17")
+            print(ack.stream, ack.seq)
+
+        Pass a ``msg_id`` whenever possible. If the answer of the server is lost, the message is then sent again until
+        the timeout expires, and the stream stores it only once. Without a ``msg_id``, a lost answer raises an error,
+        and the message may or may not be stored.
+
+        If no stream responds, for example during a leader election, the message is also sent again. This is repeated
+        until the timeout expires if the message has a ``msg_id``, or if a stream has answered on this subject before.
+        Otherwise the message is sent at most three times.
+
+        To publish many messages, `publisher` and `publish_many` are much faster.
 
         Args:
             subject: The subject, without wildcards.
             data: The payload.
-            headers: One value, or several, by name. The mapping is not modified.
-            msg_id: For de-duplication within the stream's duplicate window.
+            headers: A mapping from names to values. A value is a string or a list of strings.
+            msg_id: A unique id. The stream ignores a message whose id it has seen within its duplicate window.
             expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Store the message only
-                if this expectation is met. Sequence 0 means that no message exists. Do not use ``expected_last_msg_id``
-                with a replicated stream: on nats-server 2.14 and newer a failed expectation stops the stream on all its
-                servers.
-            expected_last_subject_seq_subject: The subject of ``expected_last_subject_seq`` if it differs from the
-                message's subject. Wildcards are allowed (server 2.11).
-            ttl: Seconds until the server removes the message, 1 or more, or ``"never"``, which outlives the stream's
-                ``max_age`` (server 2.11, stream with ``allow_msg_ttl``).
-            rollup: ``"sub"``: the message replaces all earlier messages of its subject. ``"all"``: it replaces all
-                messages of the stream (stream with ``allow_rollup_hdrs``).
+                if the stream, or its last message, is as expected. Sequence 0 means that no message exists. Do not use
+                ``expected_last_msg_id`` with a replicated stream: on nats-server 2.14 and newer a failed expectation
+                stops the stream on all its servers.
+            expected_last_subject_seq_subject: The subject that ``expected_last_subject_seq`` refers to. The default is
+                the subject of the message. Wildcards are allowed (server 2.11).
+            ttl: Seconds until the server removes the message, 1 or more, or ``"never"`` to keep it even beyond the
+                ``max_age`` of the stream (server 2.11, stream with ``allow_msg_ttl``).
+            rollup: ``"sub"`` to replace all earlier messages of the subject, or ``"all"`` to replace all messages of
+                the stream (stream with ``allow_rollup_hdrs``).
             timeout: Seconds for the whole call. The default is the timeout of `connect`.
 
         Raises:
             NoRespondersError: No stream has the subject, or it has no leader. The message was not stored.
             WrongLastSequenceError, ApiError: The stream refused the message. It was not stored.
-            RequestTimeoutError, DisconnectedError: It is unknown whether the message was stored.
+            RequestTimeoutError, DisconnectedError: The message may or may not be stored.
             InvalidNameError, ConfigError, MaxPayloadError: The message was not sent. `ConfigError` is also raised if
                 the connected server is too old for an argument and would ignore it. The same value in ``headers`` is
                 sent without this check.
 
-        Cancelled: it is unknown whether the message was stored.
+        If the call is cancelled, the message may or may not be stored.
         """
         if unknown:
             check_arguments(Publishing.publish, unknown, NoOptions)
@@ -105,15 +115,22 @@ class Publishing:
         )
 
     def batch(self, *, ack_every: int | None = None, timeout: float | None = None) -> AtomicBatch:
-        """Return a batch of messages that are published atomically: ``async with js.batch() as batch``.
+        """Return a batch of messages, which the stream stores all together or not at all.
 
-        Needs server 2.12 and a stream with ``allow_atomic``. Leaving the block commits the batch and waits until all
-        messages are stored. After an exception no message is stored. The server limits a batch to 1,000 messages, with
-        at most 10 s between two messages.
+        ::
+
+            async with js.batch() as batch:
+                await batch.publish("orders.new", b"...")
+                await batch.publish("orders.items", b"...")
+
+        At the end of the block, the batch is committed. If an exception leaves the block, no message is stored.
+
+        Needs server 2.12 and a stream with ``allow_atomic``. The server limits a batch to 1,000 messages. It abandons
+        the batch if there are more than 10 s between two messages.
 
         Args:
-            ack_every: Wait for an answer every ``ack_every`` messages, so that the server is not overloaded. The first
-                message and the commit are always answered.
+            ack_every: Wait for an answer after so many messages, so that the server is not overloaded. By default, only
+                the first message and the commit are answered.
             timeout: Seconds to wait for an answer. The default is the timeout of `connect`.
 
         Raises:
@@ -133,18 +150,26 @@ class Publishing:
         max_outstanding_acks: int = 2,
         timeout: float | None = None,
     ) -> FastIngest:
-        """Return an ingest, which publishes at the highest rate of a stream: ``async with js.fast_ingest() as ingest``.
+        """Return an object for publishing messages to a stream at the highest possible rate.
 
-        Needs server 2.14 and a stream with ``allow_batched``. The server acks many messages at once, and limits how
-        many may be in flight, so that many publishers can share it. The client keeps no state per message, so there are
-        no futures and no retries.
+        ::
+
+            async with js.fast_ingest() as ingest:
+                for payload in payloads:
+                    await ingest.publish("metrics.cpu", payload)
+
+        The server acks many messages at once. It decides how many messages may be in flight, so that several
+        publishers get a fair share. There is no future for each message, and lost messages are not sent again.
+
+        Needs server 2.14 and a stream with ``allow_batched``.
 
         Args:
-            gap: What happens after a message that is lost, or refused by the stream. "fail": no later message is
-                stored, and `IngestError` has the number of messages stored. "ok": the other messages are stored, and
-                the events `IngestGap` and `IngestRefused` report the missing messages.
+            gap: The behavior after a message is lost, or refused by the stream. With "fail", no later message is
+                stored, and `IngestError` is raised with the number of messages stored. With "ok", the other messages
+                are stored, and the events `IngestGap` and `IngestRefused` report the missing messages.
             ack_every: The maximum number of messages per ack. The server reduces it while other clients publish.
-            max_outstanding_acks: Acks that may be outstanding: 2 keeps the server busy, 3 suits a distant server.
+            max_outstanding_acks: The maximum number of acks that may be outstanding. 2 is enough to keep the server
+                busy. Choose 3 for a distant server.
             timeout: Seconds without progress before the ingest fails. The default is the timeout of `connect`.
 
         Raises:
@@ -172,7 +197,7 @@ class Publishing:
         room_timeout: float | None = None,
         resend: bool = True,
     ) -> Publisher:
-        """Return a publisher for many messages, which does not wait for each ack.
+        """Return a publisher, which publishes many messages without waiting for each ack.
 
         ::
 
@@ -180,15 +205,19 @@ class Publishing:
                 for payload in payloads:
                     future = await pub.publish("orders.new", payload)
 
+        At the end of the block, the publisher waits for all acks, and raises an error if a publish has failed.
+
         Args:
-            max_in_flight: The maximum number of publishes without an ack.
-            max_bytes: The maximum sum of their headers and payloads. None: unlimited. A single message may be larger.
+            max_in_flight: The maximum number of publishes that wait for their ack. This is the size of the *window*.
+            max_bytes: The maximum size of their headers and payloads, or None for no limit. A single message may be
+                larger.
             timeout: Seconds for each publish after it is sent. The default is the timeout of `connect`.
             room_timeout: Seconds that `Publisher.publish` waits while the window is full, before it raises
-                `TooManyInFlightError`. 0: it does not wait. None: it waits without a limit.
-            resend: Send a message with an id again within its timeout if its outcome is unknown, because the connection
-                or the answer was lost. It is stored once (keep the timeout below the stream's duplicate window). A
-                reconnect keeps the order. A message that lost only its answer may be stored after later messages.
+                `TooManyInFlightError`. With 0 it does not wait. With None it waits without a limit.
+            resend: Send a message with a ``msg_id`` again if the connection or the answer was lost. The stream stores
+                it only once, provided that the timeout is shorter than the duplicate window of the stream. The order of
+                messages is preserved after a reconnect. If only an answer is lost, the message may be stored after
+                later messages.
 
         Raises:
             ConfigError: An argument is out of range.
@@ -216,27 +245,33 @@ class Publishing:
     ) -> PublishedMany:
         """Publish a message for each payload, in order, and wait until all are stored.
 
-        Like `publisher`, with the same window and the same retries, but without a future for each message, which
-        saves more than a third of the work. The call waits while the window is full, so ``payloads`` may be a
-        generator of any length.
+        ::
+
+            result = await js.publish_many("orders.new", payloads)
+            print(result.stored)
+
+        This has the window and the retries of `publisher`. It needs a third less time, because there is no future for
+        each message. While the window is full, no payload is taken, so ``payloads`` may be a generator of any length.
 
         Args:
-            headers: The headers of every message.
-            msg_ids: The ``msg_id`` of each payload. With ids, messages whose outcome is unknown are sent again.
-            max_in_flight: The maximum number of messages without an ack.
-            timeout: Seconds for each message after it is sent. The default is the timeout of `connect`. It also limits
-                each wait for a connection, or for a connection that takes no bytes. The call ends when no message was
-                stored for that long. As long as messages are stored the call continues. The time that ``payloads``
-                takes to produce them does not count.
+            subject: The subject of all messages, without wildcards.
+            payloads: An iterable of payloads.
+            headers: The headers of all messages.
+            msg_ids: An iterable with the ``msg_id`` of each payload. With ids, messages are sent again if the
+                connection or the answer was lost.
+            max_in_flight: The maximum number of messages that wait for their ack.
+            timeout: Seconds without progress after which the call fails. The default is the timeout of `connect`. The
+                call continues as long as messages are stored. The time that ``payloads`` takes to produce them does not
+                count.
 
         Raises:
-            PublishManyError: Not all messages are stored. It has the failed messages by index and the number of
-                messages sent. Its cause is a `ConfigError` if a payload is not bytes, or if there are fewer ``msg_ids``
-                than payloads.
+            PublishManyError: Not all messages are stored. The error contains the index of each failed message, and the
+                number of messages sent. Its cause is a `ConfigError` if a payload is not bytes, or if there are fewer
+                ``msg_ids`` than payloads.
             ConfigError, InvalidNameError: An argument is not valid, or `JetStream` was created with a nats-py
                 connection. No message was sent.
 
-        Cancelled: messages sent so far may be stored.
+        If the call is cancelled, the messages sent so far may or may not be stored.
         """
         from .publish_many import publish_many
 
@@ -282,16 +317,17 @@ class Publishing:
             data: The payload of its messages.
             at: Publish once, at this time, or immediately if it has passed. An aware ``datetime``, or RFC 3339 text.
             every: Publish repeatedly, at this interval in seconds, 1 or more.
-            cron: Publish at these times: six fields, seconds first, or a word such as ``@hourly``. See `check_cron`.
+            cron: Publish at the times of a cron expression. It has six fields, of which the first is seconds, or it is
+                a word such as ``@hourly``. See `check_cron`.
             time_zone: The time zone of ``cron``: an IANA name or a ``ZoneInfo``. The default is UTC.
-            source: Publish the last message of this subject of the stream, if it exists, instead of this message.
+            source: Publish the last message of this subject of the stream, if it exists, instead of ``data``.
             ttl: Seconds that each message sent to ``target`` is kept, or ``"never"`` (stream with ``allow_msg_ttl``).
-            rollup: ``"sub"``: each message sent to ``target`` replaces the earlier messages there.
+            rollup: ``"sub"`` if each message sent to ``target`` should replace the earlier messages there.
             lifetime: Seconds until the schedule itself is removed (stream with ``allow_msg_ttl``).
             headers: Headers of the messages.
-            msg_id: For de-duplication of the schedule.
-            expected_last_subject_seq: Store it only if the existing schedule has this sequence. 0 requires that none
-                exists.
+            msg_id: A unique id, so that the schedule is stored only once if it is sent again. See `publish`.
+            expected_last_subject_seq: Store the schedule only if the existing schedule has this sequence. 0 requires
+                that no schedule exists.
             timeout: Seconds for the whole call. The default is the timeout of `connect`.
 
         Returns: the ack of the schedule. Its ``seq`` can be passed to `finish_schedule`.
@@ -334,16 +370,17 @@ class Publishing:
         )
 
     async def cancel_schedule(self, subject: str, *, stream: str | None = None) -> bool:
-        """Remove the schedule on ``subject``.
+        """Cancel a schedule by removing it from the stream.
 
-        Any other message on ``subject`` remains, and so does a schedule that replaces this schedule at the same time.
-        To remove many schedules at once use `Stream.purge`.
+        If another client replaces the schedule at the same time, the new schedule remains. A message on ``subject``
+        that is not a schedule remains too. To cancel many schedules at once, use `Stream.purge`.
 
         Args:
             subject: The subject of the schedule.
-            stream: Its stream. The default is the stream of ``subject``.
+            stream: Name of its stream. The default is the stream that has ``subject``.
 
-        Returns: whether the schedule existed. False if its message was already sent.
+        Returns: True if the schedule was removed, or False if there was none, for example because its message was
+        already sent.
 
         Raises:
             NoMatchingStreamError: No stream, or more than one, has ``subject``.
@@ -368,7 +405,7 @@ class Publishing:
         message = read_stored_message(answer)
         if SCHEDULE not in message.headers:
             return False
-        # Purge up to this message, so that a replacement stored meanwhile stays.
+        # Purge only up to this message, because another client may have stored a new schedule meanwhile.
         body = {"filter": subject, "seq": message.seq + 1}
         purged = await context.call(context.api.stream_purge(stream), body, what="cancel the schedule")
         return bool(purged.get("purged"))
@@ -385,16 +422,17 @@ class Publishing:
         ttl: float | timedelta | Literal["never"] | None = None,
         timeout: float | None = None,
     ) -> PubAck:
-        """Publish a message and remove a schedule, atomically.
+        """Publish a message and cancel a schedule, atomically.
 
-        Publish to the target to send the scheduled message early, or to any other subject of the stream to announce the
-        cancellation to other clients.
+        This is useful to send the scheduled message earlier, by publishing it to the target. It can also announce the
+        cancellation to other clients, by publishing to any other subject of the stream.
 
         Args:
             schedule: The subject of the schedule.
             subject: The subject of the message. It must differ from ``schedule``.
             data: The payload of the message.
-            expected_seq: The sequence of the schedule. The call fails if the schedule was sent, removed or replaced.
+            expected_seq: The sequence of the schedule. The call fails if another client has removed or replaced it, or
+                if its message was already sent.
             headers, msg_id, ttl, timeout: See `publish`.
 
         Raises:

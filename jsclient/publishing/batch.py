@@ -1,4 +1,4 @@
-"""Atomic batches: `JetStream.batch`. Source: ADR-50."""
+"""The atomic batches that `JetStream.batch` returns. Source: ADR-50."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ __all__ = ["AtomicBatch"]
 
 AnswerT = TypeVar("AnswerT")
 
-_SMALL = 1024  # bytes. Only larger messages are compared with the server's limit before they are added
+_SMALL = 1024  # the size of messages up to so many bytes isn't checked, because every server accepts them
 
 
 class _Turns:
-    """Lets one caller run at a time, in the order of the calls."""
+    """A lock that counts the callers that have or want it."""
 
     def __init__(self) -> None:
-        self.callers: int = 0  # number of callers that hold the lock or wait for it
+        self.callers: int = 0  # number of callers that have the lock or are waiting for it
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> None:
@@ -73,10 +73,12 @@ class _Turns:
 
 
 class AtomicBatch:
-    """Messages that a stream stores together or not at all. Created by `JetStream.batch`.
+    """A batch of messages, which a stream stores all together or not at all. Created by `JetStream.batch`.
 
-    Leaving ``async with`` commits the batch. After an exception inside the block, or `abandon`, nothing is stored. The
-    stream must have ``allow_atomic``, and all subjects must belong to it.
+    The batch is committed at the end of an ``async with`` block, or when you call `commit`. If an exception leaves the
+    block, or if you call `abandon`, nothing is stored.
+
+    All subjects must belong to one stream, which must have ``allow_atomic``.
     """
 
     def __init__(self, context: Context, *, ack_every: int | None, timeout: float | None) -> None:
@@ -87,28 +89,31 @@ class AtomicBatch:
         self._out = context.connection.outbox
         self._write_at_once = context.connection.write_at_once
         self._small = min(_SMALL, context.connection.max_payload) - self._tracker.overhead
-        self._checked: str | None = None  # the version of the server, once it is known to support batches
-        self._turns = _Turns()  # messages are sent in the order of their numbers
-        self._saw_election = False  # no stream answered for a while, so the server may have lost the batch
-        self._refusal: JetStreamError | None = None  # the answer to the first message, which no call awaits
-        # number of times that the whole batch was sent again. Answers to an earlier attempt are ignored
+        self._checked: str | None = None  # version of the server for which support of batches was checked
+        self._turns = _Turns()  # ensures that messages are sent in the order of their numbers
+        self._saw_election = False  # True if a leader was elected, in which case the batch may be lost
+        self._refusal: JetStreamError | None = None  # error in the answer to the first message
+        # How many times the whole batch was sent again. Answers to earlier attempts must be ignored.
         self._attempt = 0
         self._ack: PubAck | None = None
         self._failure: JetStreamError | None = None
 
     @property
     def id(self) -> str:
-        """The id of the batch: the header ``Nats-Batch-Id`` of each stored message."""
+        """Unique id of the batch. Each stored message has it in the header ``Nats-Batch-Id``."""
         return self._tracker.id
 
     @property
     def ack(self) -> PubAck | None:
-        """The answer to the commit: ``seq`` of the last message and ``count`` of messages. None before the commit."""
+        """Ack of the whole batch, or None before the commit.
+
+        Its ``seq`` is the stream sequence of the last message, and its ``count`` is the number of messages.
+        """
         return self._ack
 
     @property
     def is_closed(self) -> bool:
-        """Whether the batch was committed or abandoned."""
+        """True once the batch was committed or abandoned."""
         return self._tracker.state is not BatchState.OPEN
 
     def __len__(self) -> int:
@@ -125,21 +130,24 @@ class AtomicBatch:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[BatchOptions],
     ) -> int:
-        """Add a message, and return its number in the batch, from 1.
+        """Add a message to the batch. Returns its number in the batch, starting at 1.
 
-        Each call sends the previous message, so that the last one can carry the commit. The first message sent is
-        answered, so an error that concerns the whole batch is raised by the second call, or the commit. If an earlier
-        batch was accepted on the same subject, no call waits for that answer, and a later call raises the error. The
-        server checks expectations at the commit, against the state of the stream at that time.
+        The message is not sent immediately. Each call sends the message of the previous call, because the last message
+        of the batch must also contain the commit. An error that concerns the whole batch is therefore raised by the
+        second call, by a later one, or by `commit`.
+
+        The server checks expectations when the batch is committed, against the state of the stream at that time.
 
         Args:
             subject, data, headers: See `JetStream.publish`.
-            msg_id: The commit fails with `BatchDuplicateError` if the stream has a message with this id (2.12.1).
+            msg_id: A unique id. If the stream already has a message with this id, the commit fails with
+                `BatchDuplicateError` (server 2.12.1).
             expected_stream: The stream that must store the batch.
-            expected_last_seq: The stream's last sequence before the batch. Allowed for the first message only.
-            expected_last_subject_seq: The last sequence of the subject before the batch. Not allowed if an earlier
-                message of the batch has that subject. ``expected_last_subject_seq_subject`` names another subject to
-                check.
+            expected_last_seq: The expected last sequence of the stream before the batch. Only the first message may
+                have it.
+            expected_last_subject_seq: The expected last sequence of the subject before the batch. It is not allowed if
+                an earlier message of the batch has the same subject. Set ``expected_last_subject_seq_subject`` to check
+                another subject.
             ttl, rollup: See `JetStream.publish`.
 
         Raises:
@@ -150,12 +158,13 @@ class AtomicBatch:
             BatchNotAtomicError: The server does not support batches.
             ClosedError: The batch has ended.
 
-        Cancelled: the batch is abandoned.
+        If the call is cancelled, the batch is abandoned, and nothing is stored.
         """
         if self._refusal is not None:
             await self._recover_first()
         out = self._out
-        # Commands that wait for the end of this iteration of the loop take an ordinary message along.
+        # The fast path: the connection already has commands to write at the end of this iteration of the event loop, so
+        # the command of an ordinary message only has to be appended.
         if (
             (out is not None and 0 < out.size < PIECE)
             and (headers is None and not options and type(data) is bytes and len(data) <= self._small)
@@ -165,7 +174,9 @@ class AtomicBatch:
             out.commands.append(command)
             out.size += len(command)
             return self._tracker.count
-        if not self._turns.callers:  # the lock is free, so an ordinary message needs no other coroutine
+        if (
+            not self._turns.callers
+        ):  # no other call is waiting, so usually the message can be sent without a lock
             number, before = self._add(subject, data, headers, options)
             if before is not None and not (self._tracker.sent == 1 and self._send_first(before)):
                 to, header, payload = before.subject, before.header, before.payload
@@ -173,7 +184,8 @@ class AtomicBatch:
                 line = (known_subjects.get(to) or to.encode(), len(header), size, header, payload)
                 if before.acked or not self._write_at_once(b"HPUB %b %d %d\r\n%b%b\r\n" % line, size):
                     async with self._turns:
-                        await self._send_message(before)  # raises the error if the batch was refused
+                        # Also raises an error that has ended the batch before.
+                        await self._send_message(before)
             return number
         async with self._turns:
             number, before = self._add(subject, data, headers, options)
@@ -189,20 +201,22 @@ class AtomicBatch:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[BatchOptions],
     ) -> PubAck:
-        """Store the whole batch and return its ack. With a ``subject``, this message is added last.
+        """Commit the batch, and wait until the stream has stored all messages. Returns the ack of the batch.
 
         Args:
-            subject, data, headers, options: See `publish`. Without a ``subject``, the batch ends with the message added
-                last.
+            subject, data, headers, options: A last message to add before the commit. See `publish`. By default, no
+                message is added.
 
         Raises:
             WrongLastSequenceError, BatchDuplicateError, BatchTooLargeError, BatchHeaderError, BatchIncompleteError,
                 ApiError: The server refused the batch. Nothing was stored.
-            RequestTimeoutError, DisconnectedError: It is unknown whether the batch was stored. If it was, its messages
-                have the header ``Nats-Batch-Id``.
-            ConfigError: The batch is empty. Also the errors of `publish`.
+            RequestTimeoutError, DisconnectedError: The batch may or may not be stored. To find out, look for messages
+                whose header ``Nats-Batch-Id`` is `id`.
+            ConfigError: The batch is empty.
 
-        Cancelled: it is unknown whether the batch was stored.
+        Also raises the errors of `publish`.
+
+        If the call is cancelled, the batch may or may not be stored.
         """
         async with self._turns:
             if subject is not None:
@@ -212,7 +226,7 @@ class AtomicBatch:
             return await self._commit()
 
     async def abandon(self) -> None:
-        """End the batch without storing it. Does nothing if the batch has ended."""
+        """End the batch without storing its messages. Does nothing if the batch was committed or has failed."""
         self._drop()
 
     def _add(
@@ -222,7 +236,7 @@ class AtomicBatch:
         headers: Mapping[str, str | Sequence[str]] | None,
         options: BatchOptions,
     ) -> tuple[int, BatchMessage | None]:
-        """Check and add a message. Returns its number, and its predecessor, which is to be sent now."""
+        """Check a message and add it. Returns its number, and the previous message, which must be sent now."""
         tracker = self._tracker
         if tracker.state is not BatchState.OPEN:
             tracker.check_open()
@@ -253,7 +267,10 @@ class AtomicBatch:
         return encode_headers(merged) if merged else b""
 
     def _send_first(self, message: BatchMessage) -> bool:
-        """Send the first message and go on, if its subject is known for batches. False: its answer must be awaited."""
+        """Send the first message without waiting for the answer, if a stream accepted a batch on this subject before.
+
+        Returns False if that isn't the case, and the message was not sent.
+        """
         context = self._context
         encoded = known_subjects.get(message.subject) or message.subject.encode()
         if encoded not in context.takes_batches or not context.requests.ask_now(
@@ -263,7 +280,7 @@ class AtomicBatch:
             timeout=self._timeout,
             what=f"batch {self.id}",
             answered=partial(self._first_answered, encoded, self._attempt),
-            urgent=False,  # it is written with the next messages
+            urgent=False,  # written together with the following messages
         ):
             return False
         self._tracker.accepted = True
@@ -283,10 +300,13 @@ class AtomicBatch:
                 self._context.takes_batches.discard(subject)
 
     async def _recover_first(self) -> None:
-        """The first message was not accepted. After an election, the batch is sent again. Otherwise this raises."""
+        """Handle the error in the answer to the first message.
+
+        If there was no leader, the batch is sent again. Otherwise the error is raised.
+        """
         self._tracker.check_open()
         async with self._turns:
-            if self._refusal is not None:  # no other caller has handled the refusal meanwhile
+            if self._refusal is not None:  # it is None if another call has already handled the error
                 await self._guarded(self._mend(self._refusal))
 
     async def _mend(self, refusal: JetStreamError) -> None:
@@ -299,14 +319,14 @@ class AtomicBatch:
             await self._write(latest)
 
     async def _send_message(self, message: BatchMessage) -> None:
-        """Send a message that is not the last one. A failure abandons the batch."""
+        """Send a message that is not the last one. If that fails, the batch is abandoned."""
         if message.acked:
             await self._guarded(self._exchange(message, self._tracker.read_answer))
         else:
             await self._guarded(self._write(message))
 
     async def _guarded(self, sending: Awaitable[None]) -> None:
-        """Await something that sends messages before the commit. If it fails, the batch is abandoned."""
+        """Await ``sending``. If it fails or is cancelled, the batch is abandoned."""
         tracker = self._tracker
         try:
             await sending
@@ -318,7 +338,7 @@ class AtomicBatch:
             if self._failure is error:
                 raise
             raise self._failure from error
-        except BaseException:  # cancelled: it is unknown whether the message was sent
+        except BaseException:  # a cancelled message may or may not be sent, so the batch can't continue
             self._drop()
             self._failure = BatchAbandonedError(
                 f"batch {tracker.id} was abandoned at message {tracker.sent}: the publish was cancelled"
@@ -326,7 +346,10 @@ class AtomicBatch:
             raise
 
     def _cause(self, error: JetStreamError) -> JetStreamError:
-        """Return why the server refused the batch. A later answer says only that messages are missing."""
+        """Return the most informative error of the server.
+
+        If the first message is refused, the answers to later messages merely say that messages are missing.
+        """
         refusal = self._refusal
         if isinstance(error, BatchIncompleteError) and isinstance(refusal, ApiError):
             return refusal
@@ -344,7 +367,7 @@ class AtomicBatch:
         tracker.check_open()
         if not connection.is_connected:
             try:
-                # A batch in progress has most likely lost messages with the connection, so it fails at once.
+                # If messages were sent already, some of them were probably lost. Waiting would be of no use.
                 patience = 0.0 if tracker.sent else self._timeout
                 await connection.wait_connected(connection.now() + patience)
             except (DisconnectedError, ClosedError) as error:
@@ -353,13 +376,13 @@ class AtomicBatch:
         try:
             self._ack = await self._exchange(message, tracker.read_commit)
         except (DisconnectedError, RequestTimeoutError, ClosedError) as error:
-            if tracker.state is BatchState.OPEN:  # while it was sent again, before its commit
+            if tracker.state is BatchState.OPEN:  # the batch was being sent again, and was not committed yet
                 self._fail_with(error)
             tracker.state = BatchState.UNKNOWN
             self._failure = _unknown(error, f"whether batch {tracker.id} was stored is unknown")
             raise self._failure from error
         except (NoRespondersError, PermissionDeniedError) as error:
-            tracker.state, self._failure = BatchState.ABANDONED, error  # the commit was not received
+            tracker.state, self._failure = BatchState.ABANDONED, error  # no stream has received the commit
             raise
         except JetStreamError as error:
             self._failure = self._cause(error)
@@ -369,13 +392,13 @@ class AtomicBatch:
         finally:
             if tracker.state is BatchState.COMMITTING:
                 tracker.state = BatchState.UNKNOWN
-            self._drop()  # the batch ended while a message was sent again, before the commit
+            self._drop()  # has an effect only if the batch failed before the commit was sent
         first = tracker.first_subject
         self._context.takes_batches.add(known_subjects.get(first) or first.encode())
         return self._ack
 
     async def _exchange(self, message: BatchMessage, read: Callable[[bytes], AnswerT]) -> AnswerT:
-        """Send a message that is answered. If an election lost the batch, send all of it again."""
+        """Send a message and wait for its answer. If a new leader does not know the batch, send the batch again."""
         tracker, connection = self._tracker, self._context.connection
         deadline = connection.now() + self._timeout
         committing, lost = tracker.state is BatchState.COMMITTING, False
@@ -391,7 +414,7 @@ class AtomicBatch:
             await asyncio.sleep(PAUSE)
 
     async def _resend(self, *, committing: bool) -> BatchMessage:
-        """Send the batch again up to its latest message, and return that one."""
+        """Send the batch again, except for its latest message, which is returned."""
         tracker, self._refusal, self._attempt = self._tracker, None, self._attempt + 1
         *earlier, latest = tracker.restart(commit=committing)
         for message in earlier:

@@ -1,4 +1,4 @@
-"""Publishing at the highest rate of a stream: `JetStream.fast_ingest`. Source: ADR-50 §Fast-ingest."""
+"""The publisher that `JetStream.fast_ingest` returns. Source: ADR-50 §Fast-ingest."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ from .ingest_channel import CHUNK, IngestChannel
 
 __all__ = ["FastIngest"]
 
-_FIRST, _MOST = 16, 1000  # number of payloads in the first write, and the maximum in later writes
+_FIRST, _MOST = 16, 1000  # number of messages in the first write, and maximum number in later writes
 _NO_ANSWER = (RequestTimeoutError, DisconnectedError, ClosedError)
 
 
 class FastIngest:
-    """Publishes to a stream whose server acks many messages at a time. Created by `JetStream.fast_ingest`.
+    """Publishes messages to a stream at the highest possible rate. Created by `JetStream.fast_ingest`.
 
-    `publish` waits only at the server's limit of messages in flight. Leaving ``async with`` ends the ingest and waits
-    until all messages are stored. The ingest is not atomic: messages stored before a failure remain.
+    `publish` waits only while the maximum number of messages is in flight, which the server determines. At the end of
+    an ``async with`` block, the ingest waits until all messages are stored.
+
+    The ingest is not atomic. If it fails, the messages stored before the failure remain in the stream.
     """
 
     def __init__(
@@ -67,37 +69,43 @@ class FastIngest:
 
     @property
     def id(self) -> str:
-        """The id of the ingest, which is in the final ack."""
+        """Unique id of the ingest. The final ack contains it too."""
         return self._tracker.id
 
     @property
     def sent(self) -> int:
-        """The number of messages sent."""
+        """Number of messages sent so far."""
         return self._tracker.sent
 
     @property
     def acked(self) -> int:
-        """The number up to which messages are stored. With ``gap="ok"``, lost and refused messages are excluded."""
+        """Number of the message up to which all messages are stored.
+
+        With ``gap="ok"``, lost or refused messages before it are not stored.
+        """
         return self._tracker.acked
 
     @property
     def lost(self) -> int:
-        """The number of messages that the stream has reported as missing."""
+        """Number of messages that the stream has reported as missing."""
         return self._tracker.lost
 
     @property
     def refused(self) -> int:
-        """The number of messages that the stream refused."""
+        """Number of messages that the stream has refused."""
         return self._tracker.refused
 
     @property
     def ack(self) -> PubAck | None:
-        """The final ack: ``seq`` of the last message and ``count`` of all messages. None before it arrives."""
+        """Final ack, or None before it has arrived.
+
+        Its ``seq`` is the stream sequence of the last message, and its ``count`` is the number of messages.
+        """
         return self._tracker.final
 
     @property
     def is_closed(self) -> bool:
-        """Whether the ingest has ended or failed."""
+        """True once the ingest has ended or failed."""
         return self._over or self._tracker.closing or self._tracker.failure is not None
 
     def __repr__(self) -> str:
@@ -111,19 +119,22 @@ class FastIngest:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[PublishOptions],
     ) -> int:
-        """Send a message and return its number in the ingest, from 1. Waits at the limit of messages in flight.
+        """Send a message. Returns its number in the ingest, starting at 1.
 
-        The first call waits until the stream has accepted the ingest. For the arguments see `JetStream.publish`. All
-        subjects must belong to one stream.
+        The first call waits until the stream has accepted the ingest. Later calls wait only while the maximum number of
+        messages is in flight.
+
+        For the arguments see `JetStream.publish`. All subjects must belong to one stream.
 
         Raises:
             BatchNotEnabledError, TooManyBatchesError, ApiError, NoRespondersError: The stream does not accept the
                 ingest. No message was stored.
-            IngestError: The ingest failed at this message or an earlier message. It has the number of messages stored.
+            IngestError: The ingest has failed, maybe at an earlier message. The error contains the number of messages
+                stored.
             ConfigError, InvalidNameError, MaxPayloadError: The message was not sent. The ingest can continue.
             ClosedError: The ingest has ended.
 
-        Cancelled: the message was not sent if the call waited at the limit.
+        If the call is cancelled while it waits because too many messages are in flight, the message was not sent.
         """
         tracker, channel = self._tracker, self._channel
         to = known_subjects.get(subject) if type(subject) is str else None
@@ -151,7 +162,9 @@ class FastIngest:
         return number
 
     async def publish_many(self, subject: str, payloads: Iterable[bytes]) -> int:
-        """Send a message for each payload and return the number of the last message. This is faster than `publish`.
+        """Send a message for each payload. Returns the number of the last message in the ingest.
+
+        This is faster than calling `publish` for each payload.
 
         Raises:
             ConfigError, MaxPayloadError: A payload is not valid. The payloads before it were sent, and ``sent`` counts
@@ -160,7 +173,7 @@ class FastIngest:
 
         Also raises the other errors of `publish`.
 
-        Cancelled: ``sent`` counts the messages that were sent.
+        If the call is cancelled, `sent` is the number of messages that were sent.
         """
         tracker, channel = self._tracker, self._channel
         to, waiting, together = check_subject(subject), iter(payloads), _FIRST
@@ -177,7 +190,7 @@ class FastIngest:
             if not chunk:
                 return tracker.sent
             good, error = self._usable(chunk)
-            # Valid payloads are sent even if a later payload of the chunk is not valid.
+            # If a payload is not valid, send those before it, as if they had been published one by one.
             if good:
                 size, replies = sum(map(len, good)), tracker.next_replies(len(good))
                 channel.write_many([(to, r, b"", data) for r, data in zip(replies, good, strict=True)], size)
@@ -193,20 +206,19 @@ class FastIngest:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
-        """End the ingest, wait until all messages are stored, and return the final ack.
-
-        With a ``subject``, a last message is added first.
+        """End the ingest, and wait until all messages are stored. Returns the final ack.
 
         Args:
-            subject, data, headers, options: See `publish`.
+            subject, data, headers, options: A last message to send before the end. See `publish`. By default, no
+                message is sent.
 
         Raises:
-            IngestError: Not all messages were stored, or it is unknown whether they were.
+            IngestError: Some messages are not stored, or may not be stored.
             ConfigError: No message was published.
 
         Also raises the errors of `publish`.
 
-        Cancelled: the ingest ends anyway. Another call waits for the answer.
+        If the call is cancelled, the ingest ends anyway. You may call `commit` again to wait for the final ack.
         """
         tracker, channel = self._tracker, self._channel
         if self._over:
@@ -221,7 +233,7 @@ class FastIngest:
             frame = (to, tracker.commit_reply(), block, payload)
             channel.write(*frame)
             tracker.close()
-            # Without an earlier message the stream has not accepted the ingest yet, and may have no leader.
+            # If this is also the first message, the stream has not accepted the ingest yet, and it may have no leader.
             if tracker.sent == 1:
                 await self._begin_ingest(frame, lambda: tracker.ended, channel.send_end)
         elif not tracker.sent:
@@ -236,9 +248,9 @@ class FastIngest:
         return tracker.final
 
     async def ping(self) -> int:
-        """Request the server's progress and return `acked`. This also detects lost messages.
+        """Ask the server how many messages it has stored, wait for the answer, and return `acked`.
 
-        Raises the errors of `publish`.
+        As a side effect, lost messages are detected. Raises the errors of `publish`.
         """
         tracker, channel = self._tracker, self._channel
         if self._over or tracker.closing:
@@ -252,7 +264,7 @@ class FastIngest:
         return tracker.acked
 
     def _usable(self, chunk: list[bytes]) -> tuple[list[bytes], JetStreamError | None]:
-        """Return the payloads before the first that cannot be sent, and the error of that payload."""
+        """Return the payloads before the first one that isn't valid, and its error. If all are valid, it is None."""
         if set(map(type, chunk)) == {bytes} and max(map(len, chunk)) <= self._channel.max_payload:
             return chunk, None
         good: list[bytes] = []
@@ -266,7 +278,7 @@ class FastIngest:
         return good, None
 
     async def _wait_for_window(self) -> None:
-        """Wait until a message may be sent. Raises an error if the ingest has failed or ended."""
+        """Wait until another message may be in flight. Raises an error if the ingest has failed or ended."""
         tracker = self._tracker
         if not tracker.sent:
             check_server(self._context.connection.server_version, INGEST_SERVER, "a fast ingest")
@@ -278,7 +290,7 @@ class FastIngest:
             raise self._closed()
 
     async def _begin_ingest(self, first: Frame, done: Callable[[], bool], again: Callable[[], None]) -> None:
-        """Wait for the answer to the first message. "No responders" is retried as for any other publish."""
+        """Wait for the answer to the first message. If no stream responds, send it again like any other publish."""
         tracker, channel, answered = self._tracker, self._channel, self._context.answered
         retries, loop = Recovery(), asyncio.get_running_loop()
         deadline = loop.time() + channel.timeout
@@ -298,13 +310,15 @@ class FastIngest:
                 tracker.no_stream = None
                 channel.write(*first)
         finally:
-            if (error := tracker.no_stream) is not None:  # cancelled, or the connection was closed
+            if (
+                error := tracker.no_stream
+            ) is not None:  # the call was cancelled, or the connection was closed
                 tracker.not_begun(error)
         if tracker.accepted:
             answered.add(first[0])
 
     async def _raise_failure(self) -> NoReturn:
-        """Wait for the number of messages stored, then raise the failure."""
+        """Wait until it is known how many messages are stored, then raise the error of the ingest."""
         tracker, failure = self._tracker, self._tracker.failure
         async with self._ending:
             if not self._over:
@@ -343,11 +357,11 @@ class FastIngest:
             elif not self._over:
                 await self.commit()
         except asyncio.CancelledError:
-            await self._leave()  # otherwise the pings would keep the ingest alive
+            await self._leave()  # otherwise the keepalive pings would continue forever
             raise
 
     async def _leave(self) -> None:
-        """End the ingest without waiting for an answer."""
+        """End the ingest without waiting for the final ack."""
         if not self._tracker.ended:
             self._channel.send_end()
         await self._end_channel()

@@ -1,4 +1,4 @@
-"""Publishing many messages without waiting for each ack: `JetStream.publisher`. Source: ADR-22."""
+"""The publisher that `JetStream.publisher` returns. Source: ADR-22."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ from .unretrieved import PublishFuture, UnretrievedFailures
 
 __all__ = ["Publisher"]
 
-_RETAINED = 1000  # minimum number of failures that are kept until they are retrieved or raised
+_RETAINED = 1000  # at least so many failures are stored until the program retrieves them
 
 
 class Publisher(Handle):
-    """Publishes without waiting for each ack. Created by `JetStream.publisher`.
+    """Publishes messages without waiting for each ack. Created by `JetStream.publisher`.
 
-    `publish` returns a future as soon as the message is sent. It waits only while the window is full. `send` does the
-    same as a plain function, which never waits. Messages are sent in the order of the calls. Every future is done
-    within the timeout of its publish, with a `PubAck` or an error of `JetStream.publish`.
+    `publish` returns a future as soon as the message is sent. It waits only while too many publishes are in flight.
+    `send` is similar, but never waits. Messages are sent in the order of the calls. The result of the future is a
+    `PubAck`. It fails with the errors of `JetStream.publish`, at the latest when the timeout expires.
 
-    Leaving ``async with`` waits for all publishes in flight. It raises a `PublishesFailedError` for the failures that
-    were not retrieved, by awaiting the future or by its ``result()`` or ``exception()``. `flush` raises it too. If an
-    exception leaves the block, a note on it has the number of these failures, and the first of them.
+    You don't have to await the futures. At the end of an ``async with`` block, the publisher waits for all publishes in
+    flight, and raises `PublishesFailedError` if some of them have failed. `flush` does the same at any time. Failures
+    that you have retrieved from a future are not raised again. If an exception leaves the block, the number of failures
+    is added to it as a note.
 
     Source: ADR-22
     """
@@ -94,7 +95,7 @@ class Publisher(Handle):
         publishers.add(self)
 
     def describe_rest(self) -> str:
-        """Describe the messages that are lost if the program ends now, or return "". For the library's own use."""
+        """Describe the messages that may be lost if the program ends now, or return "". For the library's own use."""
         if self.acks.is_ended:
             return ""
         self._window.expand()
@@ -106,42 +107,42 @@ class Publisher(Handle):
 
     @property
     def in_flight(self) -> int:
-        """The number of publishes that were sent, or wait to be sent again, and whose outcome is unknown."""
+        """Number of publishes that wait for their ack. Some of them may have to be sent again."""
         return self._window.count
 
     @property
     def in_flight_bytes(self) -> int:
-        """The number of bytes of headers and payloads in flight."""
+        """Size of the headers and payloads in flight, in bytes."""
         return self._window.size
 
     @property
     def waiting(self) -> int:
-        """The number of calls of `publish` that wait for the window or for a connection."""
+        """Number of calls of `publish` that are waiting, because the window is full or the client is disconnected."""
         return self._admission.gate.waiting
 
     @property
     def published(self) -> int:
-        """The number of messages sent so far."""
+        """Number of messages sent so far."""
         return self.acks.number - self.acks.unsent
 
     @property
     def stored(self) -> int:
-        """The number of messages that were acked."""
+        """Number of messages that were acked."""
         return self._window.stored
 
     @property
     def failed(self) -> int:
-        """The number of messages that were refused, or whose outcome is unknown."""
+        """Number of messages that were refused, or that may or may not be stored because no ack arrived."""
         return self.acks.failed
 
     @property
     def resent(self) -> int:
-        """The number of times that a message was sent again."""
+        """Number of times that a message was sent again."""
         return self._window.resent
 
     @property
     def is_closed(self) -> bool:
-        """Whether the publisher is closed for new messages."""
+        """True once the publisher accepts no more messages."""
         return self._admission.closed
 
     def __repr__(self) -> str:
@@ -149,7 +150,9 @@ class Publisher(Handle):
         return f"<Publisher{state}: {self.in_flight} in flight, {self.stored} stored, {self.failed} failed>"
 
     def permissions(self, *subjects: str, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a user needs to publish to these subjects, as in the server's configuration.
+        """Return the permissions that a NATS user needs in order to publish to these subjects.
+
+        The result has the format of the server's configuration.
 
         Args:
             subjects: The subjects, which may have wildcards.
@@ -178,11 +181,12 @@ class Publisher(Handle):
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a message and return the future of its ack. Waits first while the window is full.
+        """Send a message and return a future of its ack. If the window is full, wait until it isn't.
 
         Args:
-            timeout: Seconds from the sending until the future is done, and before that for a connection. The default is
-                the timeout of the publisher.
+            timeout: Seconds after which the future fails. The time while the window is full does not count. If the
+                client is disconnected, the call waits at most as long for the reconnect. The default is the timeout of
+                the publisher.
 
         For all other arguments see `JetStream.publish`.
 
@@ -191,10 +195,10 @@ class Publisher(Handle):
             RequestTimeoutError: There was no connection within the timeout. The message was not sent.
             InvalidNameError, ConfigError, MaxPayloadError, ClosedError: The message was not sent.
 
-        The future raises the errors of `JetStream.publish` for a message that was sent.
+        Once the message was sent, the errors of `JetStream.publish` are raised by the future.
 
-        Cancelled: the message was not sent, except that over a nats-py connection of your own it may have been.
-        Cancelling the future does not undo the publish, which counts as in flight until its ack or its deadline.
+        If the call is cancelled, the message was not sent. Over a connection that you opened with nats-py, however, it
+        may have been sent. Cancelling the future does not undo the publish, which remains in flight.
         """
         to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
         if type(data) is not bytes:
@@ -228,7 +232,7 @@ class Publisher(Handle):
         if size > self.acks.small:
             self.acks.connection.check_size(size)
         if out is not None and not out.scheduled:
-            admission.yield_at = now + YIELD_AFTER  # the first message in this iteration of the loop
+            admission.yield_at = now + YIELD_AFTER  # this is the first message in this iteration of the loop
         total = window.size + size
         if (not admission.clear or len(self._pending) >= admission.max_in_flight) or (
             now > admission.yield_at or (total > admission.watch and admission.too_much(total))
@@ -257,14 +261,15 @@ class Publisher(Handle):
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a message now and return the future of its ack. Like `publish`, but a plain function.
+        """Send a message without waiting, and return a future of its ack.
 
-        It raises an error where `publish` waits, and does not let the event loop run. If it raises, the message was not
-        sent. The future is the same as for `publish`.
+        Unlike `publish`, this is not a coroutine function. Where `publish` would wait, it raises an error, and the
+        message was not sent. The future is the same in both cases. The event loop must run from time to time, because
+        no message is written until then.
 
         Raises:
-            TooManyInFlightError: The window or the write buffer is full, or calls of `publish` wait.
-            DisconnectedError: There is no connection at this moment.
+            TooManyInFlightError: The window or the write buffer is full, or a call of `publish` is waiting.
+            DisconnectedError: The client is disconnected at this moment.
             ConfigError: See `publish`. Also raised if `JetStream` was created with a nats-py connection.
             WrongLoopError: Called in another thread or event loop.
             InvalidNameError, MaxPayloadError, ClosedError: See `publish`.
@@ -275,7 +280,7 @@ class Publisher(Handle):
         if type(data) is not bytes:
             data = check_payload(data)
         header, repeatable = b"", False
-        # These lines repeat `publish`, because a shared function would cost a call per message.
+        # This repeats the code of `publish`, to avoid a function call for each message.
         if (
             (expected_stream is not None or expected_last_seq is not None or expected_last_msg_id is not None)
             or (expected_last_subject_seq is not None or expected_last_subject_seq_subject is not None)
@@ -324,13 +329,13 @@ class Publisher(Handle):
         ttl: float | timedelta | Literal["never"] | None,
         rollup: Literal["sub", "all"] | None,
     ) -> tuple[bytes, bool]:
-        """Encode the header block of a message. Returns it, and whether the message has an id."""
+        """Encode the headers of a message. Returns them, and True if the message has an id and can be sent again."""
         if (
             (stream is None and last_seq is None and last_subject_seq is None)
             and (last_subject_seq_subject is None and ttl is None)
             and (rollup is None and msg_id is not None)
         ):
-            # if a message has only ids, this way costs least
+            # This is the fastest way, but it supports no other arguments.
             return headers_and_ids(headers, msg_id, last_msg_id)
         merged = message_headers(
             self._context,
@@ -356,11 +361,11 @@ class Publisher(Handle):
         timeout: float,
         repeatable: bool,  # noqa: FBT001
     ) -> PublishFuture:
-        """Send a message that the window has room for. Without an outbox only register it."""
+        """Send a message for which there is capacity. On a nats-py connection, only register it."""
         acks, window, out = self.acks, self._window, self._out
         repeatable = repeatable and self._resend
         if (slots := self._slots) is not None and out is not None and size <= CHUNK:
-            out.prepare()  # this raises an error in another event loop
+            out.prepare()  # raises an error if it is called in another event loop
             placed: PublishFuture | None = slots.publish(to, header, data, now, timeout, repeatable, True)
             if placed is not None:
                 return placed
@@ -379,7 +384,7 @@ class Publisher(Handle):
         else:
             if (compiled := self._command) is not None:
                 reply, command = compiled(to, acks.prefix, number, header, data)
-            else:  # the lines of `publish_command`: calling it would cost as much as the formatting
+            else:  # this repeats `publish_command`, because the call would take as long as the formatting
                 reply = b"%b%d" % (acks.prefix, number)
                 if header:
                     command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data)
@@ -389,7 +394,7 @@ class Publisher(Handle):
                 out.commands.append(command)
                 out.size += len(command)
             else:
-                out.write(command)  # like `write_parts`, this raises an error in another event loop
+                out.write(command)  # raises an error if it is called in another event loop
             entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
         acks.number = number
         if slots is not None:
@@ -408,12 +413,12 @@ class Publisher(Handle):
             raise
 
     async def flush(self) -> None:
-        """Wait until the outcome of all messages sent so far is known.
+        """Wait until all messages sent so far are acked or have failed.
 
         Raises:
-            PublishesFailedError: Publishes failed, and their failures were not retrieved.
+            PublishesFailedError: Some publishes have failed, and you have not retrieved the failures from the futures.
 
-        Cancelled: the publishes continue.
+        If the call is cancelled, the publishes continue.
         """
         await self.acks.settled()
         self._raise_failures()
@@ -424,9 +429,10 @@ class Publisher(Handle):
             raise PublishesFailedError(failures, reported) from (failures[0][1] if failures else None)
 
     async def close(self) -> None:
-        """Close the publisher now. Publishes in flight fail with `ClosedError`: it is unknown whether they were stored.
+        """Close the publisher immediately, without waiting for acks. Call `flush` first if you need them.
 
-        Failures that were not retrieved are reported as `PublishFailed` events. Call `flush` first to wait for acks.
+        The futures of publishes in flight fail with `ClosedError`, and their messages may or may not be stored. The
+        event `PublishFailed` reports failures that you have not retrieved.
         """
         await self.acks.end_window()
 

@@ -115,7 +115,7 @@ class NatsServer:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists. A paused server is running."""
+        """True if the process exists. A paused server is running."""
         return self._process is not None and self._process.poll() is None
 
     @property

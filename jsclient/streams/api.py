@@ -1,4 +1,4 @@
-"""Stream management: the part of `JetStream` that creates, changes, finds and deletes streams. Source: ADR-37."""
+"""The methods of `JetStream` that manage streams. Source: ADR-37."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..protocol.wire.api import STREAM_NAME_IN_USE, STREAM_SUBJECT_OVERLAP
 from ..protocol.wire.codec import from_wire, made, to_wire
 from ..protocol.wire.names import check_filter_subject
 
-if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+if TYPE_CHECKING:  # imported inside the methods, to keep `import jsclient` fast
     from ..protocol.models.stream_config import StreamFields
     from .counter import Counter
     from .stream import Stream
@@ -35,16 +35,19 @@ __all__ = ["StreamManager"]
 
 _log = logging.getLogger("jsclient.stream")
 
-_RACES = 3  # attempts when another client creates or deletes the stream at the same time
+_RACES = 3  # number of attempts if another client creates or deletes the stream at the same time
 
 
 class StreamManager:
-    """The methods of `JetStream` that manage streams."""
+    """Base class of `JetStream` that provides the methods for managing streams."""
 
     _context: Context
 
     async def account_info(self) -> AccountInfo:
-        """Return the JetStream usage and limits of the account."""
+        """Request how many resources the account uses for JetStream, and its limits.
+
+        Raises the errors of any API request.
+        """
         answer = await self._context.call(self._context.api.account_info(), what="account info")
         return from_wire(AccountInfo, answer)
 
@@ -57,7 +60,19 @@ class StreamManager:
     async def create_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Create a stream. Without ``subjects`` it stores the subject that equals its name.
+        """Create a stream and return a handle for it.
+
+        ::
+
+            stream = await js.create_stream("ORDERS", subjects=["orders.>"], max_age=86_400)
+
+        If a stream with the same name and configuration exists, that stream is returned.
+
+        Args:
+            name: The name of the stream, or a complete configuration.
+            subjects: The subjects of the messages to store. They may have wildcards. The default is the name of the
+                stream.
+            fields: Further fields of the `StreamConfig`.
 
         Raises:
             ConfigError: An argument is not valid, or the server is too old for a field. Nothing was sent.
@@ -81,7 +96,12 @@ class StreamManager:
     async def update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Update a stream's configuration. Raises `StreamNotFoundError` or an error of `create_stream`."""
+        """Change the configuration of a stream. Fields that are not given are reset to their defaults.
+
+        Use `ensure_stream` with ``on_drift="update"`` to keep the other fields.
+
+        Raises `StreamNotFoundError` if the stream does not exist, and the errors of `create_stream`.
+        """
         config = _stream_config(name, subjects, fields)
         check_known_to_stream(self._context, config)
         return await self._update_stream(config)
@@ -94,7 +114,7 @@ class StreamManager:
     async def create_or_update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Update a stream's configuration, or create the stream. Raises the errors of `create_stream`."""
+        """Create a stream, or change the configuration of an existing one. Raises the errors of `create_stream`."""
         config = _stream_config(name, subjects, fields)
         for _ in range(_RACES):
             try:
@@ -104,7 +124,7 @@ class StreamManager:
             try:
                 return await self.create_stream(config)
             except StreamExistsError:
-                pass  # another client created it first
+                pass  # another client has created it after the attempt to update it
         return await self.update_stream(config)
 
     async def ensure_stream(
@@ -115,13 +135,15 @@ class StreamManager:
         on_drift: OnDrift = "error",
         **fields: Unpack[StreamFields],
     ) -> Stream:
-        """Create a stream, or verify that the existing one matches the given fields.
+        """Make sure that a stream exists and has the fields that are given.
 
-        Any number of processes may call it at the same time: one creates the stream, the others find it.
+        Use it when a program starts. Several processes may call it at the same time.
 
         Args:
-            on_drift: The action if the stream differs: "error" raises `ConfigMismatchError`, "update" changes the
-                fields that were given and keeps the others, "ignore" accepts the stream.
+            name, subjects, fields: The configuration. Fields that are not given may have any value in an existing
+                stream.
+            on_drift: What to do if an existing stream has other values. "error" raises `ConfigMismatchError`, "update"
+                changes the fields that are given, and "ignore" accepts the stream.
 
         Raises:
             ConfigError: An argument is not valid, or the server is too old for a field. Nothing was sent.
@@ -137,7 +159,7 @@ class StreamManager:
             try:
                 stream = await self._ensure_stream(config, on_drift)
             except (StreamExistsError, StreamNotFoundError):
-                continue  # another client has created or deleted the stream meanwhile
+                continue  # another client has created or deleted the stream at the same time
             # After an update, the answer may contain fields that another client set at the same moment.
             if on_drift != "update" or not stream_mismatches(config, stream.config):
                 break
@@ -148,7 +170,7 @@ class StreamManager:
         return stream
 
     async def _ensure_stream(self, config: StreamConfig, on_drift: OnDrift) -> Stream:
-        """Look the stream up once, then create or update it if necessary."""
+        """Make one attempt to look up the stream, and to create or update it if necessary."""
         try:
             stream = await self.stream(config.name or "")
         except StreamNotFoundError:
@@ -167,7 +189,10 @@ class StreamManager:
         raise refusal.with_advice(await self._advice(refusal, config)) from None
 
     async def _advice(self, refusal: ApiError, config: StreamConfig) -> str:
-        """Describe how the existing stream differs, or which streams overlap; "" if the lookup fails."""
+        """Explain why the server refused a stream: its name is in use, or its subjects overlap those of other streams.
+
+        Returns "" if the existing streams can't be looked up.
+        """
         try:
             if refusal.err_code == STREAM_NAME_IN_USE:
                 different = stream_mismatches(config, (await self.stream(config.name or "")).config)
@@ -181,7 +206,7 @@ class StreamManager:
             ]
             return ", ".join(overlaps)
         except JetStreamError:
-            return ""  # the caller raises the error of the refusal itself
+            return ""  # the caller raises the original error in any case
 
     def _stream(self, info: dict[str, Any]) -> Stream:
         from .stream import Stream
@@ -190,34 +215,49 @@ class StreamManager:
 
     @asking
     async def stream(self, name: str) -> Stream:
-        """Look up a stream. Raises `StreamNotFoundError`."""
+        """Look up a stream and return a handle for it.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+
+        Also raises the errors of any API request.
+        """
         return self._stream(await self._context.call(self._context.api.stream_info(name), what="stream info"))
 
     async def delete_stream(self, name: str) -> None:
-        """Delete a stream with all its messages and consumers. Raises `StreamNotFoundError`."""
+        """Delete a stream with all of its messages and consumers. This can't be undone.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+
+        Also raises the errors of any API request.
+        """
         await self._context.call(self._context.api.stream_delete(name), what="delete stream")
 
     @listing
     async def streams(self, subject: str | None = None) -> AsyncGenerator[StreamInfo, None]:
-        """Iterate over all streams, or over the streams that contain ``subject``, page by page."""
+        """Iterate over all streams, or over the streams that have ``subject``. Each request returns one page."""
         checked = None if subject is None else check_filter_subject(subject)
         async for item in pages(self._context, self._context.api.stream_list(), "streams", subject=checked):
             yield from_wire(StreamInfo, item)
 
     @listing
     async def stream_names(self, subject: str | None = None) -> AsyncGenerator[str, None]:
-        """Iterate over the names of all streams, or of the streams that contain ``subject``, page by page."""
+        """Iterate over the names of all streams, or of the streams that have ``subject``. See `streams`."""
         checked = None if subject is None else check_filter_subject(subject)
         async for item in pages(self._context, self._context.api.stream_names(), "streams", subject=checked):
             yield str(item)
 
     async def stream_name_by_subject(self, subject: str) -> list[str]:
-        """Return the names of the streams that contain a subject. `subscribe` uses the same lookup."""
+        """Return the names of the streams that have a subject.
+
+        `subscribe` uses this to find the stream of a subject. The result usually contains one name.
+        """
         return await find_streams(self._context, check_filter_subject(subject))
 
     @asking
     async def counter(self, stream: str) -> Counter:
-        """Return the counters of a stream with ``allow_msg_counter`` (server 2.12).
+        """Return the counters of a stream. Needs server 2.12 and a stream with ``allow_msg_counter``.
 
         Raises:
             StreamNotFoundError: The stream does not exist.

@@ -1,4 +1,4 @@
-"""Counters: subjects whose value is a number, see `JetStream.counter`. Source: ADR-49."""
+"""The counters that `JetStream.counter` returns. Source: ADR-49."""
 
 from __future__ import annotations
 
@@ -25,10 +25,15 @@ __all__ = ["Counter"]
 
 
 class Counter:
-    """The counters of a stream, where every subject is a counter. Created by `JetStream.counter`.
+    """The counters of a stream, in which each subject is a counter. Created by `JetStream.counter`.
 
-    A counter begins with its first `add`. Any number of clients may add at the same time, and no change is lost or
-    overwritten. Values are integers of any sign, with up to 4,300 digits.
+    ::
+
+        counter = await js.counter("VISITS")
+        total = await counter.add("visits.home")
+
+    A counter is created by its first `add`. Several clients may add to it at the same time, without losing a change.
+    Values are positive or negative integers with up to 4,300 digits.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -45,7 +50,7 @@ class Counter:
 
     @property
     def stream(self) -> str:
-        """The name of the stream."""
+        """Name of the stream."""
         return self._info.name
 
     def __repr__(self) -> str:
@@ -62,26 +67,29 @@ class Counter:
     ) -> int:
         """Add to a counter, and return its new value.
 
-        Adding twice counts twice, so without a ``msg_id`` a lost answer leaves the outcome unknown. With a ``msg_id``
-        the call retries within the timeout, and counts once. Another call with the same id adds nothing and returns the
-        same value, or the current value if the stream no longer has that change.
+        Pass a ``msg_id`` whenever possible. If the answer of the server is lost, the change is then sent again until
+        the timeout expires, and counted only once. Without a ``msg_id``, a lost answer raises an error, and the change
+        may or may not be counted.
+
+        If you call `add` again with the same ``msg_id``, nothing is added. It returns the same value as the first call,
+        or the current value if the stream no longer has the first change.
 
         Args:
             subject: The subject of the counter.
             amount: An integer, which may be negative or 0.
-            msg_id: For de-duplication within the stream's duplicate window.
+            msg_id: A unique id of the change, which the stream remembers for its duplicate window.
             headers: Additional headers of the stored message.
             timeout: Seconds for the whole call. The default is the timeout of `connect`.
 
         Raises:
             ApiError: The stream refused the change. Nothing was counted.
             NoRespondersError: No stream received the message. Nothing was counted.
-            RequestTimeoutError, DisconnectedError: It is unknown whether the change was counted.
+            RequestTimeoutError, DisconnectedError: The change may or may not be counted.
             PublishError: The subject belongs to another stream, which has counted the change, or the ``msg_id`` was
                 used for another subject, and nothing was counted.
             InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent.
 
-        Cancelled: it is unknown whether the change was counted.
+        If the call is cancelled, the change may or may not be counted.
         """
         merged = merge_headers(headers, {INCR: increment_text(amount)})
         ack = await publish(self._context, subject, headers=merged, msg_id=msg_id, timeout=timeout)
@@ -94,7 +102,7 @@ class Counter:
         return read_number(ack.val, "the answer's value")
 
     async def _counted_before(self, subject: str, ack: PubAck) -> int:
-        """Return the value of a duplicate. The answer has no value, but the stored change has one."""
+        """Return the value after a change that was already counted, which the answer of the server doesn't contain."""
         try:
             change = await self._message({"seq": ack.seq})
         except MessageNotFoundError:
@@ -106,23 +114,29 @@ class Counter:
         return read_counter(change).value
 
     async def load(self, subject: str) -> int:
-        """Return the value of a counter. Raises `MessageNotFoundError` before its first `add`."""
+        """Return the value of a counter.
+
+        Raises `MessageNotFoundError` if nothing was added to the counter yet, and the other errors of `get`.
+        """
         return (await self.get(subject)).value
 
     async def get(self, subject: str) -> CounterEntry:
-        """Return a counter with its last change and its sources, from the stream's leader.
+        """Return the value of a counter, its last change and its sources.
 
         Raises:
-            MessageNotFoundError: The counter has no `add` yet, or was purged.
-            ProtocolError: The stored message is not a change of a counter.
+            MessageNotFoundError: Nothing was added to the counter yet, or it was purged.
+            ProtocolError: The message on this subject is not the value of a counter.
+
+        Also raises the errors of any API request.
         """
         return read_counter(await self._message({"last_by_subj": check_publish_subject(subject)}))
 
     async def entries(self, *filters: str) -> AsyncIterator[CounterEntry]:
-        """Iterate over all counters, or over the counters that match a filter. A request returns about 1,000.
+        """Iterate over all counters, or over the counters that match one of the filters.
 
-        Values are read from any replica. A counter that changes during the iteration is reported with its old or its
-        new value. A counter that is created or purged meanwhile may be missing. The stream needs ``allow_direct``.
+        About 1,000 counters are read with one request, from any replica. If a counter changes during the iteration,
+        either its old or its new value is returned. If it is created or purged, it may be missing. The stream must have
+        ``allow_direct``.
 
         Raises:
             ConfigError: The stream has no ``allow_direct``, or a filter is not valid.
@@ -137,7 +151,7 @@ class Counter:
         limit = self._context.connection.max_payload // 2
         for number, pattern in enumerate(patterns):
             async for info in subject_pages(self._context, self.stream, pattern):
-                # Filters may overlap: skip what an earlier filter has reported.
+                # Filters may overlap, so skip the counters that have already been returned for an earlier filter.
                 subjects = [
                     name
                     for name in info.state.subjects or ()
@@ -151,7 +165,7 @@ class Counter:
                     start = end
 
     async def _last(self, subjects: list[str]) -> list[StoredMessage]:
-        """Return the last messages of subjects that fit into one request."""
+        """Return the last message of each subject. The subjects must fit into one request."""
         messages: list[StoredMessage] = []
         seq = up_to_seq = None
         while True:
@@ -160,7 +174,7 @@ class Counter:
             messages += [message async for message in batch]
             if not batch.num_pending:
                 return messages
-            # The server's limit of bytes ended the batch.
+            # The batch was ended by the server, which limits the size of an answer.
             seq, up_to_seq = batch.last_seq + 1, batch.up_to_seq
 
     async def _message(self, body: dict[str, object]) -> StoredMessage:
@@ -171,4 +185,4 @@ class Counter:
 
 
 async def _allowed() -> None:
-    """Do nothing: the caller has checked that direct gets are allowed."""
+    """Do nothing, because the caller has already checked that direct gets are allowed."""

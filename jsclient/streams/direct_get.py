@@ -1,4 +1,4 @@
-"""Reading stored messages from any replica: `Stream.get_batch`. Source: ADR-31."""
+"""Reads stored messages from any replica, for `Stream.get_batch` and other methods. Source: ADR-31."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from ..protocol.wire.frames import Frame
 
 __all__ = ["DirectBatch", "get_directly"]
 
-_FIRST: Final = 0.25  # share of the timeout after which an unanswered request is sent again
+_FIRST: Final = 0.25  # fraction of the timeout after which a request without an answer is sent again
 
 
 async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> StoredMessage:
-    """Read one message from any replica, and raise the errors of `read_direct_answer`."""
+    """Read one message from any replica. Raises the errors of `read_direct_answer` and of any API request."""
     frame = await context.requests.ask(
         context.api.direct_get(stream), encode(body), timeout=context.timeout, what="direct get", again=True
     )
@@ -43,19 +43,24 @@ async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> S
 
 
 class DirectBatch:
-    """Stored messages, for ``async for``. Created by `Stream.get_batch` and `Stream.get_last_messages`.
+    """An iteration over stored messages. Created by `Stream.get_batch` and `Stream.get_last_messages`.
 
-    The server does not wait for the reader, so all requested messages may be buffered. Each iteration sends a new
+    ::
+
+        async for message in stream.get_batch(1000):
+            print(message.seq, message.data)
+
+    The server sends all requested messages at once, so they may all be in memory. Each ``async for`` loop sends a new
     request.
 
     Attributes:
-        ending: Why the iteration ended: FULL (``batch`` messages), MAX_BYTES, or NO_MESSAGES (no more messages match).
-            None before the end. Errors are raised.
-        count: Messages received so far.
-        num_pending: The number of further messages that match, as counted by the server.
-        last_seq: The stream sequence of the last message, 0 before the first message.
-        up_to_seq: For `Stream.get_last_messages`: messages after this sequence were ignored. It is 0 if no message
-            matched, and raises `NotReadyError` until the iteration has ended.
+        ending: The reason why the iteration has ended: FULL (``batch`` messages were read), MAX_BYTES, or NO_MESSAGES
+            (no more messages match). It is None before the end.
+        count: Number of messages received so far.
+        num_pending: Number of further messages that match, according to the server.
+        last_seq: Stream sequence of the last message, or 0 before the first message.
+        up_to_seq: For `Stream.get_last_messages`, the stream sequence after which messages were ignored, or 0 if no
+            message matched. Raises `NotReadyError` until the iteration has ended.
     """
 
     def __init__(
@@ -127,7 +132,7 @@ class DirectBatch:
                     yield message
 
     async def frames(self) -> AsyncIterator[list[Frame]]:
-        """Iterate over the raw frames of the messages, in lists. See `direct_sequence`."""
+        """Iterate over lists of raw messages. `direct_sequence` returns the stream sequence of such a message."""
         async for answers in self._answers():
             frames = self._tracker.take_frames(answers.frames)
             answers.frames.clear()
@@ -135,7 +140,7 @@ class DirectBatch:
                 yield frames
 
     async def records(self, *, linked: bool, origin: Position | None = None) -> AsyncIterator[list[Record]]:
-        """Iterate over the messages as a topic's records, in lists. ``linked``: records may name their predecessor."""
+        """Iterate over lists of records, for topics. ``linked`` is True if records may refer to their predecessor."""
         decoder: StoredRecords | None = None
         async for answers in self._answers():
             decoder = decoder or StoredRecords(
@@ -147,7 +152,7 @@ class DirectBatch:
                 yield records
 
     async def _answers(self) -> AsyncIterator[_Answers]:
-        """Send the request, and yield whenever answers are buffered, until the tracker has seen the end."""
+        """Send the request, and yield each time answers have arrived, until the tracker has detected the end."""
         connection = self._context.connection
         self._started = True
         await self._check()
@@ -168,7 +173,7 @@ class DirectBatch:
                 elif await answers.more(wait):
                     continue
                 elif is_first:
-                    # No answer at all: the server that received the request may be lost. Ask another server.
+                    # The server that has received the request may have crashed. Another one may get it now.
                     wait, is_first = self._timeout - wait, False
                     await answers.send_request(body, wait)
                 else:
@@ -181,7 +186,7 @@ class DirectBatch:
 
 
 class _Answers:
-    """A request with many answers: buffers them, and keeps the error that ended the request."""
+    """A request with many answers, which are buffered. ``error`` is the error that has ended the request, or None."""
 
     def __init__(self, connection: Connection, subject: str) -> None:
         self.frames: deque[Frame] = deque()
@@ -190,11 +195,14 @@ class _Answers:
         self._subject = subject
         self._replies: list[str] = []
         self._inboxes: list[Inbox] = []
-        self._answered: str | None = None  # the reply subject whose answers count
+        self._answered: str | None = None  # the reply subject of the request that was answered first
         self._changed = Signal()
 
     async def send_request(self, body: bytes, timeout: float) -> None:
-        """Send the request, or send it again. The first reply subject with an answer counts, the other is ignored."""
+        """Send the request, or send it again with another reply subject.
+
+        If both requests are answered, only the answers to the one that was answered first are used.
+        """
         connection = self._connection
         await connection.wait_connected(connection.now() + timeout)
         reply = connection.new_inbox()
@@ -205,7 +213,7 @@ class _Answers:
         await connection.publish(self._subject, body, reply=reply)
 
     async def more(self, timeout: float) -> bool:
-        """Wait for the next answer or error. Returns False if neither arrived."""
+        """Wait for the next answer or error. Returns False if the timeout expires."""
         return await self._changed.wait_until(self._connection.now() + timeout) or bool(self.frames)
 
     async def close(self) -> None:

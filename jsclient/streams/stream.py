@@ -1,4 +1,4 @@
-"""A stream as a handle: `JetStream.stream`. Source: ADR-37, ADR-10, ADR-31."""
+"""The handle of a stream, which `JetStream.stream` returns. Source: ADR-37, ADR-10, ADR-31."""
 
 from __future__ import annotations
 
@@ -33,13 +33,21 @@ from .direct_get import DirectBatch, get_directly
 
 __all__ = ["Stream"]
 
-_RACES = 3  # attempts when another client creates or deletes the consumer at the same time
+_RACES = 3  # number of attempts if another client creates or deletes the consumer at the same time
 
 _NO_CONSUMER_TO_UPDATE = 10149
 
 
 class Stream:
-    """A stream that exists on the server. Created by `JetStream.stream` and `JetStream.create_stream`."""
+    """A handle for a stream on the server. Created by `JetStream.stream` and `JetStream.create_stream`.
+
+    Use it to manage the stream and its consumers, and to read stored messages by sequence or subject::
+
+        stream = await js.stream("ORDERS")
+        message = await stream.get_last_message("orders.new")
+
+    To read all messages, create a consumer or a subscription.
+    """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
@@ -51,17 +59,20 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """The name of the stream."""
+        """Name of the stream."""
         return self._info.config.name or ""
 
     @property
     def config(self) -> StreamConfig:
-        """The configuration as the server last reported it. `info` updates it."""
+        """Configuration of the stream, as the server last reported it.
+
+        Call `info` to update it, because other clients may have changed the stream.
+        """
         return self._info.config
 
     @property
     def cached_info(self) -> StreamInfo:
-        """The information as the server last reported it. `info` updates it."""
+        """Configuration and state of the stream, as the server last reported them. Call `info` to update them."""
         return self._info
 
     def __repr__(self) -> str:
@@ -74,13 +85,14 @@ class Stream:
         deleted_details: bool = False,
         timeout: float | None = None,
     ) -> StreamInfo:
-        """Request the current configuration and state.
+        """Request the current configuration and state of the stream from the server.
 
         Args:
-            subjects_filter: Count messages per subject for these subjects (``state.subjects``), without a limit. For
-                very many subjects use `subjects`, which iterates page by page.
-            deleted_details: List the deleted sequences (``state.deleted``).
-            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
+            subjects_filter: Also count the messages of each subject that matches this filter, in ``state.subjects``.
+                If there are very many subjects, use `subjects` instead, which does not load all of them at once.
+            deleted_details: Also list the sequences of deleted messages, in ``state.deleted``.
+            timeout: Seconds to wait for the answer. The default is the timeout of `connect`. A health check may need a
+                shorter timeout.
 
         Raises:
             StreamNotFoundError: The stream was deleted.
@@ -91,7 +103,7 @@ class Stream:
         if timeout is not None:
             check_seconds("timeout", timeout)
         details = {"deleted_details": True} if deleted_details else {}
-        # A server returns at most 100,000 subjects per request, so only a request for subjects needs pages.
+        # The answer contains at most 100,000 subjects, so further requests may be necessary only for subjects.
         if subjects_filter is None:
             answer = await self._context.call(
                 self._context.api.stream_info(self.name), details or None, timeout=timeout, what="stream info"
@@ -108,10 +120,15 @@ class Stream:
 
     @listing
     async def subjects(self, filter: str = ">") -> AsyncGenerator[tuple[str, int], None]:
-        """Iterate over the subjects that match ``filter``, with their message counts.
+        """Iterate over the subjects that match ``filter``, with the number of messages of each.
 
-        Each request returns a page of 100,000 subjects. A subject that appears or disappears during the iteration may
-        be missing or may be reported twice.
+        ::
+
+            async for subject, count in stream.subjects("orders.>"):
+                print(subject, count)
+
+        Each request returns up to 100,000 subjects. If a subject appears or disappears during the iteration, it may be
+        missing or returned twice.
 
         Raises:
             StreamNotFoundError: The stream was deleted.
@@ -125,12 +142,20 @@ class Stream:
     async def purge(
         self, *, seq: int | None = None, keep: int | None = None, subject: str | None = None
     ) -> int:
-        """Remove messages and return how many were removed. Without arguments, remove all messages.
+        """Remove messages from the stream. Without arguments, all messages are removed.
 
         Args:
-            seq: Remove only messages below this sequence.
-            keep: Remove all but the newest ``keep`` messages. Cannot be combined with ``seq``.
+            seq: Remove only messages whose sequence is lower.
+            keep: Remove all messages except for the newest ``keep``. It can't be combined with ``seq``.
             subject: Remove only messages of this subject. Wildcards are allowed.
+
+        Returns:
+            The number of messages that were removed.
+
+        Raises:
+            ConfigError, InvalidNameError: An argument is not valid, and nothing was removed.
+
+        Also raises the errors of any API request.
         """
         if seq is not None and keep is not None:
             raise ConfigError("seq and keep are both given: give one of them")
@@ -138,7 +163,8 @@ class Stream:
             if value is not None:
                 check_count(what, value, 0, 2**64 - 1)
         if seq is not None and seq <= 1:
-            return 0  # every sequence is above it, but servers read 0 as "all", and before 2.14 also 1
+            # No sequence is lower. Don't send it: servers interpret 0 as "all", and before 2.14 also 1.
+            return 0
         body: dict[str, Any] = {k: v for k, v in (("seq", seq), ("keep", keep)) if v is not None}
         if subject is not None:
             body["filter"] = check_filter_subject(subject)
@@ -151,21 +177,30 @@ class Stream:
         """Return the message with this stream sequence.
 
         Args:
-            direct: Read from any replica instead of the leader, to spread the load (stream with ``allow_direct``). A
-                replica may not have the newest messages yet.
+            seq: The stream sequence.
+            direct: Read from any replica instead of the leader, which spreads the load. A replica may not have the
+                newest messages yet. The stream must have ``allow_direct``.
 
         Raises:
             MessageNotFoundError: The message does not exist.
-            ConfigError: ``direct`` for a stream that does not allow it.
+            ConfigError: ``direct`` is True, but the stream does not have ``allow_direct``.
+
+        Also raises the errors of any API request.
         """
         return await self._get({"seq": seq}, direct)
 
     async def get_last_message(self, subject: str, *, direct: bool = False) -> StoredMessage:
-        """Return the newest message of a subject, which may have wildcards. See `get_message`."""
+        """Return the newest message of a subject. The subject may have wildcards.
+
+        For ``direct`` and the errors, see `get_message`.
+        """
         return await self._get({"last_by_subj": check_filter_subject(subject)}, direct)
 
     async def get_next_message(self, subject: str, seq: int = 1, *, direct: bool = False) -> StoredMessage:
-        """Return the first message of a subject at or after this stream sequence. See `get_message`."""
+        """Return the first message of a subject whose stream sequence is ``seq`` or higher.
+
+        The subject may have wildcards. For ``direct`` and the errors, see `get_message`.
+        """
         return await self._get({"seq": seq, "next_by_subj": check_filter_subject(subject)}, direct)
 
     def get_batch(
@@ -178,9 +213,10 @@ class Stream:
         max_bytes: int | None = None,
         timeout: float | None = None,
     ) -> DirectBatch:
-        """Read up to ``batch`` stored messages with one request, for ``async for`` (server 2.11, ``allow_direct``).
+        """Iterate over up to ``batch`` stored messages, which are read with a single request.
 
-        They are read from any replica, without a consumer and without acks. To continue after the last message::
+        Messages are read from any replica, without a consumer and without acks. This needs server 2.11 and a stream
+        with ``allow_direct``. To continue after the last message::
 
             page = stream.get_batch(1000, seq=page.last_seq + 1)
 
@@ -189,8 +225,8 @@ class Stream:
             seq: Start at this stream sequence. By default the batch starts at the first message.
             start_time: Start at the first message stored at this time or later, instead of ``seq``.
             subject: Read only messages of this subject. Wildcards are allowed.
-            max_bytes: End with the message that reaches this sum of subjects, headers and payloads. The server has
-                its own limit, 64 MiB by default.
+            max_bytes: End with the message at which the size of all subjects, headers and payloads reaches this limit.
+                The server has a limit too, which is 64 MiB by default.
             timeout: Seconds to wait for each message. The default is the timeout of `connect`.
 
         Raises:
@@ -216,9 +252,11 @@ class Stream:
         max_bytes: int | None = None,
         timeout: float | None = None,
     ) -> DirectBatch:
-        """Read the newest message of each matching subject, for ``async for`` (server 2.11, ``allow_direct``).
+        """Iterate over the newest message of each subject that matches.
 
-        They are in stream order, as of one point in time. If ``batch`` or ``max_bytes`` ended the read, continue with::
+        Messages are in the order of the stream. They are the newest ones at the same point in time, even if there are
+        further pages. This needs server 2.11 and a stream with ``allow_direct``. If ``batch`` or ``max_bytes`` has
+        ended the iteration, continue with::
 
             page = stream.get_last_messages(subjects, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
 
@@ -241,7 +279,7 @@ class Stream:
         return DirectBatch(self._context, self.name, body, timeout=timeout, check=self._check_direct)
 
     async def _check_direct(self) -> None:
-        """Raise `ConfigError` for a stream without direct gets: older servers would not answer the request."""
+        """Raise `ConfigError` if the stream does not allow direct gets. Some servers would not answer the request."""
         if not self.config.allow_direct and not (await self.info()).config.allow_direct:
             raise ConfigError(
                 f"stream {self.name!r} does not allow direct gets: update it with allow_direct=True"
@@ -260,7 +298,15 @@ class Stream:
         return read_stored_message(answer)
 
     async def delete_message(self, seq: int, *, secure: bool = False) -> None:
-        """Delete a message. ``secure`` overwrites it on disk. Raises `ApiError` if it does not exist."""
+        """Delete a message from the stream.
+
+        Args:
+            seq: The stream sequence of the message.
+            secure: Overwrite the message on disk, so that it can't be recovered. This is slower.
+
+        Raises:
+            ApiError: The message does not exist, or the stream does not allow deleting messages.
+        """
         body: dict[str, Any] = {"seq": seq}
         if not secure:
             body["no_erase"] = True
@@ -270,13 +316,26 @@ class Stream:
 
     @asking
     async def consumer(self, name: str) -> Consumer:
-        """Look up a consumer. Raises `ConsumerNotFoundError`."""
+        """Look up a consumer and return a handle for it.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+
+        Also raises the errors of any API request.
+        """
         return Consumer(self._context, await consumer_info(self._context, self.name, name))
 
     async def create_consumer(
         self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
     ) -> Consumer:
-        """Create a consumer: a pull consumer unless ``deliver_subject`` is given.
+        """Create a consumer and return a handle for it.
+
+        ::
+
+            consumer = await stream.create_consumer(durable_name="billing", filter_subject="orders.>")
+
+        It is a pull consumer unless ``deliver_subject`` is given. If a consumer with the same name and configuration
+        exists, that consumer is returned.
 
         Raises:
             ConfigError: A field is not valid, the server is too old for it, or the filter can match no message of the
@@ -288,7 +347,9 @@ class Stream:
     async def update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
     ) -> Consumer:
-        """Update a consumer's configuration. Fields that are not set return to their defaults.
+        """Change the configuration of a consumer. Fields that are not given are reset to their defaults.
+
+        Use `ensure_consumer` with ``on_drift="update"`` to keep the other fields.
 
         Raises:
             ApiError: The consumer does not exist (10149), or a field cannot be changed (10012 and others).
@@ -301,7 +362,10 @@ class Stream:
     async def create_or_update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
     ) -> Consumer:
-        """Create a consumer, or update the existing one to this configuration."""
+        """Create a consumer, or change the configuration of an existing one.
+
+        Raises the errors of `create_consumer` and `update_consumer`.
+        """
         return Consumer(self._context, await self._make(_config(config, fields), None))
 
     async def ensure_consumer(
@@ -311,13 +375,14 @@ class Stream:
         on_drift: OnDrift = "error",
         **fields: Unpack[ConsumerFields],
     ) -> Consumer:
-        """Create a consumer, or verify that the existing one matches the fields set in ``config``.
+        """Make sure that a consumer exists and has the fields that are given.
 
-        Any number of processes may call it at the same time: one creates the consumer, the others find it.
+        Use it when a program starts. Several processes may call it at the same time.
 
         Args:
-            on_drift: The action if the consumer differs: "error" raises `ConfigMismatchError`, "update" changes the
-                fields that were set and keeps the others, "ignore" accepts the consumer.
+            config, fields: The configuration. Fields that are not given may have any value in an existing consumer.
+            on_drift: What to do if an existing consumer has other values. "error" raises `ConfigMismatchError`,
+                "update" changes the fields that are given, and "ignore" accepts the consumer.
 
         Raises:
             ConfigMismatchError: The consumer differs, or the server accepted only part of the configuration.
@@ -337,7 +402,7 @@ class Stream:
             except ApiError as error:
                 if not isinstance(error, ConsumerExistsError) and error.err_code != _NO_CONSUMER_TO_UPDATE:
                     raise
-                continue  # another client has created or deleted the consumer meanwhile
+                continue  # another client has created or deleted the consumer at the same time
             # After an update, the answer may contain fields that another client set at the same moment.
             if on_drift != "update" or not consumer_drift(requested, info.config):
                 break
@@ -348,7 +413,7 @@ class Stream:
         return Consumer(self._context, info)
 
     async def _ensure(self, requested: ConsumerConfig, name: str, on_drift: OnDrift) -> ConsumerInfo:
-        """Look the consumer up once, then create or update it if necessary."""
+        """Make one attempt to look up the consumer, and to create or update it if necessary."""
         try:
             info = await consumer_info(self._context, self.name, name)
         except ConsumerNotFoundError:
@@ -371,7 +436,7 @@ class Stream:
                 raise ConfigError(
                     f"name is {name!r}, durable_name {config.durable_name!r}: give one, or the same"
                 )
-            # A single filter is part of the API subject, where the server's permissions can restrict it.
+            # With a single filter, the filter is part of the API subject, so that permissions can restrict it.
             single = config.filter_subject if not config.filter_subjects else None
             subject = api.consumer_create_named(self.name, name, single or "")
         body: dict[str, Any] = {"stream_name": self.name, "config": to_wire(config)}
@@ -384,18 +449,24 @@ class Stream:
         )
 
     async def delete_consumer(self, name: str) -> None:
-        """Delete a consumer. Raises `ConsumerNotFoundError`."""
+        """Delete a consumer.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+
+        Also raises the errors of any API request.
+        """
         await self._context.call(self._context.api.consumer_delete(self.name, name), what="delete consumer")
 
     @listing
     async def consumers(self) -> AsyncGenerator[ConsumerInfo, None]:
-        """Iterate over all consumers of the stream, page by page."""
+        """Iterate over all consumers of the stream. Each request returns one page of them."""
         async for item in pages(self._context, self._context.api.consumer_list(self.name), "consumers"):
             yield from_wire(ConsumerInfo, item)
 
 
 def _named(error: MessageNotFoundError, stream: str, body: Mapping[str, Any]) -> MessageNotFoundError:
-    """Return the same error, with a description of the message that was requested."""
+    """Return an error that describes which message was requested, because the server's error doesn't."""
     subject = body.get("last_by_subj") or body.get("next_by_subj")
     which = f"on subject {subject!r}" if subject else f"with sequence {body['seq']}"
     if subject and "seq" in body:

@@ -34,10 +34,10 @@ _ANSWERED = frozenset({Ending.NO_MESSAGES, Ending.EXPIRED, Ending.MAX_BYTES})
 
 
 class OrderedFetch(Fetch[OrderedPuller]):
-    """Collects messages from the puller's buffer, with at most one request in flight.
+    """A fetch from an ordered consumer. It takes messages from the puller's buffer, with at most one request in flight.
 
-    Endings that concern only a consumer (silence, deletion, a lost connection) do not end the fetch: the puller
-    replaces the consumer meanwhile, and the missing messages are requested from the new consumer.
+    When the consumer is silent or deleted, or when the connection is lost, the puller replaces the consumer. The fetch
+    continues, and requests the missing messages from the new consumer.
     """
 
     def __init__(self, puller: OrderedPuller, collection: Collection) -> None:
@@ -61,11 +61,13 @@ class OrderedFetch(Fetch[OrderedPuller]):
         if now < self._collection.deadline + (MARGIN if awaits_status else 0.0):
             return None
         if request is not None and awaits_status:
-            # The status is overdue too. It may be lost: then the consumer is replaced, not awaited forever.
+            # The status that ends the request is overdue. If it was lost, the consumer must be replaced.
             puller.carry_out(tracker.tick_request(max(now, request.over_at)))
         if not puller.context.connection.is_connected:
             return Ending.DISCONNECTED, puller.context.connection.away()
-        if puller.recreator.error is not None:  # the consumer is lost, and creating a new consumer failed
+        if (
+            puller.recreator.error is not None
+        ):  # replacing the consumer has failed so far, although it is retried
             return Ending.DELETED, puller.recreator.error
         if self._collection.pull.no_wait:
             return Ending.SILENT, not_answered(self._collection.expires)
@@ -80,7 +82,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             return 0
         if no_wait:
             return missing
-        # A cancelled call may have requested messages that still arrive. They count for this call.
+        # Messages that a cancelled call has requested may still arrive. This call returns them.
         return missing - tracker.buffer.owed if now < self._collection.deadline else 0
 
     async def _send_request(self, pull: Pull, now: float) -> None:
@@ -100,7 +102,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
         self._puller.carry_out(self._tracker.tick_request(now))
 
     def _release_requests(self) -> None:
-        # the messages of this request still arrive, and the next call returns them
+        # The server continues to deliver messages for this request. They are buffered for the next call.
         self._tracker.request = None
 
 
@@ -111,7 +113,10 @@ _NEXT = "a next() of this ordered consumer waits for a message: wait for its end
 
 
 class ReaderLock:
-    """Allows one reader at a time. Garbage collection releases an abandoned reader, as after ``break``."""
+    """Makes sure that an ordered consumer has only one reader at a time.
+
+    It only has a weak reference to the reader, so that an iteration that was left with ``break`` doesn't block others.
+    """
 
     def __init__(self, puller: OrderedPuller) -> None:
         self._puller = puller
@@ -120,23 +125,20 @@ class ReaderLock:
 
     @property
     def reader(self) -> OrderedMessages | None:
-        """The current reader."""
         return None if self._reader is None else self._reader()
 
     def acquire(self, reader: OrderedMessages) -> None:
-        """Register a reader. Raises `ConcurrentReadError` if another reader is in use."""
         self._check_free()
         self._reader = weakref.ref(reader, self._forgotten)
 
     def release(self, reader: OrderedMessages) -> None:
-        """Release the lock if this reader has it."""
         if self.reader is reader:
             self._reader = None
             self._stop_requests()
 
     @contextmanager
     def fetch(self) -> Iterator[None]:
-        """Hold the lock during a fetch. Raises `ConcurrentReadError` if a reader is in use."""
+        """Exclude readers for the duration of a fetch. Raises `ConcurrentReadError` if a reader is in use."""
         self._check_free()
         self._reader, self._fetches = None, True
         try:
@@ -161,10 +163,10 @@ class ReaderLock:
 
 
 class OrderedMessages(ReadHandle[Message]):
-    """An iteration over the messages of an ordered consumer, with ``async for``, `next`, `close` and `drain`.
+    """An endless iteration over the messages of an ordered consumer. Created by `OrderedConsumer.messages`.
 
-    The first pull request is sent on first use. Messages that are still buffered when the iteration ends go to the next
-    reader.
+    The first pull request is sent when you read the first message. If messages are still in the buffer when the
+    iteration ends, the next reader of the ordered consumer continues with them.
     """
 
     def __init__(
@@ -174,7 +176,7 @@ class OrderedMessages(ReadHandle[Message]):
         self._lock = lock
         self._pull = pull
         self._threshold = threshold
-        # Whether the reader is in use from its first message to its end, and not only during a call.
+        # An iteration excludes other readers until it ends. The reader behind `next` excludes them during a call only.
         self._stays = stays
         self._channel = puller.channel
         self._tracker = puller.tracker
@@ -183,21 +185,21 @@ class OrderedMessages(ReadHandle[Message]):
 
     @property
     def pending(self) -> int:
-        """The number of messages that have arrived and wait to be read."""
+        """Number of messages that have arrived and were not read yet."""
         return len(self._puller.front)
 
     @property
     def in_use(self) -> str:
-        """The text of the error that any other reader raises while this reader is in use. For the library's own use."""
+        """Text of the error that other readers raise while this reader is in use. For the library's own use."""
         return _ITERATED if self._stays else _NEXT
 
     @property
     def is_in_use(self) -> bool:
-        """Whether this reader excludes other readers now. For the library's own use."""
+        """True while this reader excludes other readers. For the library's own use."""
         return not self.is_closed and (self._stays or self._waiting > 0)
 
     async def next(self, timeout: float | None = None) -> Message:
-        """Wait for the next message: see `OrderedConsumer.next`."""
+        """Wait for the next message and return it. See `OrderedConsumer.next`."""
         puller = self._puller
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
@@ -213,13 +215,14 @@ class OrderedMessages(ReadHandle[Message]):
             finally:
                 self._waiting -= 1
             if not in_time:
-                message = puller.take_message()  # the message may have arrived at the last moment
+                # A message may have arrived in the same iteration of the event loop.
+                message = puller.take_message()
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
 
     async def __anext__(self) -> Message:
-        """Like `next`, for ``async for``. A generator would end if it is cancelled, and lose the remaining messages."""
+        # Not an async generator, because it would be finished once it is cancelled, and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low:
             return DeliveredMessage(front.popleft(), self._channel)
@@ -261,16 +264,16 @@ class OrderedMessages(ReadHandle[Message]):
         self._puller.changed.set()
 
     async def close(self) -> None:
-        """End the iteration. Buffered messages go to the next reader. Calling it again does nothing."""
+        """End the iteration. The next reader continues with the messages that are still in the buffer."""
         if not self.is_closed:
             self._leave()
 
     stop = close
 
     async def drain(self) -> None:
-        """Stop sending requests. Messages that have arrived can still be read, and then the iteration ends."""
+        """Stop requesting messages. The messages that have arrived can still be read, then the iteration ends."""
         if self._lock.reader is not self:
-            await self.close()  # the iteration has not started, so there is nothing else to end
+            await self.close()  # the iteration has not started, so it has no messages to read
         elif self._state is State.OPEN:
             self._state = State.DRAINING
             self._tracker.rest()
@@ -281,14 +284,14 @@ _LONGEST_PREFIX = 230  # characters, without the serial number that follows
 
 
 class OrderedConsumer(Handle):
-    """Reads a stream in order, every message exactly once. Created by `JetStream.ordered_consumer`.
+    """Reads a stream in order, each message exactly once. Created by `JetStream.ordered_consumer`.
 
-    It pulls from a consumer that it recreates when a delivery is missing, when the server is silent, when the consumer
-    was deleted, and after a reconnect. It then resumes after the last message that had arrived, and reports the event
-    `ConsumerReset`. There are no acks.
+    The consumer is recreated when a delivery is missing, when the server is silent, when the consumer was deleted, and
+    after a reconnect. The new consumer starts after the last message received. The event `ConsumerReset` reports it.
+    Messages don't need acks.
 
-    Only one reader at a time is allowed: `fetch`, for instance, is refused during an iteration (`ConcurrentReadError`).
-    Concurrent calls of `next` count as one reader, and return different messages.
+    Only one reader may be active at a time. For example, `fetch` raises `ConcurrentReadError` during an iteration.
+    You may call `next` from several tasks. Each call returns a different message.
     """
 
     def __init__(self, puller: OrderedPuller) -> None:
@@ -298,37 +301,37 @@ class OrderedConsumer(Handle):
 
     @property
     def stream(self) -> str:
-        """The stream that is read."""
+        """Name of the stream."""
         return self._puller.stream
 
     @property
     def consumer(self) -> str:
-        """The name of the current consumer: the prefix and a number that increases with each reset."""
+        """Name of the current consumer. It ends with a number that increases when the consumer is recreated."""
         return self._puller.consumer
 
     @property
     def pending(self) -> int:
-        """The number of messages that have arrived and wait to be read."""
+        """Number of messages that have arrived and were not read yet."""
         return len(self._puller.front)
 
     @property
     def position(self) -> int:
-        """The stream sequence up to which every message was returned, or 0.
+        """Stream sequence up to which all messages were returned, or 0.
 
-        A reader that starts at this number + 1 (``opt_start_seq``), in another process, resumes at the same position.
+        Store it to continue later, or in another process, with an ordered consumer that starts at ``position + 1``.
         """
         return self._puller.tracker.position
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more messages will arrive. Messages that have arrived can still be read after `drain`."""
+        """True if no more messages will arrive. After `drain`, the messages that have arrived can still be read."""
         return self._puller.state is State.CLOSED
 
     def permissions(self, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a user needs to read like this reader, as in the server's configuration.
+        """Return the permissions that a NATS user with this ``inbox_prefix`` needs in order to create such a reader.
 
-        Such a user can read the whole stream, and have it delivered anywhere: see `OrderedSubscription.permissions`.
-        ``inbox_prefix`` is the inbox prefix of the user's connection. Raises `InvalidNameError` if it is not a subject.
+        They let the user read the whole stream, and have it delivered to any subject of the account. For the format and
+        for the security considerations, see `OrderedSubscription.permissions`, which raises the same errors.
         """
         from ...protocol.consumers.rights import ordered_pull_rights
 
@@ -338,10 +341,10 @@ class OrderedConsumer(Handle):
         return f"<OrderedConsumer {self.stream}/{self.consumer} {self._puller.state.value}>"
 
     async def info(self, *, timeout: float | None = None) -> ConsumerInfo:
-        """Request the state of the current consumer from the server.
+        """Request the state and configuration of the current consumer from the server.
 
         Args:
-            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
+            timeout: Seconds to wait for the answer. The default is the timeout of `connect`.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
@@ -352,30 +355,30 @@ class OrderedConsumer(Handle):
         return await consumer_info(self._puller.context, self.stream, self.consumer, timeout=timeout)
 
     def events(self) -> AsyncIterator[Event]:
-        """Iterate over the events of this reader: first the recent events, then each new event until it ends."""
+        """Iterate over the recent events of this reader, then over new events until the reader ends."""
         return self._puller.log.read_events()
 
     async def next(self, timeout: float | None = None) -> Message:
-        """Wait for the next message. Further messages are requested ahead, so that later calls find them buffered.
+        """Wait for the next message and return it. More messages are requested ahead, for the following calls.
 
         Args:
-            timeout: Seconds. None waits without a limit.
+            timeout: Seconds to wait. The default, None, waits without a limit.
 
         Raises:
-            RequestTimeoutError: No message arrived within ``timeout`` seconds.
-            StreamNotFoundError: The stream was deleted. This and other errors that ended the reader are raised after
-                the messages that had arrived.
+            RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
+            StreamNotFoundError: The stream was deleted. Like other errors that end the reader, it is raised after all
+                messages in the buffer were returned.
             StatusError: The server refused the request.
-            ConcurrentReadError: A fetch is in flight.
-            ClosedError: The reader is closed, or drained and empty.
+            ConcurrentReadError: Another task is calling `fetch`.
+            ClosedError: The reader was closed, or it was drained and all messages were read.
 
-        Cancelled: no message is lost. The next call returns it.
+        If the call is cancelled, no message is lost: the next call returns it.
         """
         reader = self._lock.reader
         return await (self._single if reader is None or reader.is_closed else reader).next(timeout)
 
     def __aiter__(self) -> OrderedMessages:
-        """Like `messages` with default limits. The loop raises the errors of `next`, and ends when this is closed."""
+        """Iterate over messages, like `messages` without arguments. The loop ends when the reader is closed."""
         return self._reader(stays=True)
 
     def messages(
@@ -387,17 +390,16 @@ class OrderedConsumer(Handle):
         expires: float = 30.0,
         idle_heartbeat: float | None = None,
     ) -> OrderedMessages:
-        """Read continuously: an iterator for ``async for`` that keeps a bounded buffer filled.
+        """Return an iterator that reads messages continuously. It requests messages ahead, into a buffer.
 
-        For the arguments see `Consumer.messages`. After two missed heartbeats the consumer is recreated. The
-        server sends heartbeats for short requests too: the default of ``idle_heartbeat`` is half of ``expires`` if
-        that is under 2 s.
+        For the arguments see `Consumer.messages`. The consumer is recreated when two heartbeats are missing. Requests
+        shorter than 2 s have heartbeats too, by default after half of ``expires``.
 
         Raises:
-            ConfigError: The server would refuse a value.
+            ConfigError: An argument is not valid.
         """
         if idle_heartbeat is None and isinstance(expires, int | float):
-            # Always set, because some lost consumers are noticed only by their silence.
+            # Without heartbeats a lost consumer could remain unnoticed.
             idle_heartbeat = default_heartbeat(expires) or expires / 2
         pull, threshold = reader_window(
             max_messages=max_messages,
@@ -420,24 +422,23 @@ class OrderedConsumer(Handle):
         no_wait: bool = False,
         idle_heartbeat: float | None = None,
     ) -> Batch:
-        """Request up to ``batch`` messages.
+        """Request up to ``batch`` messages and wait for them.
 
-        It ends like `Consumer.fetch` at the first of: ``batch`` messages, ``max_bytes`` bytes, ``expires`` seconds, no
-        available message with ``no_wait``. Silence, a lost connection or a deleted consumer does not end it: the
-        consumer is recreated, and the missing messages are requested within the remaining time.
+        For the arguments and the result see `Consumer.fetch`. There is one difference: if the consumer is deleted or
+        silent, or if the connection is lost, the fetch does not end. The consumer is recreated, and the missing
+        messages are requested again, as long as ``expires`` allows.
 
-        For the arguments and the result see `Consumer.fetch`.
 
         Raises:
             StreamNotFoundError: The stream was deleted. Other errors that ended the reader are raised too.
             StatusError: The server refused the request.
             DisconnectedError: There was no connection at the end of ``expires``.
-            RequestTimeoutError: With ``no_wait``, no answer arrived, so it is unknown whether messages are available.
-            ConcurrentReadError: Another fetch is in flight, or an iteration is in use.
-            ConfigError: The server would refuse a value.
+            RequestTimeoutError: With ``no_wait``, no answer arrived, so messages may or may not be available.
+            ConcurrentReadError: Another task is calling `fetch`, or is iterating over messages.
+            ConfigError: An argument is not valid, and no request was sent.
             ClosedError: The reader is closed.
 
-        Cancelled: no message is lost. Messages that have arrived or still arrive go to the next call.
+        If the call is cancelled, no message is lost: the next call returns messages that have arrived or still arrive.
 
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch
@@ -451,9 +452,9 @@ class OrderedConsumer(Handle):
             return await OrderedFetch(self._puller, collection).run()
 
     async def close(self) -> None:
-        """End the reader: drop buffered messages, and delete the consumer. Calling it again does nothing.
+        """End the reader, drop the messages in its buffer, and delete the consumer. `close` is idempotent.
 
-        A failed deletion is reported as the event `DeleteFailed`. The server then removes the consumer after its
+        If the deletion fails, the event `DeleteFailed` reports it. The server removes the consumer anyway after its
         ``inactive_threshold``.
         """
         await self._puller.stop_reading()
@@ -461,7 +462,7 @@ class OrderedConsumer(Handle):
     stop = close
 
     async def drain(self) -> None:
-        """Stop sending requests, and delete the consumer. Messages that have arrived can still be read."""
+        """Stop requesting messages, and delete the consumer. The messages that have arrived can still be read."""
         await self._puller.drain()
 
 

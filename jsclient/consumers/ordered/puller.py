@@ -1,4 +1,4 @@
-"""The engine of an ordered pull consumer: inbox, timer, and successive consumers. Source: ADR-17, ADR-37."""
+"""Sends the requests of an ordered pull consumer, and replaces its consumer if necessary. Source: ADR-17, ADR-37."""
 
 from __future__ import annotations
 
@@ -35,20 +35,22 @@ from .recreate import ConsumerRecreator, ReaderOperations
 
 __all__ = ["OrderedPuller"]
 
-_MARK = "jsclient.reader"  # the key in the consumer's metadata that marks this reader's consumers
-_NAMES = 100  # names to try if another reader has the same prefix
+_MARK = "jsclient.reader"  # metadata key whose value identifies the reader that has created a consumer
+_NAMES = 100  # number of consumer names to try, because another reader may use the same prefix
 
 
 class OrderedPuller:
-    """Receives the messages of one stream in order, for the readers that are built on it.
+    """Receives the messages of a stream in order.
+
+    `OrderedConsumer` is built on it, and so are the other readers that need every message of a stream.
 
     Attributes:
-        front: The buffered messages.
-        changed: Set after every arrival and change of state.
-        error: Why reading has failed permanently.
-        num_pending: The number of messages that the first consumer had to deliver when it was created.
-        arrived: The number of messages that have arrived.
-        watch: Checks the consumer when no message arrives.
+        front: The messages in the buffer.
+        changed: Set after every arrival and change of state, to wake up readers.
+        error: The error that has permanently ended the reader, or None.
+        num_pending: Number of messages that the first consumer had to deliver at the time of its creation.
+        arrived: Total number of messages that have arrived.
+        watch: Checks the consumer when no message arrives for a while.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class OrderedPuller:
         )
         self._prefix, self._mark = name_prefix or secrets.token_hex(11), ""
         if name_prefix is not None:
-            # Other clients may use the same prefix. The mark tells their consumers from the consumers of this reader.
+            # Another client may use the same prefix. The mark makes sure that this reader never deletes its consumers.
             self._mark = secrets.token_hex(11)
             config = config.replace(metadata={**(config.metadata or {}), _MARK: self._mark})
         self.config = config
@@ -87,7 +89,7 @@ class OrderedPuller:
         self.num_pending: int = 0
         self.arrived: int = 0
         self.state: State = State.NEW
-        self._flushing = False  # draining: messages in flight still arrive
+        self._flushing = False  # True during a drain, until the messages in flight have arrived
         self._ending: asyncio.Task[None] | None = None
         self._inbox = ReaderInbox(context.connection, self._receive_frames)
         self._timer = Timer(self._tick_tracker)
@@ -116,27 +118,30 @@ class OrderedPuller:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call waits for a message."""
+        """True while a call is waiting for a message."""
         return self.changed.is_awaited
 
     @property
     def nothing_comes(self) -> bool:
-        """Whether no more messages will arrive."""
+        """True if no more messages will arrive."""
         return self.state is not State.OPEN and not self._flushing
 
     def emit(self, event: Event) -> None:
-        """Report an event to the user."""
+        """Report an event to the reader and to the connection's ``on_event``."""
         self.log.add_event(event)
         self.context.emit(event)
 
     async def create_first_consumer(self) -> None:
-        """Create the first consumer. Raises the errors of any API request, and then no consumer remains."""
+        """Create the first consumer and start reading.
+
+        Raises the errors of any API request. If the call fails or is cancelled, the consumer is deleted again.
+        """
         connection = self.context.connection
         connection.check_open()
         info = await self._create(self.config)
         if not info.num_pending:
             await self._check_match(info)
-        connection.check_open()  # the connection was closed meanwhile: readers would wait forever
+        connection.check_open()  # if it was closed in the meantime, readers would wait forever
         self.state = State.OPEN
         self.context.attach(self, self._restart_consumer, self._end_denied)
         self.num_pending = info.num_pending
@@ -144,7 +149,7 @@ class OrderedPuller:
         self.recreator.remember_stream()
 
     async def _check_match(self, info: ConsumerInfo) -> None:
-        """Refuse a filter that can match no message, and delete its consumer."""
+        """Delete the new consumer and raise an error if its filter can't match any subject of the stream."""
         try:
             await check_match(self.context, self.stream, self.config.filters)
         except BaseException:
@@ -174,7 +179,7 @@ class OrderedPuller:
                     raise
 
     async def _create_named(self, name: str, config: ConsumerConfig, timeout: float | None) -> ConsumerInfo:
-        """Create the consumer. Delete it again if the caller stops waiting."""
+        """Create the consumer. If the call is cancelled or not answered, delete the consumer in the background."""
         request = create_consumer(
             self.context, self.stream, config, timeout=timeout, what="create the ordered consumer"
         )
@@ -186,7 +191,7 @@ class OrderedPuller:
             raise
 
     async def _undo(self, name: str, creating: asyncio.Task[ConsumerInfo]) -> None:
-        """Delete a consumer that may have been created, unless the consumer of that name belongs to another client."""
+        """Delete a consumer that may have been created, unless another client has created a consumer of that name."""
         await asyncio.wait({creating})
         if self._mark:
             try:
@@ -201,7 +206,7 @@ class OrderedPuller:
         await self._delete(name)
 
     async def _delete(self, name: str) -> None:
-        """Try to delete a consumer. If that fails, the server removes it after its inactive threshold."""
+        """Try to delete a consumer. If that fails, the server deletes it after its inactive threshold."""
         if not name:
             return
         try:
@@ -217,7 +222,7 @@ class OrderedPuller:
         self.changed.set()
 
     async def _fail_reading(self, error: JetStreamError) -> None:
-        """End with an error, which is raised after the buffered messages were read."""
+        """End the reader with an error. It is raised once the buffered messages have been read."""
         self.error = error
         self._end_reading()
         await self._inbox.close()
@@ -236,7 +241,7 @@ class OrderedPuller:
         self.carry_out(self.tracker.tick(self.context.connection.now()))
 
     def take_message(self) -> Message | None:
-        """Return the next buffered message, or None."""
+        """Return the next message from the buffer, or None if the buffer is empty."""
         if not self.front:
             return None
         frame, commands = self.tracker.take_frame()
@@ -245,14 +250,14 @@ class OrderedPuller:
         return DeliveredMessage(frame, self.channel)
 
     def take_frames(self, limit: int) -> list[Frame]:
-        """Return the frames of up to ``limit`` buffered messages."""
+        """Return up to ``limit`` messages from the buffer, as raw frames."""
         frames, commands = self.tracker.take_many(limit)
         if commands:
             self.carry_out(commands)
         return frames
 
     def carry_out(self, commands: list[Command]) -> None:
-        """Carry out the tracker's commands, and recreate the consumer if the cursor requires that."""
+        """Carry out the commands of the tracker. If the consumer is lost, start to recreate it."""
         tracker = self.tracker
         for command in commands:
             if isinstance(command, SendPull):
@@ -274,11 +279,12 @@ class OrderedPuller:
                 reply=self._inbox.reply(ask.number),
             )
         except JetStreamError:
-            tracker.disconnected()  # the messages are requested from a new consumer after the reconnect
+            # After the reconnect a new consumer is created, and the request is repeated.
+            tracker.disconnected()
 
     def _restart_consumer(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
-            # All messages in flight are lost: do not wait until a missing heartbeat shows it.
+            # The messages in flight were lost with the connection. Waiting for a missing heartbeat would take longer.
             self.tracker.cursor.consumer_lost("the connection was replaced")
         elif what is Lifecycle.DISCONNECTED:
             self.tracker.disconnected()
@@ -299,7 +305,7 @@ class OrderedPuller:
         await self._delete(self.consumer)
 
     async def stop_reading(self) -> None:
-        """End now: drop buffered messages and delete the consumer. A failed deletion is reported as `DeleteFailed`."""
+        """End the reader, drop the messages in the buffer, and delete the consumer."""
         self.front.clear()
         if self.state in {State.OPEN, State.DRAINING}:
             self._end_reading()
@@ -310,7 +316,7 @@ class OrderedPuller:
     abandon = stop_reading  # called when the connection is closed
 
     async def drain(self) -> None:
-        """Stop sending requests and delete the consumer. Messages in flight still arrive, and can be read."""
+        """Stop requesting messages, wait for the messages in flight, and delete the consumer."""
         if self.state is State.OPEN:
             self.state, self._flushing = State.DRAINING, True
             self.tracker.rest()

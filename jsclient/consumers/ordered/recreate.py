@@ -1,4 +1,4 @@
-"""Recreating the consumer of an ordered reader. Source: ADR-17, ADR-15 §Ordered Consumers."""
+"""Replaces the consumer of an ordered reader when it is lost. Source: ADR-17, ADR-15 §Ordered Consumers."""
 
 from __future__ import annotations
 
@@ -40,18 +40,20 @@ from ...protocol.wire.codec import from_wire
 __all__ = ["ConsumerRecreator", "Ordered", "ReaderOperations"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
-_GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before the reader fails
-_MOST_FAILURES = 20  # consecutive failures of the request for one message
+# Seconds for which a stream must be missing, on a healthy connection, before the reader fails.
+_GONE_AFTER = 5.0
+_MOST_FAILURES = 20  # number of failures after which the comparison with a stored message is given up
 _RECHECK = 0.5  # seconds after which a stream whose last sequence has decreased is checked again
 _NO_CONSUMER = (
     "this ordered reader gets nothing new, since its consumer is gone; it tries again about every second, and then "
     "reads on after the last message that it had"
 )
-_SHORT_LIVED = 1.0  # seconds: if a consumer is lost sooner, without a message, creating the next is delayed
+# If a consumer is lost within this many seconds, the next attempt to create one is delayed.
+_SHORT_LIVED = 1.0
 
 
 class Ordered(Protocol):
-    """The tracker of an ordered reader."""
+    """The interface of the trackers of ordered readers, which differ between push and pull."""
 
     stream: str
     consumer: str
@@ -59,23 +61,23 @@ class Ordered(Protocol):
 
     @property
     def may_recreate(self) -> bool:
-        """Whether the buffer has capacity to resume."""
+        """True if the buffer has enough capacity for the messages of a new consumer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderOperations:
-    """The operations of a reader that differ between push and pull, for its `ConsumerRecreator`.
+    """Functions that a reader provides to its `ConsumerRecreator`, because they differ between push and pull.
 
     Attributes:
-        is_open: Whether the reader is still open.
-        let_go: Unsubscribe from the old consumer.
-        create: Create a consumer within these seconds and subscribe to it. Arrivals are kept until ``use``. After an
-            error there is no subscription.
-        discard: Unsubscribe from the consumer of ``create``. The caller deletes the consumer.
-        use: Read from the consumer of ``create``.
+        is_open: Returns True unless the reader has ended.
+        let_go: Unsubscribes from the old consumer.
+        create: Creates a consumer within a number of seconds and subscribes to it. Its messages are retained until
+            ``use`` is called. If it fails, it unsubscribes again.
+        discard: Unsubscribes from the consumer that ``create`` has created. The caller deletes that consumer.
+        use: Starts to read from the consumer that ``create`` has created.
         reset: Called when the cursor requires a new consumer. It calls `ConsumerRecreator.recreate_if_needed`.
-        fail: End the reader with an error, which is raised after its buffered messages.
-        emit: Report an event to the user.
+        fail: Ends the reader with an error, which is raised once its buffered messages have been read.
+        emit: Reports an event to the user.
     """
 
     is_open: Callable[[], bool]
@@ -89,15 +91,16 @@ class ReaderOperations:
 
 
 class ConsumerRecreator:
-    """Creates a new consumer whenever the cursor of an ordered reader requires that.
+    """Creates a new consumer whenever an ordered reader has lost its consumer or a delivery is missing.
 
-    It checks whether the stream was replaced, deletes the old consumer in the background, pauses between failed
-    attempts, and fails if the stream remains missing.
+    It deletes the old consumer in the background, and pauses between failed attempts. If the stream is missing for some
+    time, it ends the reader with an error. It also detects that the stream was deleted and created again under the same
+    name, in which case the new stream is read from its start.
 
     Attributes:
-        capacity: Set by the reader when its buffer has capacity again.
-        error: Why the last attempt failed. None if it succeeded.
-        leftover: Consumers of this reader that may still exist. They are deleted with the next reset.
+        capacity: The reader sets this signal when its buffer has free capacity again.
+        error: The error of the last attempt, or None if it succeeded.
+        leftover: Names of consumers that may still exist. They are deleted when the next consumer is created.
     """
 
     def __init__(
@@ -120,17 +123,20 @@ class ConsumerRecreator:
         self._task: asyncio.Task[None] | None = None
         self._creating = False
         self._over = False
-        self._reported: set[type[JetStreamError]] = set()  # event types reported since the last success
+        # Errors reported since the last success, to avoid repetition.
+        self._reported: set[type[JetStreamError]] = set()
         self._deleted = ""  # the last consumer whose deletion was requested
-        self._incarnation = ""  # the creation time of the stream, "" if it is unknown
+        self._incarnation = ""  # the creation time of the stream, or "" if it is unknown
         self._doubting: asyncio.Task[None] | None = None
-        self._mark: MessageMark | None = None  # the last message read before the stream became uncertain
-        self._compared = False  # whether the mark was compared since the stream became uncertain
-        self._created_at, self._created_after = float("-inf"), 0  # monotonic seconds, stream sequence
+        # The last message read before the stream may have been replaced.
+        self._mark: MessageMark | None = None
+        self._compared = False  # False if the stream may have been replaced again since the last comparison
+        # Time in monotonic seconds, and position of the reader, when the current consumer was created.
+        self._created_at, self._created_after = float("-inf"), 0
         self._next_pause = 0.0  # seconds
 
     def recreate_if_needed(self) -> None:
-        """Recreate the consumer in the background if the cursor requires that."""
+        """Start to recreate the consumer in the background, unless it is fine or an attempt is already running."""
         if (
             self._tracker.cursor.wants is not None
             and self._task is None
@@ -142,14 +148,14 @@ class ConsumerRecreator:
             )
 
     def remember_stream(self, on_info: Callable[[StreamInfo], None] | None = None) -> None:
-        """Record the creation time of the stream in the background, to detect a later replacement.
+        """Request the creation time of the stream in the background, to detect later that the stream was replaced.
 
-        ``on_info`` is called with the stream's state, unless it cannot be read.
+        ``on_info`` is called with the info of the stream, if the user has the permission to request it.
         """
         self._context.tasks.start(self._remember_stream(on_info), "creation time of the stream")
 
     def stop_recreating(self) -> None:
-        """Stop creating consumers. A consumer that is being created is deleted again."""
+        """Stop creating consumers. If a consumer is being created at the moment, it is deleted again."""
         self._over = True
         self.capacity.set()
         if self._doubting is not None:
@@ -158,7 +164,7 @@ class ConsumerRecreator:
             self._task.cancel()
 
     async def stopped(self) -> None:
-        """Wait for the end of a running attempt, after `stop_recreating`."""
+        """Wait until the current attempt has ended, after `stop_recreating` was called."""
         if self._task is not None and self._task is not asyncio.current_task():
             await asyncio.wait({self._task})
 
@@ -180,7 +186,8 @@ class ConsumerRecreator:
             except ClosedError:
                 self._over = True
             except DisconnectedError:
-                # The next attempt waits for the connection. Only a healthy connection shows that the stream is missing.
+                # The next attempt waits for the connection. Start measuring again, because a stream may seem to be
+                # missing while the servers of a cluster restart.
                 missing_since = None
             except JetStreamError as error:
                 failures += 1
@@ -202,7 +209,7 @@ class ConsumerRecreator:
                 self._creating = False
 
     async def _may_create(self) -> bool:
-        """Wait until a consumer can be created. Returns False if the reader has ended."""
+        """Wait until a consumer can be created, or return False if the reader has ended meanwhile."""
         while not self._tracker.may_recreate and self._needed:
             await self.capacity.wait()
         if self._needed:
@@ -218,7 +225,11 @@ class ConsumerRecreator:
         return self._reader.is_open() and not self._over
 
     async def _pause_between(self) -> None:
-        """Pause if the last consumer was lost at once, without a message: the next may be lost as fast."""
+        """Pause if the last consumer was lost soon, without delivering a message.
+
+        The next consumer may be lost just as quickly. Without a pause, this would be repeated as fast as the server
+        can create consumers.
+        """
         last = self._tracker.cursor.last_stream_seq
         if last != self._created_after or self._context.connection.now() - self._created_at > _SHORT_LIVED:
             self._next_pause = 0.0
@@ -259,7 +270,7 @@ class ConsumerRecreator:
             await self._reader.discard()
             await self._delete(info.name)
             return
-        # The event comes before the messages of the new consumer.
+        # Emit the event before the reader can return a message of the new consumer.
         self._reader.emit(
             ConsumerReset(
                 stream=tracker.stream,
@@ -281,7 +292,10 @@ class ConsumerRecreator:
         return self._context.tasks.start(self._delete(*leftover), "delete the old ordered consumer")
 
     async def _create_next(self, config: ConsumerConfig, timeout: float) -> ConsumerInfo:
-        """Create the next consumer. If the server refuses, delete leftover consumers first and try again."""
+        """Create the next consumer. If the server refuses, try again after deleting the leftover consumers.
+
+        They may be the reason for the refusal, because the number of consumers can be limited.
+        """
         try:
             return await self._reader.create(config, timeout)
         except ApiError:
@@ -291,11 +305,14 @@ class ConsumerRecreator:
         return await self._reader.create(config, timeout)
 
     async def _began_again(self, info: ConsumerInfo, *, unconfirmed: bool) -> bool:
-        """Return whether the stream was replaced by another stream of its name, which must be read from the start.
+        """Return True if the stream was replaced by another stream of the same name, which is read from the start.
 
-        This is checked after the consumer was created: before that, the answer could describe the old stream. It is in
-        doubt after silence and reconnects, and when the new consumer starts before the reader's position. The latter
-        may also be a lagging replica, whose earlier messages the cursor skips.
+        A replacement is possible after silence or a reconnect, and when the new consumer starts before the position of
+        the reader. The latter also happens if the consumer was created on a replica that lags behind. In that case the
+        cursor skips the messages that were already read.
+
+        This must be called after the consumer was created. If the stream was requested earlier, it could still be
+        replaced before the consumer is created.
         """
         cursor = self._tracker.cursor
         if not unconfirmed and cursor.is_in_place(info.delivered.stream_seq):
@@ -308,7 +325,7 @@ class ConsumerRecreator:
         if verdict == "read from the start":
             self._begin_again(stream)
             return True
-        # Continue reading meanwhile: a background task compares, and reading restarts if the stream was replaced.
+        # Reading continues while a background task finds out. If the stream was replaced, reading starts again.
         self._mark, self._compared = self._mark or cursor.mark, False
         if self._doubting is None:
             settling = self._settle(doubt, verdict)
@@ -323,7 +340,7 @@ class ConsumerRecreator:
         return restart_check.check_end(position, end, connection.now(), incarnation=self._incarnation)
 
     async def _settle(self, doubt: RestartCheck, verdict: Restart) -> None:
-        """Find out, while the new consumer is read, whether the stream was replaced."""
+        """Find out in the background if the stream was replaced. Messages of the new consumer are read meanwhile."""
         try:
             while verdict == "ask again" and self._needed:
                 await asyncio.sleep(_RECHECK)
@@ -340,9 +357,9 @@ class ConsumerRecreator:
             self._doubting = None
 
     async def _compare(self) -> None:
-        """Read from the start if the last message read before the doubt has been replaced at its sequence.
+        """Read the stream from the start if the last message that was read is no longer the same.
 
-        Such a stream was restored to an earlier state, and has grown past the reader's position since.
+        This detects a stream that was restored from a backup and has grown past the position of the reader since.
         """
         differed, failures = False, 0
         while self._needed and self._mark is not None and failures < _MOST_FAILURES:
@@ -350,25 +367,32 @@ class ConsumerRecreator:
             try:
                 time_ns = await self._stored_at(self._mark.seq)
             except (MessageNotFoundError, PermissionDeniedError):
-                time_ns = self._mark.time_ns  # no message to compare with: assume the same stream
+                # There is nothing to compare with, so assume that nothing has changed.
+                time_ns = self._mark.time_ns
             except (DisconnectedError, ClosedError):
-                return  # the reconnect creates a new consumer, which is followed by another comparison
+                return  # a new consumer is created after the reconnect, and starts another comparison
             except JetStreamError:
                 failures += 1
                 await asyncio.sleep(_RECHECK)
                 continue
             if time_ns == self._mark.time_ns:
-                if self._compared:  # otherwise the stream became uncertain again meanwhile
+                if (
+                    self._compared
+                ):  # otherwise the stream may have been replaced during the request: compare again
                     self._mark = None
                 continue
             if not differed or await self._is_busy():
                 differed = True
-                await asyncio.sleep(_RECHECK)  # a lagging replica may have answered: compare once more
+                # The answer may come from a replica that lags behind, so compare again.
+                await asyncio.sleep(_RECHECK)
             elif (stream := await self._stream_info()) is not None:
                 self._read_from_start(stream)
 
     async def _is_busy(self) -> bool:
-        """Wait while a consumer is being created, when the cursor must not change. Returns whether there was a wait."""
+        """Wait while a consumer is being created, because the cursor must not change then.
+
+        Returns True if there was a wait. Information that was requested before may be outdated in that case.
+        """
         if self._task is None:
             return False
         await asyncio.wait({self._task})
@@ -391,10 +415,10 @@ class ConsumerRecreator:
         try:
             return from_wire(StreamInfo, await self._context.call(api.stream_info(self._tracker.stream)))
         except JetStreamError:
-            return None  # no permission, or a temporary error: the check is optional
+            return None  # reading works without this check, so a missing permission or an error is ignored
 
     async def _stored_at(self, seq: int) -> int:
-        """Return the time at which the message of a sequence was stored, in ns."""
+        """Return the time at which the message with this sequence was stored, in nanoseconds."""
         subject = self._context.api.stream_msg_get(self._tracker.stream)
         answer = await self._context.call(subject, {"seq": seq}, what="get message", optional=True)
         return read_stored_message(answer).time_ns

@@ -1,4 +1,4 @@
-"""Ordered subscriptions: every message once and in order. Source: ADR-17, ADR-15 §Ordered Consumers."""
+"""Ordered push subscriptions: ``subscribe(ordered=True)``. Source: ADR-17, ADR-15 §Ordered Consumers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from .recreate import ConsumerRecreator, ReaderOperations
 
 __all__ = ["OrderedSubscription"]
 
-# Bytes that may be buffered, as the server counts them. With messages of 128 B they take about twice as much memory.
+# Default limit of the buffer, in bytes as the server counts them. Messages of 128 B need about twice as much memory.
 MAX_BYTES = 12 * 1024 * 1024
 
 
 class OrderedSubscription(Subscription):
-    """A subscription that replaces its consumer whenever deliveries may be missing.
+    """A push subscription that delivers every message exactly once and in order.
 
-    Acks do nothing. ``consumer`` changes with each reset, which is reported as the event `ConsumerReset`.
+    Created by `JetStream.subscribe` with ``ordered=True``. It is read like any other `Subscription`.
+
+    Whenever deliveries may be missing, it replaces its consumer by a new consumer that starts after the last message
+    received. The event `ConsumerReset` reports this, and the property `consumer` changes. Messages don't need acks, so
+    their ack methods do nothing.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class OrderedSubscription(Subscription):
         self._max_bytes = max_bytes or MAX_BYTES
         self._deliver_subject = binding.deliver_subject or ""
         self._intake = HoldingSink()
-        self._next: tuple[Inbox, HoldingSink] | None = None  # inbox of the consumer that is being created
+        self._next: tuple[Inbox, HoldingSink] | None = None  # for the consumer that is being created
         reader = ReaderOperations(
             is_open=lambda: self._state is State.OPEN,
             let_go=self._let_go,
@@ -70,20 +74,22 @@ class OrderedSubscription(Subscription):
 
     @property
     def subject(self) -> str:
-        """The NATS subject that the current consumer delivers to. It changes with each reset."""
+        """NATS subject that the current consumer delivers to. It changes when the consumer is replaced."""
         return self._deliver_subject
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a user needs to read like this subscription, as in the server's configuration.
+        """Return the permissions that a NATS user needs in order to open such a subscription.
 
-        The user passes the same subject, the argument ``stream``, and ``ordered=True``. It may create consumers: it
-        can read the whole stream, and have it delivered to any subject of the account. Give these permissions only to
-        users whom you trust.
+        The result has the format of the server's configuration. It is meant for a user that subscribes to the same
+        subject with the argument ``stream`` and with ``ordered=True``.
+
+        These permissions include the creation of consumers. The user can read the whole stream, and can have it
+        delivered to any subject of the account. Give these permissions only to users whom you trust.
 
         Args:
-            dead_letter: Must be None: an ordered subscription has no dead letters.
-            inbox_prefix: The inbox prefix of the user's connection. With a different prefix for each user, no user can
-                read another user's messages.
+            dead_letter: Must be None, because an ordered subscription has no dead letters.
+            inbox_prefix: The inbox prefix of the user's connection. Give each user a different prefix, so that no user
+                can read the messages of another user.
 
         Raises:
             ConfigError: ``dead_letter`` is given.
@@ -96,13 +102,16 @@ class OrderedSubscription(Subscription):
         return ordered_rights(self._context.api, self.stream, inbox_prefix=inbox_prefix)
 
     def begin_reading(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
-        """Start reading after the consumer is bound. For the library's own use."""
+        """Start reading from the first consumer. For the library's own use."""
         self._switch_to(inbox, intake, info)
         self.start_reading(inbox, intake)
         self._recreator.remember_stream(self._bound)
 
     def _bound(self, stream: StreamInfo) -> None:
-        """Limit the buffer if messages stay in the stream after their delivery, so that they can be read again."""
+        """Limit the buffer, unless the stream removes messages when they are delivered.
+
+        A message that doesn't fit in the buffer is dropped, and read again later. That requires it to be in the stream.
+        """
         if stream.config.retention in {None, RetentionPolicy.LIMITS}:
             self._tracker.bound(self._max_bytes)
 
@@ -119,18 +128,21 @@ class OrderedSubscription(Subscription):
     def _follow_connection(self, what: Lifecycle) -> None:
         super()._follow_connection(what)
         if what is Lifecycle.CONNECTED:
-            # All messages in flight are lost: do not wait until a missing heartbeat shows it.
+            # The messages in flight were lost with the connection. Waiting for a missing heartbeat would take longer.
             self._tracker.cursor.consumer_lost("the connection was replaced")
             self._reset_if_needed()
 
     def _look_up_consumer(self) -> None:
-        """Do nothing: a deleted consumer is replaced, not reported."""
+        """Do nothing, because a deleted consumer is simply replaced."""
 
     def _check_consumer(self) -> None:
-        """Do nothing: a missed heartbeat already leads to a new consumer."""
+        """Do nothing, because the consumer is replaced anyway after a missed heartbeat."""
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """Like `Subscription.drain`. No new consumer is created meanwhile."""
+        """Stop receiving messages, and wait until all messages that have arrived are handled.
+
+        See `Subscription.drain`. The consumer is not replaced during the drain, even if deliveries are missing.
+        """
         self._recreator.stop_recreating()
         await super().drain(timeout)
 
@@ -138,8 +150,8 @@ class OrderedSubscription(Subscription):
         super()._end_subscription()
         self._recreator.stop_recreating()
 
-    # Each new consumer delivers to a new subject from its creation on, so messages of an abandoned consumer cannot mix
-    # in.
+    # Each consumer delivers to a subject of its own, so late messages of an old consumer can't be mistaken for messages
+    # of the new one.
 
     def _switch_to(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         self._intake, self._deliver_subject = intake, inbox.subject
@@ -177,7 +189,7 @@ class OrderedSubscription(Subscription):
         self._buffer.watch()
 
     async def _fail_reading(self, error: JetStreamError) -> None:
-        """End with an error, which is raised after the buffered messages were read."""
+        """End the subscription with an error. It is raised once the buffered messages have been read."""
         if self._callback is None:
             self._tracker.fail(error)
         else:

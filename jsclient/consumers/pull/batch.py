@@ -1,4 +1,4 @@
-"""The messages of one fetch, while they are collected and when they are returned."""
+"""The result of a fetch, and the state of a fetch that is collecting messages."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from .in_hand import Handed
 
 __all__ = ["Batch", "Collection", "in_delivery_order"]
 
-_SAME_TIME = 0.01  # seconds after its start during which a fetch still requests its whole duration
+# A request within this many seconds of the start of the fetch still gets the whole duration.
+_SAME_TIME = 0.01
 
 
 class Batch(Sequence[Message]):
-    """The messages of a fetch, in the order of delivery.
+    """The messages that a fetch has returned, in the order of delivery.
+
+    A batch is a sequence, so you can iterate over it, index it and take its length. It may be empty.
 
     Attributes:
-        ending: Why the fetch ended.
-        error: The error, if the fetch did not end normally. If there is no message at all, `PullSubscription.fetch`
-            raises it instead.
+        ending: The reason why the fetch ended.
+        error: The error that ended the fetch after some messages had arrived, or None. If no message had arrived,
+            `PullSubscription.fetch` raises the error instead of returning a batch.
     """
 
     __slots__ = ("_messages", "ending", "error")
@@ -46,7 +49,8 @@ class Batch(Sequence[Message]):
         return self._messages[index]
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._messages)  # the method of `Sequence` calls `__getitem__` for each message
+        # Faster than the method of `Sequence`, which calls __getitem__ for each message.
+        return iter(self._messages)
 
     def __repr__(self) -> str:
         error = "" if self.error is None else f", {self.error!r}"
@@ -54,13 +58,13 @@ class Batch(Sequence[Message]):
 
 
 class Collection:
-    """What one fetch has collected, and its requests for what is missing. Plain and ordered consumers both use it.
+    """The progress of one fetch: the messages collected so far, and the limits that apply to the remaining ones.
 
     Attributes:
-        pull: The request for the whole batch.
-        frames: The messages collected.
-        expires: Seconds for the whole fetch.
-        deadline: The end of the fetch, in monotonic seconds.
+        pull: The request that the caller has made, for the whole batch.
+        frames: The messages collected so far.
+        expires: Duration of the whole fetch, in seconds.
+        deadline: Time at which the fetch ends, in monotonic seconds.
     """
 
     def __init__(
@@ -76,7 +80,10 @@ class Collection:
         self._size = 0  # bytes of the frames, if they are limited
 
     def collect(self, source: deque[Frame]) -> bool:
-        """Move messages from ``source``. Returns False if the next message would exceed ``max_bytes``."""
+        """Move messages from ``source`` to the batch until it is complete.
+
+        Returns False if the next message of ``source`` would exceed ``max_bytes``, which ends the fetch.
+        """
         frames, pull = self.frames, self.pull
         if pull.max_bytes is None and len(frames) + len(source) <= pull.batch:
             frames.extend(source)
@@ -91,11 +98,11 @@ class Collection:
         return True
 
     def request(self, missing: int, now: float) -> Pull:
-        """Return a request for ``missing`` messages in the remaining time."""
+        """Return a pull request for ``missing`` messages that expires when the fetch ends."""
         pull, remaining = self.pull, self.deadline - now
         if missing == pull.batch and (pull.no_wait or remaining > self.expires - _SAME_TIME):
-            # Equal requests are encoded once. The fetch ends with its request, and not a moment before the status is
-            # due.
+            # Return the same object each time, because its encoding is cached. The server starts counting only now, so
+            # the deadline moves with it. Otherwise the fetch would end just before the status of the request arrives.
             self.deadline = now + self.expires
             return pull
         free = None if pull.max_bytes is None else pull.max_bytes - self._size
@@ -103,18 +110,22 @@ class Collection:
             return Pull(missing, None, free, no_wait=True, group=pull.group)
         heartbeat = pull.idle_heartbeat
         if heartbeat is not None and heartbeat > remaining / 2:
-            heartbeat = None  # the server refuses a heartbeat for such a short request
+            # The server refuses requests whose heartbeat is longer than half of their duration.
+            heartbeat = None
         return Pull(missing, max(remaining, 0.001), free, idle_heartbeat=heartbeat, group=pull.group)
 
     def batch(self, channel: AckChannel, ending: Ending, error: JetStreamError | None) -> Batch:
-        """Return the messages collected. Raises ``error`` if there are none."""
+        """Return the messages collected so far as a batch, or raise ``error`` if there are none."""
         if error is not None and not self.frames:
             raise error
         return Batch(Handed([DeliveredMessage(frame, channel) for frame in self.frames]), ending, error)
 
 
 def in_delivery_order(frames: list[Frame]) -> list[Frame]:
-    """Return the messages in the order of their consumer sequences, or unchanged if an ack subject is damaged."""
+    """Sort messages by consumer sequence, the order in which the server delivered them.
+
+    They are returned unchanged if one of them has a malformed ack subject.
+    """
     try:
         return sorted(frames, key=lambda frame: sequences(frame[1])[1])
     except NotJetStreamMessageError:

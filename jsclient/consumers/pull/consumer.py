@@ -1,4 +1,4 @@
-"""A consumer as a handle: `Stream.consumer`. Source: ADR-37."""
+"""The handle of a consumer, which `Stream.consumer` returns. Source: ADR-37."""
 
 from __future__ import annotations
 
@@ -24,10 +24,17 @@ __all__ = ["Consumer"]
 
 
 class Consumer(PullReading):
-    """A consumer on the server. Created by `Stream.consumer` and `Stream.create_consumer`.
+    """A handle for a consumer on the server. Created by `Stream.consumer` and `Stream.create_consumer`.
 
-    `fetch`, `next` and `messages` pull from it, and `run` calls a handler with its messages. A push consumer is read
-    with `JetStream.subscribe`.
+    You can manage the consumer and read from it::
+
+        stream = await js.stream("ORDERS")
+        consumer = await stream.consumer("billing")
+        for message in await consumer.fetch(100):
+            ...
+            await message.ack()
+
+    `fetch`, `next`, `messages` and `run` need a pull consumer. To read from a push consumer, use `JetStream.subscribe`.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -41,32 +48,36 @@ class Consumer(PullReading):
 
     @property
     def name(self) -> str:
-        """The name of the consumer."""
+        """Name of the consumer."""
         return self._info.name
 
     @property
     def stream(self) -> str:
-        """The stream of the consumer."""
+        """Name of the stream that the consumer reads."""
         return self._info.stream_name
 
     @property
     def config(self) -> ConsumerConfig:
-        """The configuration as the server last reported it. `info` updates it."""
+        """Configuration of the consumer, as the server last reported it.
+
+        Call `info` to update it, because other clients may have changed the consumer.
+        """
         return self._info.config
 
     @property
     def cached_info(self) -> ConsumerInfo:
-        """The state as the server last reported it. `info` updates it."""
+        """State of the consumer, as the server last reported it. Call `info` to update it."""
         return self._info
 
     def __repr__(self) -> str:
         return f"<Consumer {self.stream}/{self.name}>"
 
     async def info(self, *, timeout: float | None = None) -> ConsumerInfo:
-        """Request the current state from the server.
+        """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
+            timeout: Seconds to wait for the answer. The default is the timeout of `connect`. A health check may need a
+                shorter timeout.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
@@ -79,14 +90,18 @@ class Consumer(PullReading):
         return self._info
 
     async def pause(self, until: datetime | timedelta | float) -> datetime | None:
-        """Pause deliveries until a time, or for a duration over 0, measured by this machine's clock.
+        """Pause the deliveries of the consumer. Needs server 2.11.
 
-        A duration is a ``timedelta`` or a number of seconds. Readers stay open and wait. Needs server 2.11.
+        Readers stay open. They receive no messages until the end of the pause, or until `resume` is called.
+
+        Args:
+            until: The end of the pause. A ``datetime`` with a time zone is a point in time. A ``timedelta`` or a number
+                of seconds is a duration, which is added to the clock of this machine.
 
         Returns: the end of the pause as stored by the server, or None if it is in the past.
 
         Raises:
-            ConfigError: The time is not usable (it has no time zone, for instance), or the server is older.
+            ConfigError: The time is not usable (it has no time zone, for instance), or the server is too old.
             ConsumerNotFoundError: The consumer was deleted.
 
         Also raises the errors of any API request.
@@ -95,7 +110,10 @@ class Consumer(PullReading):
         return await self._pause({"pause_until": format_time(moment)})
 
     async def resume(self) -> None:
-        """Resume deliveries. Does nothing if the consumer is not paused. Raises the errors of `pause`."""
+        """Resume deliveries after `pause`. Does nothing if the consumer is not paused.
+
+        Raises the errors of `pause`.
+        """
         await self._pause({})
 
     async def _pause(self, body: dict[str, Any]) -> datetime | None:
@@ -106,16 +124,20 @@ class Consumer(PullReading):
         return parse_time(answer["pause_until"]) if answer.get("paused") else None
 
     async def reset(self, seq: int | None = None) -> int:
-        """Restart delivery after the ack floor, or at stream sequence ``seq``. Needs server 2.14. Source: ADR-60.
+        """Make the consumer deliver messages again from an earlier position. Needs server 2.14. Source: ADR-60.
 
-        Messages that were delivered and not acked are delivered again, with ``metadata.consumer_seq`` from 1 on.
-        Readers continue. A push subscription reports the event `ConsumerReset`. Messages buffered by readers stay
-        buffered, so some messages may be delivered twice.
+        All messages after that position are delivered again, and ``metadata.consumer_seq`` restarts at 1. Readers
+        continue with them. A push subscription reports the event `ConsumerReset`. Readers keep the messages in their
+        buffers, so they may return some messages twice.
+
+        Args:
+            seq: Stream sequence of the first message to deliver. By default, delivery restarts after the ack floor, so
+                that only messages without an ack are delivered again.
 
         Returns: the stream sequence at which delivery restarts.
 
         Raises:
-            ConfigError: ``seq`` is not a valid sequence, or is after the next message; or the server is older.
+            ConfigError: ``seq`` is not a valid sequence, or it is after the next message, or the server is too old.
             ApiError: The consumer cannot restart there (10204). ``seq`` requires the deliver policy all, or
                 by_start_sequence or by_start_time and a sequence that is not below that start.
             ConsumerNotFoundError: The consumer was deleted.
@@ -126,7 +148,8 @@ class Consumer(PullReading):
             check_count("seq", seq, most=2**64 - 1)
         check_server(self._context.connection.server_version, (2, 14), "resetting a consumer")
         with suppress(PermissionDeniedError):
-            await self.info()  # a reset of a deleted consumer is never answered
+            # Raises an error if the consumer was deleted. The server wouldn't answer the reset.
+            await self.info()
         if seq is not None:
             await self._check_reset(seq)
         body = {} if seq is None else {"seq": seq}
@@ -138,7 +161,7 @@ class Consumer(PullReading):
         return int(first)
 
     async def _check_reset(self, seq: int) -> None:
-        """Refuse a sequence after the next message: the consumer would skip the messages before it."""
+        """Refuse a sequence after the end of the stream, because the consumer would skip the messages up to it."""
         try:
             answer = await self._context.call(
                 self._context.api.stream_info(self.stream), what="end of the stream"
@@ -153,17 +176,34 @@ class Consumer(PullReading):
             )
 
     async def unpin(self, group: str) -> None:
-        """Make the server deliver to another client of a priority group. Source: ADR-42."""
+        """Unpin the client that currently receives the messages of a priority group. Source: ADR-42.
+
+        The server then pins another client of the group, or the same client again. Needs server 2.11.
+
+        Raises:
+            ConfigError: The name of the group is not valid, or the server is too old.
+
+        Also raises the errors of any API request.
+        """
         body = {"group": check_group_name(group)}
         check_server(self._context.connection.server_version, (2, 11), "unpinning")
         await self._context.call(self._context.api.consumer_unpin(self.stream, self.name), body, what="unpin")
 
     async def delete(self) -> None:
-        """Delete the consumer. Raises `ConsumerNotFoundError` if it does not exist."""
+        """Delete the consumer on the server. Pull requests in flight end with `ConsumerDeletedError`.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+
+        Also raises the errors of any API request.
+        """
         await self._context.call(
             self._context.api.consumer_delete(self.stream, self.name), what="delete consumer"
         )
 
     async def close(self) -> None:
-        """Stop reading through this handle. The consumer stays."""
+        """Stop reading through this handle, and return unread messages to the server.
+
+        The consumer itself is not deleted. Use `delete` for that.
+        """
         await self._puller.close(give_back=True)

@@ -1,4 +1,4 @@
-"""Reading by pull requests: the common part of `PullSubscription` and `Consumer`, and the fetch of one call.
+"""Reading with pull requests: the methods that `PullSubscription` and `Consumer` share, and the logic of a fetch.
 
 Source: ADR-37 §Fetch, ADR-13, ADR-15 §Pull Mode Statuses, ADR-42.
 """
@@ -47,10 +47,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Fetch", "PullReading"]
 
-_GRACE = 0.8  # seconds that a fetch waits for a lost connection to return
-_MOVES = 3  # number of requests that a fetch sends again because the consumer's leader changes
-_MOVE_PAUSE = 0.1  # seconds before each of these requests
-# Seconds after which a fetch that does not wait checks its consumer: server 2.10 sends no "no responders".
+_GRACE = 0.8  # how long a fetch waits for a reconnect, in seconds
+_MOVES = 3  # how many times a fetch repeats its request because the leader of the consumer has changed
+_MOVE_PAUSE = 0.1  # seconds before the request is repeated
+# Server 2.10 doesn't send "no responders" for a missing consumer. If a fetch with no_wait gets no answer for so many
+# seconds, it checks that the consumer exists.
 _UNANSWERED = 1.0
 _ASK_AGAIN = frozenset({Ending.FULL, Ending.DISCONNECTED})
 
@@ -59,19 +60,22 @@ PullerT = TypeVar("PullerT", "Puller", "OrderedPuller")
 
 
 class Fetch(abc.ABC, Generic[PullerT]):
-    """One call of `fetch`: it collects messages, and sends requests until it has all of them or its time ends.
+    """One call of ``fetch``. It sends requests and collects messages until the batch is complete or time is up.
 
-    A subclass determines which requests are in flight, and when the end of a request or consumer ends the fetch.
+    Subclasses keep track of the requests in flight. They decide whether a request that has ended also ends the fetch.
     """
 
     def __init__(self, puller: PullerT, collection: Collection, sources: list[deque[Frame]]) -> None:
         self._puller: PullerT = puller
         self._collection = collection
-        # arrived messages, oldest first. Unreturned messages go back to the first source
+        # Queues of arrived messages. If the fetch is cancelled, its messages go back to the first queue.
         self._sources = sources
 
     async def run(self) -> Batch:
-        """Run to the end and return the batch. If it is cancelled, the messages collected go to the next call."""
+        """Run the fetch and return the batch.
+
+        If the call is cancelled, the messages collected so far are returned by the next call.
+        """
         try:
             ending, error = await self._run_requests()
         except BaseException:
@@ -98,20 +102,20 @@ class Fetch(abc.ABC, Generic[PullerT]):
                 return outcome
             if (count := self._to_request(missing, at)) > 0:
                 await self._send_request(collection.request(count, at), at)
-                continue  # messages may have arrived while the request was being sent
+                continue  # check for messages that arrived while the request was being sent
             if not await puller.changed.wait_until(self._wake_at(at)):
                 self._tick_requests(now())
 
     def _order_arrivals(self) -> None:
-        """Put the messages that have arrived in the order of delivery, if several requests have delivered them."""
+        """Sort the messages that have arrived if they were delivered for several requests."""
 
     @abc.abstractmethod
     def _outcome(self, now: float) -> Outcome | None:
-        """Return how the fetch ends, or None if it does not end now."""
+        """Return the ending of the fetch and its error, or None if the fetch must continue."""
 
     @abc.abstractmethod
     def _to_request(self, missing: int, now: float) -> int:
-        """Return how many messages to request now, because no request in flight will deliver them. 0 or less: none."""
+        """Return how many of the missing messages will not be delivered by a request in flight, if more than 0."""
 
     @abc.abstractmethod
     async def _send_request(self, pull: Pull, now: float) -> None: ...
@@ -121,30 +125,31 @@ class Fetch(abc.ABC, Generic[PullerT]):
 
     @abc.abstractmethod
     def _tick_requests(self, now: float) -> None:
-        """Called at the time that `_wake_at` returned."""
+        """Handle deadlines of the requests in flight, at the time that `_wake_at` has returned."""
 
     @abc.abstractmethod
     def _release_requests(self) -> None:
-        """Called at the end. Requests that the server still serves continue without a caller."""
+        """Release the requests at the end of the fetch. A request in flight continues without a caller."""
 
 
 class _SlotFetch(Fetch[Puller]):
-    """The fetch of a plain consumer.
+    """A fetch from a pull consumer.
 
-    It usually sends one request. It sends another request when a request ends early for a reason that concerns only
-    that request: the connection or the pin was lost, the consumer moved, or the request was adopted from a cancelled
-    call and was smaller or shorter.
+    One request is usually enough. The fetch sends another one when a request ends early for a reason that doesn't
+    concern the fetch itself: the connection was lost, the client was unpinned, the consumer has a new leader, or the
+    request was adopted from a cancelled call that wanted fewer messages or had less time.
     """
 
     def __init__(self, puller: Puller, collection: Collection, own: PullInbox | None) -> None:
-        """``own`` is the request that was sent already, if it was."""
+        """Create a fetch. ``own`` is the inbox of its first request, if that request was already sent."""
         super().__init__(puller, collection, [puller.leftover])
         self._slots: list[PullInbox] = []
-        self._own = own  # the request that this fetch sent last
-        self._older = len(puller.leftover)  # messages that an earlier call has collected, in their order
+        self._own = own  # the last request that was sent by this fetch, not adopted
+        # Number of leftover messages that an earlier call has already sorted.
+        self._older = len(puller.leftover)
         self._offline_since: float | None = None
         self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
-        self._ask_after = 0.0  # monotonic seconds before which the next request is not sent
+        self._ask_after = 0.0  # time of the earliest next request, in monotonic seconds
         self._moves = 0
         pull = collection.pull
         if own is not None:
@@ -165,8 +170,10 @@ class _SlotFetch(Fetch[Puller]):
 
     def _order_arrivals(self) -> None:
         leftover, *own = self._sources
-        older, self._older = self._older, 0  # the first call of this method is followed by collecting them
-        # The server serves several requests in turns. Those without a caller deliver to ``leftover``.
+        # These messages are collected right after the first call of this method.
+        older, self._older = self._older, 0
+        # The server serves several requests in turn, so consecutive messages may arrive in different queues. Messages
+        # for requests without a caller arrive in the leftover queue.
         if sum(map(bool, own)) + (len(leftover) > older) > 1:
             earlier = [leftover.popleft() for _ in range(older)]
             arrived = in_delivery_order([*leftover, *chain.from_iterable(own)])
@@ -184,11 +191,11 @@ class _SlotFetch(Fetch[Puller]):
             if not refused:
                 self._check_after = math.inf
                 if isinstance(error, NoRespondersError):
-                    continue  # the consumer exists, or that is unknown: the answer may still arrive
+                    continue  # as far as we know the consumer exists, so the answer may still arrive
             if not self._puller.was_there or self._moves >= _MOVES:
                 return ending, error
-            # The consumer exists. Its leader is being elected, or the consumer is so new that this server does not know
-            # it yet.
+            # The consumer exists, yet no server feels responsible for it. Either a leader is being elected, or the
+            # consumer was created a moment ago and this server has not heard of it. Both cases resolve quickly.
             self._moves += 1
             self._ask_after = self._puller.now() + _MOVE_PAUSE
             for slot in refused:
@@ -214,11 +221,11 @@ class _SlotFetch(Fetch[Puller]):
             adopted = slot is not self._own
             moved = ending is Ending.MOVED and self._moves < _MOVES
             if moved:
-                # Another leader, or a server that shuts down: the same request is accepted a moment later.
+                # The consumer has a new leader or its server is shutting down, so a later request will succeed.
                 self._moves += 1
                 self._ask_after = now + _MOVE_PAUSE
             if moved or ending in _ASK_AGAIN or request.is_unpinned or (adopted and ending in ORDINARY):
-                # The request ended for a reason that concerns only this request: request the missing messages again.
+                # The reason concerns only this request, so another request for the missing messages can succeed.
                 self._remove(slot)
                 continue
             return ending, self._named(request.error)
@@ -231,7 +238,7 @@ class _SlotFetch(Fetch[Puller]):
         if now >= self._check_at and not collection.frames:
             return Ending.NO_RESPONDERS, None
         if now >= collection.deadline + MARGIN:
-            # Neither the messages nor the status that ends the request arrived, even after a margin.
+            # The status that ends the request is overdue, so it was probably lost. Don't wait for it any longer.
             if collection.pull.no_wait:
                 return Ending.SILENT, not_answered(collection.expires)
             return Ending.EXPIRED, None
@@ -254,7 +261,7 @@ class _SlotFetch(Fetch[Puller]):
         try:
             self._own = await self._puller.request(pull)
         except DisconnectedError:
-            return  # `_outcome` sees the lost connection
+            return  # `_outcome` decides how long to wait for the reconnect
         self._add(self._own)
 
     def _wake_at(self, now: float) -> float:
@@ -285,7 +292,7 @@ _NO_BOUNDS = dict.fromkeys(("max_messages", "max_bytes", "threshold_messages", "
 
 
 class PullReading(Running):
-    """`fetch`, `next`, `messages`, ``async for`` and `run` on one pull consumer."""
+    """Base class of `PullSubscription` and `Consumer` that provides the methods for reading with pull requests."""
 
     _puller: Puller
     _reader: Messages | None = None
@@ -300,45 +307,54 @@ class PullReading(Running):
         idle_heartbeat: float | None = None,
         **group: Unpack[GroupOptions],
     ) -> Batch:
-        """Request up to ``batch`` messages from the server.
+        """Request up to ``batch`` messages from the server and wait for them.
 
-        The fetch ends at the first of: ``batch`` messages, ``max_bytes`` bytes, ``expires`` seconds, a status that ends
-        it. A short or empty result is not an error. Its ``ending`` is the reason.
+        ::
+
+            batch = await consumer.fetch(100, expires=2)
+            for message in batch:
+                ...
+                await message.ack()
+
+        The fetch ends as soon as it has ``batch`` messages or ``max_bytes`` bytes, after ``expires`` seconds, or when
+        the server ends the request. It is not an error if fewer messages than requested are returned, or none. The
+        attribute ``ending`` of the result tells why the fetch ended.
 
         Args:
             batch: The maximum number of messages, 1 or more.
-            expires: How long the server may keep the request open, in seconds, over 0.
-            max_bytes: The maximum number of bytes, 1 or more: subject + reply + headers + payload of each message.
-            no_wait: Return at once with the messages that are available.
-            idle_heartbeat: Seconds between the server's heartbeats while the request is open, at most half of
-                ``expires``. Two missed heartbeats end the fetch with `HeartbeatError`. The default is a quarter of
-                ``expires``, 2 s at most, and no heartbeat for requests under 2 s.
+            expires: The maximum duration of the fetch, in seconds, over 0.
+            max_bytes: The maximum size of all messages, 1 or more. The size of a message is the sum of its subject,
+                reply subject, headers and payload.
+            no_wait: Return immediately, with the messages that are available now.
+            idle_heartbeat: Seconds between the heartbeats that the server sends while there are no messages, at most
+                half of ``expires``. If two heartbeats are missing, the fetch ends with `HeartbeatError`. The default is
+                a quarter of ``expires``, but at most 2 s. Requests shorter than 2 s have no heartbeats.
             group: The priority group. Required if the consumer has priority groups (ADR-42).
-            min_pending, min_ack_pending: Deliver only while at least that many messages are undelivered, or delivered
-                and not acked. If both are given, either is enough. For the policy ``overflow``.
-            priority: 0 to 9. Requests with a lower number are served first. For the policy ``prioritized``.
+            min_pending, min_ack_pending: Wait until at least that many messages are undelivered, or delivered and not
+                acked. If both are given, one condition is enough. Only for the priority policy ``overflow``.
+            priority: 0 to 9. Requests with a lower number are served first. Only for the policy ``prioritized``.
 
         Returns:
-            The messages in the order of delivery, ``0 <= len(...) <= batch``. If messages arrived before an error, they
-            are returned and ``error`` is that error.
+            The messages in the order of delivery. If an error ended the fetch after some messages had arrived, these
+            messages are returned, and the attribute ``error`` of the batch is the error.
 
         Raises:
             ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: The server ended
                 the request with an error status.
-            ConsumerNotFoundError, StreamNotFoundError: No server answered, and the consumer, which could not be looked
-                up before, does not exist.
+            ConsumerNotFoundError, StreamNotFoundError: No server answered, because the consumer does not exist. These
+                errors are raised only if the consumer could not be looked up when this handle was opened.
             HeartbeatError: Neither messages nor heartbeats arrived.
-            RequestTimeoutError: With ``no_wait``, no answer arrived. It is unknown whether messages are available.
-            DisconnectedError: The connection was lost and did not return within 0.8 s.
-            ConfigError: The server would refuse a value.
+            RequestTimeoutError: With ``no_wait``, the server did not answer, so messages may or may not be available.
+            DisconnectedError: The connection was lost and not restored within 0.8 s.
+            ConfigError: An argument is not valid, and no request was sent.
             ClosedError: The handle or the connection is closed.
 
-        Cancelled: no message is lost. Messages that have arrived, or still arrive for this request, go to the next
-        call.
+        If the call is cancelled, no message is lost. The next call returns the messages that have arrived, or still
+        arrive, for this request.
 
-        Reconnect: the missing messages are requested again at once, for the remaining time. The same happens, up to
-        three times, when the consumer moves to another server (409 Leadership Change, 409 Server Shutdown, or 503 while
-        the consumer exists).
+        After a reconnect the missing messages are requested again, for the remaining time. The request is also repeated
+        up to three times when the consumer moves to another server (409 Leadership Change, 409 Server Shutdown, or 503
+        while the consumer exists).
 
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch; ADR-13; ADR-15 §Pull Mode Statuses
@@ -360,11 +376,11 @@ class PullReading(Running):
         puller.watch.asked()
         slot, at = None, puller.now()
         if max_bytes is None and not no_wait and puller.is_idle:
-            # The ordinary case: one request, whose messages all arrive.
+            # In the usual case one request delivers all messages. This path skips the bookkeeping of `_SlotFetch`.
             try:
                 slot = await puller.request_all(pull)
             except DisconnectedError:
-                pass  # the code below waits for the connection
+                pass  # `_SlotFetch` waits for the reconnect
             else:
                 frames = slot.frames
                 assert slot.request is not None
@@ -388,7 +404,16 @@ class PullReading(Running):
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
         """Fetch one message.
 
-        Raises `RequestTimeoutError` if no message arrives within ``timeout`` seconds, and the errors of `fetch`.
+        Each call sends a request and waits for the answer. To read many messages, `messages` is much faster.
+
+        Args:
+            timeout: Seconds to wait for the message.
+            group, min_pending, min_ack_pending, priority: See `fetch`.
+
+        Raises:
+            RequestTimeoutError: No message arrived within ``timeout`` seconds.
+
+        Also raises the errors of `fetch`.
         """
         if group:
             check_arguments(PullReading.next, group, GroupOptions)
@@ -408,18 +433,33 @@ class PullReading(Running):
         idle_heartbeat: float | None = None,
         **group: Unpack[GroupOptions],
     ) -> Messages:
-        """Read continuously: an iterator for ``async for`` that keeps a bounded buffer filled.
+        """Return an iterator that reads messages continuously.
+
+        ::
+
+            async with consumer.messages() as messages:
+                async for message in messages:
+                    ...
+                    await message.ack()
+
+        It requests messages ahead, so that the next message is usually in its buffer already.
 
         Args:
-            max_messages: The maximum number of messages requested or buffered. The default is 500, or no limit with
-                ``max_bytes``.
+            max_messages: The maximum number of messages requested or buffered. The default is 500, or no limit if
+                ``max_bytes`` is given. Choose a small number if handling a message takes long, because buffered
+                messages are not delivered to other readers.
             max_bytes: The maximum number of bytes requested or buffered.
             threshold_messages: Send the next request when at most this many messages are requested or buffered. The
                 default is half of the maximum.
-            expires: How long the server keeps a request open, in seconds. The default is 30, and at most half of
-                ``priority_timeout`` if the consumer pins clients.
-            idle_heartbeat: Seconds. See `fetch`.
+            expires: Duration of each request, in seconds. The default is 30. If the consumer pins clients, it is at
+                most half of ``priority_timeout``.
+            idle_heartbeat: Seconds between heartbeats. See `fetch`.
             group, min_pending, min_ack_pending, priority: See `fetch`.
+
+        Raises:
+            ConfigError: An argument is not valid.
+
+        No request is sent until the first message is read. The iterator raises the errors of `Messages.next`.
         """
         check_arguments(PullReading.messages, group, GroupOptions)
         if self._all_workers:
@@ -445,7 +485,11 @@ class PullReading(Running):
         return Messages(puller, pull, threshold, pin)
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        """Return the `messages` reader that all loops share: the next loop gets what an abandoned loop has buffered."""
+        """Iterate over messages, like `messages` without arguments.
+
+        All loops share one iterator. If you leave a loop with ``break``, the next loop continues with the messages that
+        are already in the buffer.
+        """
         if self._reader is None or self._reader.is_closed:
             self._reader = self.messages()
         return self._reader

@@ -1,4 +1,4 @@
-"""The continuous pull reader of ``messages()``, which keeps a bounded buffer filled. Source: ADR-37 §Consume."""
+"""The iterator that ``messages()`` returns. It requests messages ahead of the reads. Source: ADR-37 §Consume."""
 
 from __future__ import annotations
 
@@ -23,15 +23,24 @@ from .puller import Puller, ReaderInbox
 
 __all__ = ["Messages"]
 
-_FLUSH = 1.0  # seconds that `close` waits for messages in flight
+_FLUSH = 1.0  # how long `close` waits for messages in flight, in seconds
 
 
 class Messages(ReadHandle[Message]):
-    """An endless iteration over a consumer's messages, with ``async for``, `next`, `close` and `drain`.
+    """An endless iteration over the messages of a consumer.
 
-    The first pull request is sent on first use. The iteration survives reconnects, leader changes and lost requests. It
-    ends with an error when the consumer is deleted or refuses the requests. Conditions that need no action are reported
-    as events.
+    It is returned by `Consumer.messages` and `PullSubscription.messages`::
+
+        async with consumer.messages(max_messages=100) as messages:
+            async for message in messages:
+                ...
+                await message.ack()
+
+    The first pull request is sent when you read the first message. The iteration continues after reconnects, leader
+    changes and lost requests. It ends with an error when the consumer is deleted or when the server refuses the
+    requests. Anything that you don't need to handle is reported as an event.
+
+    Leave the block, or call `close`, to end the iteration. Messages that you haven't read are then delivered again.
     """
 
     def __init__(self, puller: Puller, pull: Pull, threshold: int, pin: Pin | None) -> None:
@@ -46,7 +55,7 @@ class Messages(ReadHandle[Message]):
         self._timer: Timer | None = None
         self._state = State.NEW
         self._flush: asyncio.Task[None] | None = (
-            None  # runs when the iteration ends, while messages in flight still arrive
+            None  # receives the messages in flight after the iteration has ended
         )
         self._starting = asyncio.Lock()
         self._newest: Message | None = None  # the message that was returned last
@@ -58,18 +67,18 @@ class Messages(ReadHandle[Message]):
         return len(self._front)
 
     async def next(self, timeout: float | None = None) -> Message:
-        """Wait for the next message.
+        """Wait for the next message and return it.
 
         Args:
-            timeout: Seconds. None waits without a limit. The reader continues after a timeout.
+            timeout: Seconds to wait. The default, None, waits without a limit.
 
         Raises:
-            RequestTimeoutError: No message arrived within ``timeout`` seconds.
-            ConsumerDeletedError, ConsumerNotFoundError, StatusError: The reader cannot continue. Messages that had
-                arrived were returned before.
-            ClosedError: The reader was closed, or drained and is empty.
+            RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
+            ConsumerDeletedError, ConsumerNotFoundError, StatusError: The reader cannot continue. The messages that had
+                arrived before were already returned.
+            ClosedError: The reader was closed, or it was drained and all messages were read.
 
-        Cancelled: no message is lost. The next call returns it.
+        If the call is cancelled, no message is lost: the next call returns it.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         if self._state is State.NEW:
@@ -88,14 +97,15 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                message = self._take()  # the message may have arrived at the last moment
+                message = self._take()  # a message may have arrived in the same iteration of the event loop
                 if message is not None:
                     self._newest = message
                     return message
                 raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
 
     async def __anext__(self) -> Message:
-        """Like `next`, for ``async for``. A generator would end if it is cancelled, and lose the remaining messages."""
+        # This isn't an async generator, because a generator is finished once it is cancelled, and the buffered messages
+        # would be lost.
         front = self._front
         if len(front) > self._tracker.low and front:
             message = self._newest = DeliveredMessage(front.popleft(), self._channel)
@@ -117,9 +127,9 @@ class Messages(ReadHandle[Message]):
         return DeliveredMessage(frame, self._channel)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Take messages that have arrived, up to ``most``, without waiting. For the library's own use."""
+        """Return up to ``most`` messages that have arrived, without waiting. For the library's own use."""
         if self._puller.leftover and self._state is State.OPEN:
-            return []  # `next` returns these first
+            return []  # keep the order: `next` returns the leftover messages before it reads the buffer
         frames, commands = self._tracker.take_many(most)
         if commands and self._state is State.OPEN:
             self._carry_out(commands)
@@ -137,7 +147,7 @@ class Messages(ReadHandle[Message]):
         return handed is not None and not handed.acked
 
     def resize(self, max_messages: int) -> None:
-        """Change how many messages are requested and buffered. For the library's own use."""
+        """Change the maximum number of messages requested or buffered. For the library's own use."""
         self._tracker.resize(max_messages)
         if self._state is State.OPEN:
             self._carry_out(self._tracker.next_requests())
@@ -184,7 +194,11 @@ class Messages(ReadHandle[Message]):
         self._puller.changed.set()
 
     async def _change_inbox(self) -> None:
-        """Cancel the requests of the lost connection: the server would serve them as long as the inbox has interest."""
+        """Replace the inbox after the connection was lost.
+
+        The server serves the old requests as long as a client subscribes to their inbox. Without a new inbox it would
+        therefore deliver messages for the old requests as well as for the new ones.
+        """
         async with self._starting:
             if self._state is not State.OPEN:
                 return
@@ -224,7 +238,7 @@ class Messages(ReadHandle[Message]):
                         subject, encode_pull(command.pull), reply=self._inbox.reply(command.number)
                     )
                 except JetStreamError:
-                    self._tracker.disconnected()  # the request is repeated after the reconnect
+                    self._tracker.disconnected()  # it sends new requests after the reconnect
             elif isinstance(command, Emit):
                 puller.emit(command.event)
             elif isinstance(command, NotAnswered):
@@ -238,7 +252,7 @@ class Messages(ReadHandle[Message]):
         puller.emit(ErrorRaised(stream=puller.stream, consumer=puller.consumer, error=error))
 
     async def _check_consumer(self) -> None:
-        """Check the consumer when pull requests are not answered. Only a missing consumer ends the reader."""
+        """Check that the consumer exists after pull requests were not answered. End the reader only if it doesn't."""
         puller = self._puller
         try:
             await consumer_info(self._context, puller.stream, puller.consumer)
@@ -246,7 +260,7 @@ class Messages(ReadHandle[Message]):
             if not is_missing(error):
                 return
             if puller.config is None:
-                self._tracker.fail(error)  # as far as this reader knows, the consumer never existed
+                self._tracker.fail(error)  # "not found" is more helpful than "deleted" if it was never seen
             else:
                 puller.emit(self._tracker.consumer_is_gone())
             puller.changed.set()
@@ -256,9 +270,11 @@ class Messages(ReadHandle[Message]):
             self._timer.set(self._tracker.deadline if self._state is State.OPEN else None)
 
     async def close(self) -> None:
-        """End the iteration now. Unread messages and messages in flight are returned to the server at once (nak).
+        """End the iteration now, and return the unread messages to the server.
 
-        If the server does not answer, closing takes a second. Calling it again does nothing.
+        Unread messages and messages in flight are nak'ed, so that the server delivers them again immediately.
+
+        `close` is idempotent. It takes up to a second if the server does not answer.
         """
         if self._state is State.CLOSED and (self._flush is not None or self._inbox.inbox is None):
             return
@@ -268,8 +284,8 @@ class Messages(ReadHandle[Message]):
         self._context.detach(self, self._renew_requests, self._end_denied)
         self._puller.readers.discard(self)
         self._puller.changed.set()
-        flush = self._unsubscribe(_FLUSH)  # listen from now on, so that no message is missed in between
-        # A separate task: if the caller is cancelled, messages in flight are still returned.
+        flush = self._unsubscribe(_FLUSH)  # before the first await, so that no message in flight is missed
+        # This runs in a separate task, so that messages in flight are returned even if the caller is cancelled.
         await asyncio.shield(self._context.tasks.start(self._give_back(flush), "give messages back"))
 
     async def _give_back(self, flush: asyncio.Task[None]) -> None:
@@ -277,13 +293,16 @@ class Messages(ReadHandle[Message]):
         frames = [*self._front]
         self._front.clear()
         if self._puller.silent:
-            # Without acks the server would not redeliver them: the next reader of this handle gets them.
+            # Without acks the server doesn't redeliver messages, so they must go to the next reader of this handle.
             self._puller.leftover.extend(frames)
             return
         await nak_all(self._context.connection, frames)
 
     async def drain(self) -> None:
-        """Stop sending requests. Messages that have arrived can still be read, and then the iteration ends."""
+        """Stop requesting messages. The messages that have arrived can still be read, then the iteration ends.
+
+        Use `close` instead if the unread messages should go to another reader.
+        """
         if self._state is State.OPEN:
             self._state = State.DRAINING
             if self._timer is not None:
@@ -293,7 +312,7 @@ class Messages(ReadHandle[Message]):
             self._state = State.CLOSED
 
     def _unsubscribe(self, timeout: float) -> asyncio.Task[None]:
-        """Unsubscribe after messages in flight have arrived. The timeout of the first call applies."""
+        """Unsubscribe once the messages in flight have arrived. Later calls return the task of the first call."""
         if self._flush is None:
             self._flush = self._context.tasks.start(self._inbox.drain(timeout), "receive messages in flight")
             self._flush.add_done_callback(lambda _: self._puller.changed.set())

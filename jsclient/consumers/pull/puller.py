@@ -1,7 +1,9 @@
 """Pull requests and their inboxes.
 
-Each request has its own inbox, so that the status of one request cannot end another. Inboxes are reused. A cancelled
-caller leaves its request to the next caller, so that messages that the server still delivers for it are not lost.
+Each request has its own inbox, because a status message doesn't say which request it belongs to. Inboxes are reused.
+
+When a caller is cancelled, the server still delivers messages for its request. They must not be lost, so the request
+stays open without a caller until another call adopts it.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ from .in_hand import InHand, in_hand
 
 __all__ = ["PullInbox", "Puller", "ReaderInbox"]
 
-_FLUSH = 1.0  # seconds that a close waits for messages in flight
-_CHECK_TIMEOUT = 0.5  # seconds to find out whether the consumer exists
-_LINGER = 5.0  # seconds to keep the inbox of an abandoned request after its expiry and last message
-_IN_FLIGHT = 60.0  # seconds to wait for messages in flight before that inbox is removed
+_FLUSH = 1.0  # how long closing waits for messages in flight, in seconds
+_CHECK_TIMEOUT = 0.5  # timeout of the request that checks whether the consumer exists, in seconds
+_LINGER = 5.0  # seconds that the inbox of an abandoned request stays open after its expiry and last message
+_IN_FLIGHT = 60.0  # how long unsubscribing such an inbox waits for messages in flight, in seconds
 
 
 class PullInbox:
-    """An inbox, and the request whose answers arrive there."""
+    """An inbox, together with the request whose answers arrive there."""
 
     __slots__ = ("frames", "inbox", "is_alone", "pin", "puller", "request", "until")
 
@@ -55,22 +57,23 @@ class PullInbox:
         self.puller: Puller = puller
         self.inbox: Inbox | None = None
         self.request: PullRequest | None = None
-        self.pin: Pin | None = None  # the pin of the request's group, if the consumer pins clients
-        self.frames: deque[Frame] | None = None  # None: no caller waits, so messages go to ``leftover``
-        self.until: float = 0.0  # monotonic seconds: keep listening until then
+        self.pin: Pin | None = None  # pin of the priority group, None if the consumer doesn't pin clients
+        # Messages for the caller, None if no call is waiting for them.
+        self.frames: deque[Frame] | None = None
+        self.until: float = 0.0  # time until which the inbox must stay open, in monotonic seconds
         self.is_alone: bool = (
-            False  # the caller waits for the end of this request, and not for its first message
+            False  # True if the caller should wake up only when the request has ended, not for each message
         )
 
     def receive_frames(self, frames: list[Frame]) -> None:
-        """The sink of the inbox: it receives the frames of its requests."""
+        """Process the frames that arrive in the inbox. The connection calls this method."""
         puller = self.puller
         now = puller.now()
-        # Usually all frames are messages: handling them together saves a call per message.
+        # Usually there are only messages. Processing them together avoids a function call per message.
         if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, now)
             if self.is_alone and self.request is not None and self.request.ending is None:
-                return  # more messages follow
+                return  # don't wake up the caller before the last message
         else:
             for frame in frames:  # in order, because a status may end the request
                 if is_data(frame):
@@ -91,7 +94,7 @@ class PullInbox:
             )
             self.until = max(self.until, now + _LINGER)
         if self.pin is not None:
-            # The server assigns the pin to a request, and names it in a header of each message.
+            # The server decides which client is pinned. It puts the id of the pin in a header of each message.
             self.puller.report_event(self.pin.message(frames[-1][2]))
             if request is not None and self.pin.id is not None:
                 request.pin = self.pin.id
@@ -106,17 +109,17 @@ class PullInbox:
 
 
 class Puller:
-    """Sends the pull requests of one handle.
+    """Sends the pull requests of one `PullSubscription` or `Consumer`, and receives the answers.
 
     Attributes:
-        config: The consumer's configuration as the server last reported it. None if it is unknown.
-        silent: Whether the consumer has ack policy none.
-        leftover: Messages that arrived for callers that no longer wait.
-        changed: Set after every arrival and change of state.
-        readers: The continuous readers of the handle, which end with it.
-        closed: Whether the handle was closed.
-        arrived: The number of messages that have arrived.
-        watch: Checks the consumer when no message arrives.
+        config: The configuration of the consumer as the server last reported it, or None if it is unknown.
+        silent: True if the consumer has ack policy none.
+        leftover: Messages that arrived after their caller was cancelled. The next call returns them first.
+        changed: Set after every arrival and change of state, to wake up the callers.
+        readers: The continuous readers that were opened through the handle. They are closed with it.
+        closed: True once the handle was closed.
+        arrived: Total number of messages that have arrived.
+        watch: Checks the consumer when no message arrives for a while.
         in_hand: The messages that the program has.
     """
 
@@ -143,36 +146,42 @@ class Puller:
         self.readers: set[Closable] = set()
         self.now: Callable[[], float] = context.connection.running_loop().time
         self.was_there: bool = (
-            False  # whether the consumer existed at the last check, after requests without an answer
+            False  # result of the last check, which follows a request that no server has answered
         )
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
-        # A slot is either free, has a caller, or has a request whose caller is gone.
+        # Each inbox is in one of these collections: it is free, a caller is waiting for its request, or the caller has
+        # gone while the request is still in flight.
         self._idle: list[PullInbox] = []
         self._busy: set[PullInbox] = set()
         self._orphans: list[PullInbox] = []
         self._foreign = 0
         self.closed: bool = False
         self._listening = False
-        self._pins: dict[str, Pin] = {}  # by group
+        self._pins: dict[str, Pin] = {}  # by name of the priority group
         self.arrived: int = 0
         self.watch: StallWatch = StallWatch(context, self, pins=self._pin_ids)
         self.in_hand: InHand = in_hand(context)
 
     def group(self, options: GroupOptions) -> GroupRequest | None:
-        """Return the priority group part of requests. Raises `ConfigError` if it does not fit the consumer."""
+        """Return the part of a pull request that concerns priority groups, or None if there is none.
+
+        Raises:
+            ConfigError: The options don't fit the configuration of the consumer, or the server is too old.
+        """
         config = self.config
         if not options and (config is None or not config.priority_groups):
             return None
         request = group_request(config, **options)
         if request is not None and config is None:
-            # A server without support for priority groups would ignore the options.
+            # An old server would silently ignore the options. With a known configuration this can't happen, because an
+            # old server doesn't have consumers with priority groups.
             least = (2, 11) if request.priority is None else (2, 12)
             check_server(self.context.connection.server_version, least, "a priority group")
         return request
 
     def pin_of(self, group: GroupRequest | None) -> Pin | None:
-        """Return the pin that requests for this group name, or None if the consumer pins no clients."""
+        """Return the pin of a priority group, or None if the consumer doesn't pin clients."""
         if group is None or not pins_clients(self.config):
             return None
         if group.group not in self._pins:
@@ -184,29 +193,29 @@ class Puller:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call is waiting for a message."""
+        """True while a call is waiting for a message."""
         return self.changed.is_awaited
 
     def emit(self, event: Event) -> None:
-        """Report an event to the user."""
+        """Report an event to the subscription and to the connection's ``on_event``."""
         if self._listener is not None:
             self._listener(event)
         self.context.emit(event)
 
     def report_event(self, event: Event | None) -> None:
-        """Emit an event. Does nothing with None."""
+        """Report an event, or do nothing if it is None."""
         if event is not None:
             self.emit(event)
 
     def foreign_message(self, frame: Frame) -> None:
-        """Count and report a message that did not come from the server on an inbox."""
+        """Count and report a message in an inbox that wasn't sent by JetStream."""
         self._foreign += 1
         for command in foreign_message(self.stream, self.consumer, frame, self._foreign):
             self.emit(command.event)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the handle or its connection is closed."""
+        """True if the handle or its connection is closed."""
         return self.closed or self.context.connection.is_closed
 
     def check_open(self) -> None:
@@ -218,7 +227,7 @@ class Puller:
             self.in_hand.check_may_pull()
 
     async def request(self, pull: Pull) -> PullInbox:
-        """Send a request. Its answers arrive in the slot that is returned."""
+        """Send a pull request, and return the inbox in which its answers arrive."""
         connection = self.context.connection
         if not self._listening:
             self._listening = True
@@ -240,7 +249,8 @@ class Puller:
             slot.until = slot.request.over_at + _LINGER
             await connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject, urgent=True)
         except asyncio.CancelledError:
-            self.abandon_request(slot)  # it may have been sent: its messages must not be lost
+            # The request may have been sent, so another call must be able to adopt it.
+            self.abandon_request(slot)
             raise
         except BaseException:
             self._busy.discard(slot)
@@ -251,14 +261,16 @@ class Puller:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the next messages can only come from a new request."""
+        """True if no messages are left over and no request is in flight, so that a new request is necessary."""
         return not self.leftover and not self._orphans and self.context.connection.is_connected
 
     async def request_all(self, pull: Pull) -> PullInbox:
-        """Send a request, and wait until it has probably ended: all its messages have arrived, or another event has
-        occurred.
+        """Send a pull request, and wait until it has ended.
 
-        One timer serves all requests and may fire early, so the caller must check. No message is lost on cancellation.
+        All requests share one timer, which may fire early. The caller must therefore check whether the request has
+        really ended.
+
+        If the call is cancelled, no message is lost, because another call can adopt the request.
         """
         slot = await self.request(pull)
         request = slot.request
@@ -275,10 +287,10 @@ class Puller:
         return slot
 
     async def not_answered(self, *, ends: bool) -> JetStreamError:
-        """Return why no server answered a pull request: the consumer does not exist, or has no leader at the moment.
+        """Return the error that explains why no server answered a pull request.
 
-        ``ends``: the caller raises this error, so the consumer is always looked up. A reader that continues looks up a
-        known consumer later.
+        Either the consumer does not exist, or it has no leader at the moment. To tell these cases apart, the consumer
+        is looked up if ``ends`` is True, which means that the caller raises the error, or if it was never seen.
         """
         if ends or self.config is None:
             self.was_there = False
@@ -294,9 +306,9 @@ class Puller:
         return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
 
     def adopt(self, missing: int, group: GroupRequest | None) -> list[PullInbox]:
-        """Take over abandoned requests, for up to ``missing`` messages.
+        """Take over requests of cancelled callers, until they can deliver ``missing`` messages.
 
-        Requests with different group options are not taken over, because the server may serve them at different times.
+        Requests with other group options are left alone, because the server may answer them under other conditions.
         """
         slots: list[PullInbox] = []
         if not self._orphans:
@@ -305,7 +317,7 @@ class Puller:
         for slot in list(self._orphans):
             request = slot.request
             if request is None or request.ended or request.pull.group != group:
-                continue  # silent or disconnected: its inbox stays open, but no message is expected
+                continue  # this inbox stays open only in case that a late message arrives
             if missing <= 0:
                 break
             self._orphans.remove(slot)
@@ -316,7 +328,7 @@ class Puller:
         return slots
 
     def abandon_request(self, slot: PullInbox) -> None:
-        """Release a request whose caller no longer waits."""
+        """Release a request when its caller stops waiting. Messages that have arrived go to the next call."""
         self._busy.discard(slot)
         if slot.frames:
             self.leftover.extend(slot.frames)
@@ -325,10 +337,11 @@ class Puller:
         if request is None or request.settled:
             self._idle.append(slot)
         else:
-            self._orphans.append(slot)  # a late status in a reused inbox would end the next request
+            # If the inbox were reused now, a late status would end the next request.
+            self._orphans.append(slot)
 
     def _sweep(self) -> None:
-        """Free the inboxes of ended requests without a caller, and drop the inboxes that are past their time."""
+        """Reuse the inboxes of abandoned requests that have ended, and unsubscribe from those that have expired."""
         now = self.now()
         for slot in [s for s in self._orphans if s.request is not None and s.request.settled]:
             self._orphans.remove(slot)
@@ -345,7 +358,7 @@ class Puller:
         self.changed.set()
 
     def is_denied(self, error: PermissionDeniedError, inbox: Inbox | None) -> bool:
-        """Return whether the user lacks the permission to pull or to subscribe to this inbox."""
+        """Return True if the server has denied the pull request, or the subscription to this inbox."""
         return error.subject == self._subject or (inbox is not None and error.subject == inbox.subject)
 
     def _end_denied_requests(self, error: PermissionDeniedError) -> None:
@@ -360,7 +373,7 @@ class Puller:
             await self.context.connection.unsubscribe(inbox)
 
     async def close(self, *, give_back: bool) -> None:
-        """End all requests and readers. With ``give_back``, return unread messages to the server (nak)."""
+        """End all requests and readers. If ``give_back`` is True, nak unread messages so that they are redelivered."""
         if self.closed:
             return
         self.closed = True
@@ -383,7 +396,7 @@ class Puller:
             if slot not in flushed:
                 await self._drop(slot)
         if flushed:
-            # Close them concurrently: if the server does not answer, each takes the whole timeout.
+            # If the server does not answer, closing each inbox takes the whole timeout, so close them concurrently.
             within = min(_FLUSH, self.context.timeout)
             await asyncio.gather(*(self._flush(slot, within) for slot in flushed))
         if gives_back:
@@ -391,14 +404,14 @@ class Puller:
         self.leftover.clear()
 
     async def _flush(self, slot: PullInbox, within: float) -> None:
-        """Unsubscribe, but first wait up to ``within`` seconds for the messages in flight."""
+        """Wait up to ``within`` seconds for the messages in flight, then unsubscribe from the inbox."""
         inbox, slot.inbox = slot.inbox, None
         if inbox is not None:
             await self.context.connection.drain(inbox, within)
 
 
 class ReaderInbox:
-    """The inbox for replies to the requests of one reader. It is closed at first."""
+    """The inbox of a continuous reader. The number of a request is the last token of its reply subject."""
 
     def __init__(self, connection: Connection, sink: Sink) -> None:
         self._connection = connection
@@ -407,17 +420,17 @@ class ReaderInbox:
         self.inbox: Inbox | None = None
 
     async def open_inbox(self) -> None:
-        """Subscribe to a new subject."""
+        """Subscribe to a new, unique subject."""
         base = f"{self._connection.new_inbox()}."
         self.inbox = await self._connection.subscribe(f"{base}*", self._sink)
         self._base = base
 
     def reply(self, number: int) -> str:
-        """Return the reply subject of a request. ``number`` is its last token."""
+        """Return the reply subject of the request with this number."""
         return f"{self._base}{number}"
 
     async def close(self) -> None:
-        """Unsubscribe. Does nothing if the inbox is closed."""
+        """Unsubscribe immediately. Messages in flight are dropped."""
         inbox, self.inbox = self.inbox, None
         if inbox is not None:
             await self._connection.unsubscribe(inbox)

@@ -24,10 +24,16 @@ __all__ = ["PullSubscription"]
 
 
 class PullSubscription(PullReading, Handle):
-    """A subscription that requests its messages with `fetch`, `next`, `messages`, or `run` and a handler.
+    """A subscription to a pull consumer. Created by `JetStream.pull_subscribe`.
 
-    Created by `JetStream.pull_subscribe`. Any number of subscriptions, in any number of processes, may share a durable
-    consumer: each message goes to one of them.
+    There are three ways of reading messages:
+
+    * `fetch` and `next` return a batch of messages, or one message.
+    * `messages` and ``async for`` read continuously.
+    * `run` calls a handler with each message.
+
+    Several subscriptions may share a durable consumer, in one process or in many. The server then delivers each message
+    to one of them.
     """
 
     def __init__(self, context: Context, binding: Binding, *, delete_on_close: bool | None) -> None:
@@ -44,27 +50,30 @@ class PullSubscription(PullReading, Handle):
 
     @property
     def stream(self) -> str:
-        """The stream that the subscription reads."""
+        """Name of the stream that the subscription reads."""
         return self._binding.stream
 
     @property
     def consumer(self) -> str:
-        """The name of the consumer."""
+        """Name of the consumer."""
         return self._binding.consumer
 
     @property
     def created(self) -> bool:
-        """Whether this subscription created its consumer. If so, it deletes the consumer at its end by default."""
+        """True if this subscription created its consumer.
+
+        In that case the consumer is deleted when the subscription ends, unless ``delete_on_close`` is False.
+        """
         return self._binding.created
 
     @property
     def pending(self) -> int:
-        """The number of messages that arrived for cancelled calls. The next call returns them."""
+        """Number of messages that arrived for calls that were cancelled. The next call returns them."""
         return len(self._puller.leftover)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the subscription or its connection is closed."""
+        """True if the subscription or its connection is closed."""
         return self._puller.is_closed
 
     @property
@@ -104,10 +113,11 @@ class PullSubscription(PullReading, Handle):
         return f"<PullSubscription {self.stream}/{self.consumer}>"
 
     async def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
-        """Request the consumer's current state from the server.
+        """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
+            timeout: Seconds to wait for the answer. The default is the timeout of `connect`. A health check may need a
+                shorter timeout.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
@@ -120,13 +130,19 @@ class PullSubscription(PullReading, Handle):
         return info
 
     def events(self) -> AsyncIterator[Event]:
-        """Iterate over the events of this subscription: first the recent events, then each new event until it ends."""
+        """Iterate over the events of this subscription.
+
+        The iteration starts with the recent events. It waits for new events, and ends with the subscription.
+        """
         return self._log.read_events()
 
     async def unsubscribe(self) -> None:
-        """End the subscription, and delete the consumer if this subscription created it. Calling it again does nothing.
+        """End the subscription. The consumer is deleted if this subscription created it.
 
-        If the consumer stays, messages that arrived for cancelled calls are returned to the server (nak).
+        If the consumer is not deleted, messages that arrived for cancelled calls are nak'ed, so that the server
+        delivers them again.
+
+        `unsubscribe` is idempotent.
 
         Raises:
             ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. The subscription is
@@ -140,9 +156,9 @@ class PullSubscription(PullReading, Handle):
     close = unsubscribe
 
     async def drain(self) -> None:
-        """Stop a running worker and wait for its end, then unsubscribe.
+        """Stop the workers of this subscription, wait until they have ended, then unsubscribe.
 
-        Unlike `unsubscribe`, this reports a failed deletion as the event `DeleteFailed` instead of raising it.
+        If the consumer cannot be deleted, `drain` emits the event `DeleteFailed`, while `unsubscribe` raises an error.
         """
         await self._end_workers()
         try:
@@ -161,7 +177,10 @@ class PullSubscription(PullReading, Handle):
             )
 
     async def abandon(self) -> None:
-        """End the subscription because the connection closes. Delete an ephemeral consumer that it created."""
+        """End the subscription because the connection is closing.
+
+        A durable consumer is kept even if this subscription created it. An ephemeral consumer is deleted.
+        """
         self._deletes = (
             self._deletes and not self._binding.is_durable and self._context.connection.is_connected
         )

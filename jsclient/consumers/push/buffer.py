@@ -1,4 +1,4 @@
-"""The buffer of a push subscription: receives frames, hands out messages, calls the callback. Source: ADR-15."""
+"""The buffer of a push subscription, from which messages are read or passed to the callback. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ __all__ = ["Batches", "Callback", "PushBuffer"]
 
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
-_TURN = 0.005  # seconds that callbacks may take before other tasks run
-_FAST = 8  # number of messages between two readings of the clock, while callbacks are fast
-# The same, for callbacks so fast that this many take a quarter of a turn at most. Longer runs would hold up the loop
-# when the callbacks become slow.
+_TURN = 0.005  # callbacks yield to other tasks after this many seconds
+_FAST = 8  # while callbacks are fast, the clock is read only once for so many messages
+# If so many callbacks take less than a quarter of _TURN, the clock is read only after them. A larger number would block
+# the event loop for too long when the callbacks suddenly become slow.
 _FASTEST = 16
 
 
 class PushBuffer:
-    """The messages that wait in a push subscription, and the statuses and heartbeats among them.
+    """Receives the messages, statuses and heartbeats of a push subscription, and buffers them until they are read.
 
     Attributes:
-        tracker: Makes the decisions, which the buffer carries out.
-        channel: Sends the acks of the messages.
-        log: The events of the subscription.
-        ready: Messages that can be read directly. It is empty while each read must go through `take_message`.
-        watching: Whether silence is an alarm.
-        heard: Whether frames have arrived since the subscription cleared this.
-        ended: Whether no more messages will arrive. Buffered messages can still be read.
-        stall_watch: Checks the consumer when no message arrives.
+        tracker: Implements the protocol without I/O. The buffer carries out its commands.
+        channel: Shared by the messages for sending acks.
+        log: The recent events of the subscription.
+        ready: Messages that can be read directly, without calling `take_message`. It is empty while that isn't allowed.
+        watching: True while missing heartbeats must be reported.
+        heard: Set to True when frames arrive. The subscription resets it to detect silence.
+        ended: True once no more messages will arrive. Messages in the buffer can still be read.
+        stall_watch: Checks the consumer when no message arrives for a while.
     """
 
     def __init__(
@@ -60,7 +60,14 @@ class PushBuffer:
         received: Callable[[], None] | None = None,
         taken: Callable[[], None] | None = None,
     ) -> None:
-        """Create a buffer. It calls ``silent`` after missed heartbeats and ``emptied`` on a read past the end."""
+        """Create a buffer.
+
+        Args:
+            silent: Called when heartbeats are missing.
+            emptied: Called when a reader reads past the last message.
+            received: Called after frames have arrived.
+            taken: Called after messages were read, when the buffer has more capacity.
+        """
         self.tracker = tracker
         self.channel = channel
         self.log: EventLog = EventLog()
@@ -72,12 +79,13 @@ class PushBuffer:
         self._has_callback = has_callback
         self._silent, self._emptied, self._received, self._taken = silent, emptied, received, taken
         self._arrived = Signal()
-        self._idle = False  # whether no callback runs
-        # A callback has blocked the event loop, so the clock is read after each callback.
+        self._idle = False  # True while the task of the callback waits for messages
+        # True once a callback has blocked the event loop. The clock is then read after each call.
         self._blocks = False
-        self._began = 0.0  # the time when the callback was called, or the first of several fast calls
-        self._latest: Message | None = None  # the message that the callback was called with
-        self._each = 1  # number of calls after which the clock is read
+        # Time at which the clock was last read, before one or several calls of the callback.
+        self._began = 0.0
+        self._latest: Message | None = None  # the message that was last passed to the callback
+        self._each = 1  # number of calls after which the clock is read again
         self._timer = Timer(self._tick_heartbeat)
         self._now = asyncio.get_running_loop().time
         self.stall_watch: StallWatch = StallWatch(context, self)
@@ -86,45 +94,46 @@ class PushBuffer:
 
     @property
     def stream(self) -> str:
-        """The stream of the subscription."""
+        """Name of the stream of the subscription."""
         return self.tracker.stream
 
     @property
     def consumer(self) -> str:
-        """The current consumer of the subscription."""
+        """Name of the current consumer of the subscription."""
         return self.tracker.consumer
 
     @property
     def arrived(self) -> int:
-        """The number of messages that have arrived."""
+        """Total number of messages that have arrived."""
         return self.tracker.received
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a reader or the callback waits for a message."""
+        """True while a reader or the task of the callback is waiting for a message."""
         return self._arrived.is_awaited
 
     def _handling(self) -> Handling:
-        """Return what the callback does. Its messages are identified by their number."""
+        """Return the activity of the callback. Messages are identified by the number of messages taken so far."""
         tracker = self.tracker
         taken = tracker.received - tracker.pending
         running: list[tuple[Hashable, float]] = [] if self._idle or not taken else [(taken, self._now())]
         return Handling(running, tracker.pending, None, taken, subject_of=self._describe)
 
-    # A reader takes messages from `ready`, the tracker's deque, which is the fast path. An ordered subscription hides
-    # the deque during a reset. Each read then goes through `take_message`, which reports the freed capacity.
+    # Usually readers take messages directly from the deque of the tracker, because that is fastest. An ordered
+    # subscription that is replacing its consumer needs to know when capacity becomes free. It hides the deque, so that
+    # readers call `take_message` instead.
 
     def hide(self) -> None:
-        """Make each read go through `take_message`."""
+        """Make readers call `take_message` for each message."""
         self.ready = deque()
 
     def show(self) -> None:
-        """Allow reads from `ready` again."""
+        """Let readers take messages directly from `ready` again."""
         if not self._has_callback:
             self.ready = self.tracker.front
 
     def receive_frames(self, frames: list[Frame]) -> None:
-        """The sink of the NATS subscription: it receives its frames."""
+        """Process the frames that arrive. The connection calls this method."""
         tracker = self.tracker
         self.heard = True
         if commands := tracker.receive(frames, self._now()):
@@ -153,17 +162,18 @@ class PushBuffer:
                 try:
                     self._context.connection.send(command.subject.decode("utf-8", "surrogateescape"))
                 except JetStreamError:
-                    self.tracker.flow.not_sent(command.subject)  # a later heartbeat repeats the request
+                    # The server repeats the request in a heartbeat.
+                    self.tracker.flow.not_sent(command.subject)
             else:
                 self.emit(command.event)
 
     def emit(self, event: Event) -> None:
-        """Report an event to the user."""
+        """Report an event to the subscription and to the connection's ``on_event``."""
         self.log.add_event(event)
         self._context.emit(event)
 
     def end_buffer(self) -> None:
-        """Mark the end: no more messages arrive, and all readers wake up."""
+        """Record that no more messages will arrive, and wake up all readers."""
         self.ended = True
         self._carry_out(self.tracker.end_queue())
         self.stall_watch.close()
@@ -181,7 +191,7 @@ class PushBuffer:
                 raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             self.stall_watch.asked()
             if not await self._arrived.wait_until(deadline):
-                # The message and the deadline may have arrived in the same iteration of the loop.
+                # A message may have arrived in the iteration of the event loop in which the timeout expired.
                 message = self.take_message()
                 if message is not None:
                     return message
@@ -200,7 +210,7 @@ class PushBuffer:
             try:
                 message = self.take_message()
             except JetStreamError as error:
-                self.tracker.put_back(error)  # the next call raises it, so that this batch is not lost
+                self.tracker.put_back(error)  # raising it now would lose the messages of this batch
                 break
             if message is None:
                 break
@@ -208,7 +218,7 @@ class PushBuffer:
         return batch
 
     def _reach_messages(self) -> bool:
-        """Answer the flow control requests before the next message. Returns whether there is one."""
+        """Answer flow control requests that precede the next message. Returns True if there is a next message."""
         front = self.tracker.front
         while not front and (commands := self.tracker.reach_frames()):
             self._carry_out(commands)
@@ -217,7 +227,7 @@ class PushBuffer:
         return bool(front)
 
     def take_message(self) -> Message | None:
-        """Return the next buffered message, or None. Answers the flow control requests before it."""
+        """Return the next message from the buffer, or None. Flow control requests that precede it are answered."""
         while True:
             frame, commands = self.tracker.take_frame()
             if commands:
@@ -229,7 +239,7 @@ class PushBuffer:
             return None if frame is None else DeliveredMessage(frame, self.channel)
 
     async def call(self, callback: Callback, *, auto_ack: bool) -> None:
-        """Call ``callback`` with one message after another until the subscription ends."""
+        """Pass messages to the callback, one after the other, until the subscription ends."""
         threads = None if is_coroutine_function(callback) else Threads(1)
         watch = LoopWatch(self._handled, self._handler_slow)
         try:
@@ -243,7 +253,7 @@ class PushBuffer:
         self, callback: Callback, threads: Threads | None, watch: LoopWatch[Message | None], *, auto_ack: bool
     ) -> None:
         front, compiled = self.tracker.front, self.channel.reader.callback_run
-        # A function that runs in a thread, and an ack after each call, are awaited message by message.
+        # The compiled loop handles coroutine functions only, and doesn't ack messages.
         calls: CallbackRun | None = None
         if threads is None and not auto_ack and compiled is not None:
             calls = compiled(front, DeliveredMessage, self.channel, callback, CoroutineType)
@@ -275,11 +285,11 @@ class PushBuffer:
         self._idle = False
 
     async def _call_run(self, callback: Callback, threads: Threads | None, *, auto_ack: bool) -> None:
-        """Call ``callback`` with the next messages, at most as many as between two readings of the clock."""
+        """Pass messages to the callback until it is time to read the clock again."""
         front, channel = self.tracker.front, self.channel
         take_frame = front.popleft
         for _ in repeat(None, self._each):
-            if not front:  # also if the callback has unsubscribed
+            if not front:  # checked each time, because the callback may have unsubscribed
                 return
             message = self._latest = DeliveredMessage(take_frame(), channel)
             try:
@@ -293,7 +303,11 @@ class PushBuffer:
                 self._callback_failed(message, error)
 
     async def _call_compiled_run(self, calls: CallbackRun) -> None:
-        """Do the same with a compiled loop, which returns where a coroutine waits or an error is raised."""
+        """Like `_call_run`, but with a compiled loop.
+
+        The compiled loop can neither wait nor handle errors. It returns when a coroutine has to wait, and raises the
+        exception of the callback. This method takes care of both, then resumes the loop.
+        """
         front, remaining = self.tracker.front, self._each
         while front and remaining:
             try:
@@ -307,7 +321,11 @@ class PushBuffer:
                 self._callback_failed(calls.message, error)
 
     def _callback_failed(self, message: Message, error: BaseException) -> None:
-        """Report the error of a callback. Raises the cancellation of the task that calls it."""
+        """Report the exception that a callback has raised.
+
+        A `CancelledError` is raised again if it is meant for this task. Otherwise the callback has raised it by itself,
+        and it is reported like any other exception.
+        """
         if isinstance(error, asyncio.CancelledError):
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise error
@@ -315,7 +333,7 @@ class PushBuffer:
         self._handler_failed(message, error)
 
     def _note_call(self, watch: LoopWatch[Message | None]) -> float:
-        """Note the time before a call of the callback, and return it."""
+        """Read the clock before a call of the callback, and return the time."""
         moment = self._now()
         if moment >= watch.due:
             watch.check_loop(moment)
@@ -323,7 +341,7 @@ class PushBuffer:
         return moment
 
     def _handled(self) -> list[tuple[float, Message | None]]:
-        # Among several fast calls it is unknown which call blocks.
+        # If the clock was read once for several calls, it is unknown which of them is blocking the event loop.
         return [] if self._idle else [(self._began, self._latest if self._each == 1 else None)]
 
     def _describe(self, _: Hashable) -> str:
@@ -363,14 +381,14 @@ class PushBuffer:
 
 
 def _next_run(count: int, took: float) -> int:
-    """Return how many messages are handled before the clock is read again, after ``count`` ones took so long."""
+    """Return the number of calls before the clock is read again, given that ``count`` calls took ``took`` seconds."""
     if took > _TURN:
         return 1
     return _FASTEST if took * _FASTEST * 4 < count * _TURN else _FAST
 
 
 def _numbers(message: Message) -> tuple[int, int]:
-    """Return the stream sequence and the attempt of a message, or 0 if it is not from JetStream."""
+    """Return the stream sequence and the attempt of a message, or zeros if it does not come from a stream."""
     try:
         return message.metadata.stream_seq, message.attempt
     except JetStreamError:
@@ -378,7 +396,7 @@ def _numbers(message: Message) -> tuple[int, int]:
 
 
 class Batches:
-    """Iterates over the messages of a subscription in batches. See `Subscription.batches`."""
+    """The iterator that `Subscription.batches` returns."""
 
     def __init__(self, buffer: PushBuffer, max_messages: int) -> None:
         self._buffer = buffer

@@ -1,4 +1,4 @@
-"""Push subscriptions: `JetStream.subscribe`. Source: ADR-15."""
+"""The push subscriptions that `JetStream.subscribe` returns. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -30,20 +30,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Callback", "Subscription"]
 
-DRAIN_TIMEOUT = 30.0  # seconds that `drain` waits for the handlers by default
-_FLUSH_TIMEOUT = 1.0  # seconds to wait for the server to process the unsubscribe
-_CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
-_CHECK_AFTER = (
-    2.5  # seconds without a message after which a subscription without heartbeats checks its consumer
-)
+DRAIN_TIMEOUT = 30.0  # default timeout of `drain`, in seconds
+_FLUSH_TIMEOUT = 1.0  # how long `unsubscribe` waits until the server has processed it, in seconds
+_CANCEL_TIMEOUT = 1.0  # how long a cancelled handler may take to end, in seconds
+_CHECK_AFTER = 2.5  # without heartbeats, the consumer is checked after this many seconds without a message
 
 
 class Subscription(ReadHandle[Message], Running):
-    """A push subscription: read it with `next`, ``async for`` or `batches`, `run` a worker, or give it a callback.
+    """A push subscription. Created by `JetStream.subscribe`.
 
-    Created by `JetStream.subscribe`. It handles heartbeats, flow control and gaps itself, and reports what happens
-    through `events` and the connection's ``on_event``. Errors (409, 503, unknown statuses) are raised from `next` and
-    the iterations, or reported as events if there is a callback. The subscription continues.
+    Read messages with `next`, ``async for`` or `batches`, handle them with `run`, or pass a callback to ``subscribe``.
+    Heartbeats and flow control are handled automatically. Events are available from `events`, and passed to the
+    connection's ``on_event``. An error status of the server is raised by the method that reads messages, or emitted as
+    an event if there is a callback. The subscription continues after it.
     """
 
     def __init__(
@@ -79,61 +78,63 @@ class Subscription(ReadHandle[Message], Running):
         self._checking = False
         self._check_timer: Timer | None = None
         self._inbox: Inbox | None = None
-        self._runner: asyncio.Task[None] | None = None  # task of the callback or of a worker
-        self._draining: asyncio.Task[None] | None = None  # the task of a worker that drains itself
+        # The task that calls the callback, or the task of a worker.
+        self._runner: asyncio.Task[None] | None = None
+        # The running drain, which may be the task of a worker.
+        self._draining: asyncio.Task[None] | None = None
         self._deleting: asyncio.Task[None] | None = None  # deletes the consumer after a drain
 
     @property
     def stream(self) -> str:
-        """The stream that the subscription reads."""
+        """Name of the stream that the subscription reads."""
         return self._buffer.tracker.stream
 
     @property
     def consumer(self) -> str:
-        """The name of the consumer. An ordered subscription replaces its consumer when necessary."""
+        """Name of the consumer. It may change if the subscription is ordered."""
         return self._buffer.tracker.consumer
 
     @property
     def subject(self) -> str:
-        """The NATS subject that the consumer delivers to."""
+        """NATS subject that the consumer delivers to."""
         return self._binding.deliver_subject or ""
 
     @property
     def queue(self) -> str | None:
-        """The queue group, or None."""
+        """Name of the queue group, or None if the subscription isn't part of one."""
         return self._binding.queue
 
     @property
     def created(self) -> bool:
-        """Whether this subscription created its consumer. If so, it deletes the consumer at its end by default."""
+        """True if this subscription created its consumer. It then deletes the consumer at its end, by default."""
         return self._binding.created
 
     @property
     def pending(self) -> int:
-        """The number of messages that have arrived and wait to be read."""
+        """Number of messages that have arrived and were not read yet."""
         return self._buffer.tracker.pending
 
     @property
     def pending_bytes(self) -> int:
-        """The size of the pending messages in bytes, as the server counts them."""
+        """Size of the pending messages in bytes, counted like the server does."""
         return self._buffer.tracker.pending_bytes
 
     @property
     def dropped(self) -> int:
-        """The number of messages dropped because the buffer was full (see the event `SlowConsumer`)."""
+        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports each time."""
         return self._buffer.tracker.dropped
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a user needs to read from this consumer, as in the server's configuration.
+        """Return the permissions that a NATS user needs in order to read from this consumer.
 
-        The user binds to the existing consumer, with the arguments ``stream`` and ``consumer``, and may neither create
-        nor delete a consumer. Like all permissions to send a request, these let a user store the answer elsewhere:
-        see "What each right lets a user do" in the documentation.
+        The result has the format of the server's configuration. It is meant for a user that subscribes with the
+        arguments ``stream`` and ``consumer``, and doesn't allow creating or deleting consumers. To learn what else it
+        allows, see "What each right lets a user do" in the documentation.
 
         Args:
-            dead_letter: The argument ``dead_letter`` of `run`, for a worker.
-            inbox_prefix: The inbox prefix of the user's connection. With a different prefix for each user, no user can
-                read another user's messages.
+            dead_letter: The argument ``dead_letter`` of `run`, if the user runs a worker with it.
+            inbox_prefix: The inbox prefix of the user's connection. Give each user a different prefix, so that no user
+                can read the messages of another user.
 
         Raises:
             InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
@@ -154,10 +155,10 @@ class Subscription(ReadHandle[Message], Running):
         return f"<Subscription {self.stream}/{self.consumer} {self._state.value}>"
 
     async def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
-        """Request the consumer's current state from the server.
+        """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
+            timeout: Seconds to wait for the answer. The default is the timeout of `connect`.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
@@ -168,27 +169,27 @@ class Subscription(ReadHandle[Message], Running):
         return await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
 
     def events(self) -> AsyncIterator[Event]:
-        """Iterate over the events of this subscription: first the recent events, then each new event until it ends."""
+        """Iterate over the recent events of this subscription, then over new events until the subscription ends."""
         return self._buffer.log.read_events()
 
     async def next(self, timeout: float | None = None) -> Message:
-        """Wait for the next message.
+        """Wait for the next message and return it.
 
         Args:
-            timeout: Seconds. None waits without a limit.
+            timeout: Seconds to wait. The default, None, waits without a limit.
 
         Raises:
-            RequestTimeoutError: No message arrived within ``timeout`` seconds.
-            StatusError: The server sent an error status at this position. The next call continues after it.
-            ClosedError: The subscription is closed, or drained and empty.
-            ConfigError: The subscription has a callback.
+            RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
+            StatusError: The server sent an error status. You may call `next` again for the message after it.
+            ClosedError: The subscription was closed, or it was drained and all messages were read.
+            ConfigError: The subscription has a callback, which receives all messages.
 
-        Cancelled: no message is lost. The next call returns it.
+        If the call is cancelled, no message is lost: the next call returns it.
         """
         return await self._buffer.next(timeout)
 
     async def __anext__(self) -> Message:
-        """Like `next`, for ``async for``. A generator would end if it is cancelled, and lose the remaining messages."""
+        # Not an async generator, because it would be finished once it is cancelled, and lose the buffered messages.
         buffer = self._buffer
         if buffer.ready:
             return DeliveredMessage(buffer.ready.popleft(), buffer.channel)
@@ -198,22 +199,19 @@ class Subscription(ReadHandle[Message], Running):
             raise StopAsyncIteration from None
 
     def batches(self, max_messages: int = 1000) -> AsyncIterator[list[Message]]:
-        """Iterate over arrived messages, 1 to ``max_messages`` at a time, until the subscription ends.
+        """Iterate over lists of messages: all that have arrived, but at least one and at most ``max_messages``.
 
-        Raises the errors of `next`. The batch belongs to the caller. Flow control requests among its messages are
-        answered when the batch is created.
+        This is faster than reading messages one by one. Flow control requests between the messages are answered when
+        the list is created. The iteration ends with the subscription. Raises the errors of `next`.
         """
         return Batches(self._buffer, check_count("max_messages", max_messages))
 
     async def next_batch(self, max_messages: int = 1000) -> list[Message]:
-        """Wait for a message. Return it with all others that have arrived, up to ``max_messages``.
-
-        Raises the errors of `next`.
-        """
+        """Wait for messages, and return up to ``max_messages`` that have arrived. Raises the errors of `next`."""
         return await self._buffer.next_batch(max_messages)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Take messages that have arrived, up to ``most``, without waiting. For the library's own use."""
+        """Return up to ``most`` messages that have arrived, without waiting. For the library's own use."""
         ready, channel = self._buffer.ready, self._buffer.channel
         return [DeliveredMessage(ready.popleft(), channel) for _ in range(min(most, len(ready)))]
 
@@ -240,7 +238,7 @@ class Subscription(ReadHandle[Message], Running):
         self._runner = worker.task
 
     def start_reading(self, inbox: Inbox, intake: HoldingSink) -> None:
-        """Start reading after the consumer is bound. For the library's own use."""
+        """Start reading from the consumer. For the library's own use."""
         self._context.attach(self, self._follow_connection)
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:
@@ -264,13 +262,13 @@ class Subscription(ReadHandle[Message], Running):
         if what is Lifecycle.CLOSED:
             self._end_subscription()
         elif what is Lifecycle.CONNECTED:
-            # The server may have removed the consumer meanwhile. Without heartbeats only this check shows it.
+            # The server may have removed the consumer meanwhile. Without heartbeats nothing else would reveal that.
             self._check_consumer()
 
     def _look_up_consumer(self) -> None:
-        """Check whether the consumer exists after a missing heartbeat or, without heartbeats, a silent interval.
+        """Check that the consumer exists if a heartbeat is missing or, without heartbeats, if no message has arrived.
 
-        The server does not tell a subscriber that its consumer was deleted.
+        This is necessary because the server does not tell a subscriber that its consumer was deleted.
         """
         assert self._check_timer is not None
         now, heartbeat = self._context.connection.now(), self._buffer.tracker.heartbeat
@@ -288,7 +286,7 @@ class Subscription(ReadHandle[Message], Running):
             self._check_timer.cancel()
 
     def _check_consumer(self) -> None:
-        """After silence, check the consumer in the background. If it was deleted, report that once."""
+        """Check in the background that the consumer exists. If it was deleted, report that once."""
         if not self._checking and self._context.connection.is_connected:
             self._checking = True
             self._context.tasks.start(self._check_exists(), "check that the consumer exists")
@@ -297,11 +295,11 @@ class Subscription(ReadHandle[Message], Running):
         if await self._is_deleted():
             self._stop_checking()
             self._buffer.emit(ConsumerDeleted(stream=self.stream, consumer=self.consumer))
-            return  # ``_checking`` stays set, so that the consumer is not checked again
+            return  # _checking remains True, so that the event is not emitted again
         self._checking = False
 
     async def _is_deleted(self) -> bool:
-        """Return whether the consumer was deleted, or replaced by a consumer of this name that delivers elsewhere."""
+        """Return True if the consumer was deleted, or if a new consumer of its name delivers to another subject."""
         try:
             info = await consumer_info(self._context, self.stream, self.consumer)
         except PermissionDeniedError:
@@ -311,14 +309,14 @@ class Subscription(ReadHandle[Message], Running):
             return is_missing(error)
         return info.config.deliver_subject != self._binding.deliver_subject
 
-    # Ending. `unsubscribe` drops the buffered messages. `drain` lets them be handled: it stops listening, waits for the
-    # callback, the worker or the reader (`_emptied`), and then deletes the consumer in the background.
+    # There are two ways to end a subscription. `unsubscribe` drops the messages in the buffer. `drain` stops receiving,
+    # and waits until the messages in the buffer are handled or read (see `_emptied`). Both delete the consumer at last.
 
     async def unsubscribe(self) -> None:
-        """End the subscription: drop buffered messages, and delete the consumer if this subscription created it.
+        """End the subscription immediately. The consumer is deleted if this subscription created it.
 
-        If the consumer stays, buffered messages that can be acked are returned to the server (nak). A running handler
-        is not interrupted. Calling it again does nothing.
+        If the consumer is not deleted, messages in the buffer are nak'ed, so that the server delivers them again. A
+        handler that is running is not interrupted. `unsubscribe` is idempotent.
 
         Raises:
             ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. The subscription is
@@ -327,7 +325,7 @@ class Subscription(ReadHandle[Message], Running):
         if self._state is State.CLOSED:
             return
         self._end_subscription()
-        # If the consumer stays, the server must process the unsubscribe before another subscriber binds to it.
+        # If the consumer is kept, wait for the server, because another subscriber can bind to it only after that.
         await self._stop_listening(flush=not self._deletes, timeout=_FLUSH_TIMEOUT)
         await self._give_back(self._buffer.tracker.clear())
         if self._deletes:
@@ -337,24 +335,23 @@ class Subscription(ReadHandle[Message], Running):
     close = unsubscribe
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """Stop receiving, let all arrived messages be handled, then delete the consumer if it was created here.
+        """End the subscription after all messages that have arrived are handled.
 
-        With a callback or a worker it returns when all messages are handled. Otherwise it returns when all messages in
-        flight have arrived. They can still be read with `next` or an iteration, which then end. After that the consumer
-        is deleted. A failed deletion is reported as the event `DeleteFailed`.
+        With a callback or a worker, `drain` returns when all messages are handled. Otherwise it returns when the
+        messages in flight have arrived, and you can still read them. At the end, the consumer is deleted if this
+        subscription created it. If that fails, the event `DeleteFailed` reports it.
 
         Args:
-            timeout: Seconds in total. Messages not handled by then are abandoned.
+            timeout: Seconds for the whole drain. Messages that are not handled by then are abandoned.
 
         Raises:
-            RequestTimeoutError: The handler did not end in time. The subscription is closed.
-            ClosedError: The connection was closed meanwhile.
+            RequestTimeoutError: The handler did not end in time. The subscription is closed anyway.
+            ClosedError: The connection was closed during the drain.
 
-        A second call waits for the same drain. A call from the callback itself starts the drain and returns at once.
-
-        Cancelled: the drain continues in the background.
+        A second call waits for the same drain. If the callback calls `drain`, the call returns immediately.
+        If the call is cancelled, the drain continues in the background.
         """
-        itself = self._is_handler(asyncio.current_task())  # a handler that waited would wait for its own end
+        itself = self._is_handler(asyncio.current_task())  # a handler must not wait for its own end
         if self._state is State.OPEN:
             self._state, self._buffer.watching = State.DRAINING, False
             self._stop_checking()
@@ -365,14 +362,14 @@ class Subscription(ReadHandle[Message], Running):
             await asyncio.shield(self._draining)
             await self._deleted()
         except asyncio.CancelledError:
-            # Either the caller was cancelled, or the drain itself, which happens only when the connection is closed.
+            # Find out what was cancelled: the caller, or the drain, which happens when the connection is closed.
             task = asyncio.current_task()
             if self._draining.cancelled() and (task is None or not task.cancelling()):
                 raise ClosedError("the connection was closed while draining") from None
             raise
 
     def _is_handler(self, *tasks: asyncio.Task[Any] | None) -> bool:
-        """Return whether one of these tasks is the callback or a handler of a worker, which cannot wait for itself."""
+        """Return True if one of these tasks runs the callback or a handler, which would wait for its own end."""
         return any(
             task is not None and (task is self._runner or any(worker.has(task) for worker in self._workers()))
             for task in tasks
@@ -394,10 +391,10 @@ class Subscription(ReadHandle[Message], Running):
         finally:
             self._buffer.end_buffer()
 
-    # A worker drains in its own task: a new task started while the event loop ends would remain pending.
+    # A worker drains the subscription in its own task, because asyncio.run() would not wait for a new task.
 
     async def _end_with_worker(self, timeout: float) -> None:
-        """Receive the messages in flight, and stop listening. A no-op during a drain."""
+        """Stop listening once the messages in flight have arrived. Does nothing if a drain is already running."""
         if self._state is State.OPEN:
             self._state, self._buffer.watching = State.DRAINING, False
             self._stop_checking()
@@ -405,7 +402,7 @@ class Subscription(ReadHandle[Message], Running):
             await self._receive_remaining(timeout)
 
     def _worker_ended(self) -> asyncio.Task[None] | None:
-        """Finish `_end_with_worker`. Returns the task that deletes the consumer, if there is one."""
+        """Close the subscription after `_end_with_worker`. Returns the task that deletes the consumer, or None."""
         if self._draining is self._runner:
             self._end_for_good()
         return self._deleting
@@ -416,7 +413,8 @@ class Subscription(ReadHandle[Message], Running):
         await asyncio.wait({self._runner}, timeout=max(remaining, 0.0))
         handled = self._runner.done()
         if not handled:
-            frames = self._buffer.tracker.clear()  # before cancelling: a handler may resist its cancellation
+            # First of all, because a handler that resists could take them.
+            frames = self._buffer.tracker.clear()
             self._runner.cancel()
             await asyncio.wait({self._runner}, timeout=_CANCEL_TIMEOUT)
             await self._give_back(frames)
@@ -426,12 +424,12 @@ class Subscription(ReadHandle[Message], Running):
             raise RequestTimeoutError("drain: the handler did not end", timeout)
 
     def _emptied(self) -> None:
-        """Called when the last message was read. A worker may still handle messages: then it ends the subscription."""
+        """Close the subscription when its last message was read, unless a worker is still handling messages."""
         if self._runner is None or self._runner.done():
             self._end_for_good()
 
     def _end_for_good(self) -> None:
-        """Close after all messages were handled, and delete the consumer in the background."""
+        """Close the subscription at the end of a drain, and delete the consumer in the background."""
         if self._state is State.DRAINING:
             self._state = State.CLOSED
             if self._deletes:
@@ -459,7 +457,6 @@ class Subscription(ReadHandle[Message], Running):
         self._deletes = False
 
     async def _give_back(self, frames: list[Frame]) -> None:
-        """Nak these messages, so that the server redelivers them at once."""
         if self._deletes or self._buffer.channel.silent or not self._context.connection.is_connected:
             return
         await nak_all(self._context.connection, frames)
@@ -479,12 +476,14 @@ class Subscription(ReadHandle[Message], Running):
         self._stop_checking()
         self._context.detach(self, self._follow_connection)
         self._buffer.end_buffer()
-        if self._deleting is None:  # The deletion may still report a failure, so it closes the log itself.
+        if (
+            self._deleting is None
+        ):  # otherwise the deletion closes the log, because it may still report a failure
             self._buffer.log.close()
 
     async def abandon(self) -> None:
-        """End the subscription because the connection closes. Delete an ephemeral consumer that it created."""
-        # A drain promised to delete even a durable consumer.
+        """End the subscription because the connection is closing. A durable consumer is kept."""
+        # During a drain, however, the consumer must be deleted even if it is durable.
         keeps = self._binding.is_durable and self._state is not State.DRAINING
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected
         await self._end_workers()

@@ -1,13 +1,14 @@
-"""Finds the messages whose last delivery was not acked, through the server's advisories, and dead-letters them.
+"""Stores dead letters for messages whose last delivery was not acked, which the server announces with advisories.
 
-Any user who may publish to the advisory's subject can forge an advisory, so each is compared with the consumer's state.
-A single contradicting answer is not final, because an old leader may answer during an election. The contradiction must
-last for `CERTAIN` seconds, and meanwhile other advisories are handled. If the state cannot be read, the dead letter is
-written and marked: an unneeded dead letter is only a copy, a missing one is a loss. No message is terminated because of
-an advisory.
+An advisory can be forged by any user who may publish to its subject, so each advisory is compared with the state of the
+consumer. If they contradict each other, the advisory isn't rejected immediately, because an old leader may answer
+during an election. The contradiction must last for `CERTAIN` seconds. Other advisories are handled meanwhile.
 
-The number of messages limits a flood of advisories: each message is decided once, however often it is named, and not at
-all if this worker acked it or stored its dead letter. `AdvisoryRefused` counts the advisories that are ignored.
+If the state of the consumer can't be requested, the dead letter is stored and marked as unverified. An unnecessary dead
+letter is only a copy, while a missing one is a loss. No message is terminated because of an advisory.
+
+A flood of advisories does little harm. Each message is decided only once, even if many advisories mention it, and
+ignored if this worker has acked it or stored its dead letter. The event `AdvisoryRefused` counts ignored advisories.
 """
 
 from __future__ import annotations
@@ -44,34 +45,35 @@ from .sources import Source
 
 __all__ = ["Advisories"]
 
-_MOST: Final = 250_000  # messages that may wait for a decision
-_TRIES: Final = 5  # attempts to request the consumer's state
-_TURN: Final = 100  # decisions after which the event loop runs other tasks
-_NAMED: Final = 100  # messages that `close` reports separately
+_MOST: Final = 250_000  # maximum number of messages that wait for a decision
+_TRIES: Final = 5  # number of attempts to request the state of the consumer
+_TURN: Final = 100  # number of decisions after which other tasks may run
+_NAMED: Final = 100  # number of messages that `close` reports one by one
 _AGAIN: Final = 2.0  # seconds between two checks of a contradiction
 _APART: Final = (
-    0.25  # seconds between two requests for the state. Advisories that arrive meanwhile share its answer
+    0.25  # minimum interval of requests for the state, in seconds, so that many advisories share an answer
 )
-_DENIED: Final = 60.0  # seconds for which the request is not repeated after it was denied
+_DENIED: Final = 60.0  # after the request was denied, it is not repeated for this many seconds
 
 
 @dataclass(slots=True, eq=False)
 class _Case:
-    """An advisory to be decided. ``since``: the decision needs the answer to a request sent after this moment."""
+    """An advisory to be decided, which needs a state of the consumer that was requested after ``since``."""
 
     advisory: Exhausted
     since: float
-    contradicted: float | None = None  # the time of the first contradiction
+    contradicted: float | None = None  # time at which the state has first contradicted the advisory
     reason: str = ""
     failures: int = 0
-    not_stored: int = 0  # failed attempts to store the dead letter
+    not_stored: int = 0  # number of failed attempts to store the dead letter
 
 
 class Advisories:
-    """Handles the max-deliveries advisories about one consumer.
+    """Handles the advisories about messages of one consumer that have reached ``max_deliver``.
 
-    ``is_held`` returns whether the worker has the message with a given sequence. ``done`` are the sequences that it has
-    acked or dead-lettered.
+    Args:
+        is_held: Returns True if the worker still has the message with a given sequence, and will settle it.
+        done: Sequences of the messages that the worker has acked or dead-lettered.
     """
 
     def __init__(
@@ -89,11 +91,11 @@ class Advisories:
         self._letters = letters
         self._is_held = is_held
         self._done = done
-        self._waiting: set[int] = set()  # the sequences of all cases
-        self._configs = [config]  # the different configurations of the consumer that this worker has seen
+        self._waiting: set[int] = set()  # sequences of the messages that wait for a decision
+        self._configs = [config]  # every configuration of the consumer since the start of the worker
         self._inbox: Inbox | None = None
         self._new: deque[_Case] = deque()
-        self._later: deque[_Case] = deque()  # cases that are decided again later, in the order of ``since``
+        self._later: deque[_Case] = deque()  # cases to be decided later, ordered by ``since``
         self._current: _Case | None = None
         self._arrived = Signal()
         self._reading: asyncio.Task[None] | None = None
@@ -103,17 +105,15 @@ class Advisories:
         self._created: datetime | None = None
 
     async def listen(self) -> None:
-        """Subscribe to the advisories. The server sends them when a client next reads."""
+        """Subscribe to the advisories. The server sends an advisory when it would have to redeliver the message."""
         subject = exhausted_subject(self._source.stream, self._source.consumer)
-        queue = (
-            f"dead-letters.{self._source.consumer}"  # each advisory only needs to reach one of the workers
-        )
+        queue = f"dead-letters.{self._source.consumer}"  # one of several workers on the consumer is enough
         self._inbox = await self._context.connection.subscribe(subject, self._receive_advisories, queue)
         self._reading = self._context.tasks.start(self._read_cases(), "find unacknowledged messages")
 
     def _receive_advisories(self, frames: list[Frame]) -> None:
         now = self._now()
-        # Reject cases here that need no request, so that a flood of advisories costs little.
+        # Reject as many advisories as possible without a request, so that a flood of advisories does little harm.
         for frame in frames:
             advisory = read_exhausted(frame[3])
             if advisory is None:
@@ -146,7 +146,7 @@ class Advisories:
         self._new.append(case)
 
     def _lose(self, case: _Case) -> None:
-        """Drop an advisory because too many wait. Report the first, and then each time the number has doubled."""
+        """Drop an advisory because too many are waiting. It is reported when their number is a power of two."""
         self._lost += 1
         if self._lost & (self._lost - 1) == 0:
             text = f"{_MOST} messages that ran out of deliveries wait already ({self._lost} passed over)"
@@ -168,12 +168,12 @@ class Advisories:
             self._current = None
             decided += 1
             if decided % _TURN == 0:
-                await asyncio.sleep(0)  # most decisions do not wait
+                await asyncio.sleep(0)  # most decisions don't wait, so other tasks would be blocked for long
 
     async def _decide(self, case: _Case) -> bool:
-        """Decide a case. Returns False if it must be decided again later."""
+        """Decide about an advisory. Returns False if that isn't possible yet."""
         if case.advisory.seq in self._done:
-            return True  # the message was acked meanwhile
+            return True  # the message was acked after the advisory had arrived
         answer = await self._state(case)
         if isinstance(answer, ConsumerInfo):
             unverified = ""
@@ -189,7 +189,10 @@ class Advisories:
         return await self._rescue(case, unverified)
 
     async def _state(self, case: _Case) -> ConsumerInfo | JetStreamError:
-        """Return the consumer's state, or why it cannot be read. An older answer is enough to confirm the advisory."""
+        """Return the state of the consumer, or the error if it can't be requested.
+
+        An earlier answer is used if it confirms the advisory. To contradict it, the answer must be recent.
+        """
         answer = self._answer
         if answer is not None and self._requested_at >= case.since:
             return answer
@@ -206,7 +209,8 @@ class Advisories:
             return error
         self._answer = info
         if self._created is not None and info.created != self._created:
-            self._done.clear()  # a new consumer with this name delivers all messages again
+            # The consumer was created again under the same name, and delivers all messages again.
+            self._done.clear()
         self._created = info.created
         if info.config not in self._configs:
             self._configs.append(info.config)
@@ -217,7 +221,7 @@ class Advisories:
         return {config.max_deliver for config in self._configs if config.max_deliver is not None}
 
     def _contradicted(self, case: _Case, reason: str) -> bool:
-        """Refuse a contradicted advisory if the contradiction has lasted (True), or put it off (False)."""
+        """Refuse an advisory and return True if the contradiction has lasted long enough. Otherwise check it later."""
         now = self._now()
         if case.contradicted is None:
             case.contradicted = now
@@ -237,7 +241,7 @@ class Advisories:
 
     def _refuse_advisory(self, seq: int, reason: str) -> None:
         self._refused += 1
-        # Report the first refusal, and then each time their number has doubled.
+        # Emit an event for the first refusal, then each time the number has doubled, to limit the number of events.
         if self._refused & (self._refused - 1) == 0:
             source = self._source
             self._source.emit(
@@ -251,13 +255,13 @@ class Advisories:
             )
 
     async def _rescue(self, case: _Case, unverified: str) -> bool:
-        """Store the dead letter. Returns False if that must be tried again later."""
+        """Store the dead letter of a message. Returns False if that has failed and must be repeated."""
         seq, deliveries = case.advisory.seq, case.advisory.deliveries
         try:
             stored = await self._stored(seq)
             if not unverified and not passes(stored.subject, self._configs):
-                # The filters may have changed after the delivery, and the server still applies max_deliver to the
-                # message.
+                # The filters may have changed after the delivery. The server applies max_deliver to the message anyway,
+                # so the advisory may still be genuine.
                 unverified = f"the consumer's filters exclude {stored.subject!r}"
             error = _exhausted(deliveries, unverified)
             origin = Origin(
@@ -272,7 +276,7 @@ class Advisories:
                 unverified=unverified,
             )
         except MessageNotFoundError:
-            # the message was acked late or removed by the stream's limits, so it needs no dead letter
+            # Either the message was acked late, or the stream has removed it because of its limits.
             return True
         except JetStreamError as failure:
             case.not_stored += 1
@@ -290,11 +294,11 @@ class Advisories:
         return read_stored_message(await self._context.call(subject, {"seq": seq}, what="get message"))
 
     async def close(self) -> None:
-        """Unsubscribe. Messages whose advisories are not decided yet are reported as `DeadLetterFailed`."""
+        """Unsubscribe. The event `DeadLetterFailed` reports the messages that still wait for a decision."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
-        # Report the first `_NAMED` messages one by one, and all others together.
+        # Limit the number of events: after `_NAMED` messages, a single event reports all others.
         cases = [*([self._current] if self._current else ()), *self._new, *self._later]
         for case in cases[:_NAMED]:
             why = f": {case.reason}" if case.reason else ""

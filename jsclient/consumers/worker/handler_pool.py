@@ -1,4 +1,4 @@
-"""The tasks that handle messages, and the timer for keep-alives and handler timeouts."""
+"""The tasks of a worker that call the handler, and the timer for keep-alives and handler timeouts."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .settling import Settling
 
 __all__ = ["Caller", "Handler", "HandlerPool", "HandlerTask", "Why"]
 
-_RECONNECT = 1.0  # seconds that an ending worker waits for the connection in order to send its acks
-_TURN = 0.005  # seconds that handlers may take before other tasks run
-_IDLE = 10.0  # seconds without a message after which a task ends
+_RECONNECT = 1.0  # how long the acks of a worker that is ending wait for a reconnect, in seconds
+_TURN = 0.005  # handlers yield to other tasks after this many seconds
+_IDLE = 10.0  # a task ends after it has been idle for this many seconds
 
 Handler: TypeAlias = Callable[[Message], Awaitable[object] | object]
 
 
 class Why(Enum):
-    """The reason why a worker cancelled a handler."""
+    """The reason why a worker has cancelled a handler."""
 
-    OVERDUE = auto()  # it exceeded handler_timeout
-    STOPPED = auto()  # the worker is stopping
+    OVERDUE = auto()  # the handler has exceeded handler_timeout
+    STOPPED = auto()  # the worker is stopping and the grace period is over
 
 
 class HandlerTask:
-    """A task that handles messages. It starts with one message, and ends after being idle for a while."""
+    """The state of a task that handles messages, one after the other. It ends after it has been idle for a while."""
 
     __slots__ = (
         "cancels",
@@ -54,16 +54,17 @@ class HandlerTask:
         self.task: asyncio.Task[None] | None = None
         self.wake: Signal = Signal()
         self.work: Work[Message] | None = None
-        self.latest: Work[Message] | None = None  # the message being handled, or the last message handled
-        self.handling: bool = False  # the handler is running, so a cancellation affects only the handler
-        self.idle_since: float = 0.0  # monotonic seconds
-        self.is_woken: bool = False  # the task was woken, and checks for a message
-        self.leaves: bool = False  # the task ends instead of waiting for more messages
+        # The message being handled, or the last one if there is none.
+        self.latest: Work[Message] | None = None
+        self.handling: bool = False  # True while the handler runs, which is when `cancel` has an effect
+        self.idle_since: float = 0.0  # in monotonic seconds
+        self.is_woken: bool = False  # True between waking up the task and its search for a message
+        self.leaves: bool = False  # True if the task should end instead of waiting for messages
         self.why: Why | None = None
-        self.cancels: int = 0  # number of times that `cancel` cancelled this handler
+        self.cancels: int = 0  # how many times `cancel` was called for the current handler
 
     def cancel(self, why: Why) -> None:
-        """Cancel the handler. Its task continues with other messages."""
+        """Cancel the handler that is running. The task itself continues with other messages."""
         if self.handling and self.task is not None:
             self.why = why
             self.cancels += 1
@@ -71,11 +72,11 @@ class HandlerTask:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the task itself was cancelled from outside."""
+        """True if something else than `cancel` has cancelled the task."""
         return self.task is not None and self.task.cancelling() > self.cancels
 
     def uncancel(self) -> None:
-        """Undo the cancellations that `cancel` requested, after the handler has ended."""
+        """Undo the calls of `cancel` after the handler has ended, so that the task can continue."""
         for _ in range(self.cancels):
             assert self.task is not None
             self.task.uncancel()
@@ -83,10 +84,10 @@ class HandlerTask:
 
 
 class Caller:
-    """Calls the handler of a worker.
+    """Calls the handler of a worker, which is either a coroutine function or a plain function.
 
     Attributes:
-        coroutine_function: The handler if it is a coroutine function. `call_plain` calls any other handler.
+        coroutine_function: The handler if it is a coroutine function, otherwise None. Use `call_plain` in that case.
     """
 
     def __init__(self, handler: Handler, concurrency: int) -> None:
@@ -97,7 +98,7 @@ class Caller:
             self.coroutine_function = cast("Callable[[Message], Awaitable[object]]", handler)
 
     async def call_plain(self, slot: HandlerTask, message: Message) -> None:
-        """Call a plain function in a thread, and await its result if it is awaitable. Raises any exception of it."""
+        """Call a plain function in a thread. If it returns an awaitable, await it. Its exceptions are raised here."""
         result = await self._in_thread(slot, message)
         if inspect.isawaitable(result):
             await result
@@ -111,25 +112,27 @@ class Caller:
                 if slot.why is not Why.OVERDUE or slot.is_cancelled:
                     future.cancel()
                     raise
-                continue  # a thread cannot be interrupted, so its slot stays occupied until it ends
+                continue  # a thread can't be interrupted, and more threads than `concurrency` must not run
             if error is not None:
                 raise error
             return result
 
     def close(self) -> None:
-        """Refuse further calls. A function still running in a thread continues there."""
+        """Release the threads. A function that is still running continues in its thread."""
         self._threads.close()
 
 
-_unending: set[asyncio.Task[None]] = set()  # handlers that resist cancellation: referenced until they end
+# Tasks of handlers that ignore their cancellation. asyncio has only weak references to tasks, so without this set they
+# could be garbage collected before they end.
+_unending: set[asyncio.Task[None]] = set()
 
 
 class HandlerPool:
-    """Runs at most ``concurrency`` tasks. Each takes the next message that may be handled, runs the handler, and
-    settles it.
+    """Runs at most ``concurrency`` tasks. Each task takes a message, calls the handler, and settles the message.
 
-    Handlers that do not wait run one after another in one *turn* of the event loop, until the turn has taken 5 ms.
-    Other tasks are woken once a turn. If all messages are handled by then, no task needs to be woken.
+    A handler that never waits is called many times in one iteration of the event loop, which is called a *turn*. A turn
+    ends after 5 ms. Only then other tasks are woken up, if there are still messages. This avoids switching between
+    tasks when a single task can handle all messages.
     """
 
     def __init__(
@@ -143,9 +146,14 @@ class HandlerPool:
         on_stop: Callable[[BaseException | None], None],
         name: str,
     ) -> None:
-        """Create a pool. ``refill`` takes messages that have arrived, up to the capacity."""
-        self.changed: Signal = settling.changed  # a message was settled, or its ack waits for the connection
-        self.hungry: Signal = Signal()  # a task has become idle
+        """Create a pool.
+
+        Args:
+            refill: Takes messages that have arrived, as many as the capacity allows.
+            on_stop: Called when a handler raises an exception that must end the worker, or when a task is cancelled.
+        """
+        self.changed: Signal = settling.changed  # set when a message is settled or an ack starts to wait
+        self.hungry: Signal = Signal()  # set when a task becomes idle
         self._context = context
         self._now = clock(asyncio.get_running_loop())
         self.load: Workload[Message] = load
@@ -161,18 +169,18 @@ class HandlerPool:
         self._slots: list[HandlerTask] = []
         self._idle: list[
             HandlerTask
-        ] = []  # the task that became idle last is woken first, so that the others can end
-        self._woken = 0  # tasks that will check for a message
-        self._turn_ends: float | None = None  # monotonic seconds; None: no message was started in this turn
-        self._turn_over = False  # a task has used up the turn
-        self._closing = False  # no new message is started
+        ] = []  # a stack, so that tasks that aren't needed stay idle and eventually end
+        self._woken = 0  # number of tasks that were woken up and have not looked for a message yet
+        self._turn_ends: float | None = None  # in monotonic seconds, None before the first message of a turn
+        self._turn_over = False  # True if a turn has taken longer than _TURN
+        self._closing = False  # True if no more messages may be handled
 
     def has(self, task: asyncio.Task[object] | None) -> bool:
-        """Return whether a task belongs to this pool."""
+        """Return True if a task belongs to this pool."""
         return task is not None and any(slot.task is task for slot in self._slots)
 
     def wake(self, most: int | None = None) -> None:
-        """Wake or start one task for each message that is ready, at most ``most``, and set the timer."""
+        """Wake up or start a task for each message that can be handled now, but at most ``most`` tasks."""
         if self._closing:
             return
         ready = self.load.startable
@@ -186,7 +194,9 @@ class HandlerPool:
                 self._start_task()
             missing -= 1
         deadline = self.load.deadline
-        if deadline is not None:  # an idle timer may fire once, which costs less than cancelling it each time
+        if (
+            deadline is not None
+        ):  # otherwise let the timer fire in vain, because cancelling it each time is slower
             self._timer.set(deadline)
 
     def _start_task(self) -> None:
@@ -197,7 +207,7 @@ class HandlerPool:
         slot.task.add_done_callback(partial(self._task_ended, slot))
 
     def _task_ended(self, slot: HandlerTask, task: asyncio.Task[None]) -> None:
-        """Called when a task ended: it was idle for long, or was cancelled from outside while it was idle."""
+        """Called when a task has ended, either because it was idle for long, or because it was cancelled."""
         self._slots.remove(slot)
         if slot in self._idle:
             self._idle.remove(slot)
@@ -208,7 +218,7 @@ class HandlerPool:
                 self._closing = True
                 self._on_stop(error)
         else:
-            self.wake()  # a message may have arrived after the task had decided to end
+            self.wake()  # a message may have arrived between the decision to end and the end
 
     def _set_woken(self, slot: HandlerTask) -> None:
         if not slot.is_woken:
@@ -220,12 +230,12 @@ class HandlerPool:
             slot.is_woken = False
             self._woken -= 1
 
-    async def _work(self, slot: HandlerTask) -> None:  # noqa: C901  one loop: calls for each message would cost the most
-        """Handle messages one after another. The ordinary end of each is here, so that it costs the fewest calls."""
+    async def _work(self, slot: HandlerTask) -> None:  # noqa: C901  function calls would be the main cost per message
+        """Handle messages, one after the other. The common case of a message that is acked at once is inlined."""
         load, now, watch, settling, changed = self.load, self._now, self._watch, self.settling, self.changed
         handler = self._caller.coroutine_function or partial(self._caller.call_plain, slot)
         acks_now = settling.acks_now
-        slot.task = asyncio.current_task()  # with an eager task factory it runs before it is returned
+        slot.task = asyncio.current_task()  # with an eager task factory, create_task has not returned yet
         while not self._closing and not slot.leaves:
             if slot.is_woken:
                 self._clear_woken(slot)
@@ -256,7 +266,7 @@ class HandlerPool:
                     try:
                         await handler(message)
                     except GeneratorExit:
-                        raise  # this coroutine is being closed, so it must not await anything
+                        raise  # a coroutine that is being closed must not await anything
                     except BaseException as raised:  # noqa: BLE001  the worker decides
                         error = raised
                     finally:
@@ -271,9 +281,9 @@ class HandlerPool:
                         slot.work = None
                         continue
                 await self._settle(slot, work, error)
-                self.wake()  # it may be retried later, and the next message of its key may be ready
+                self.wake()  # set the timer for a retry, and handle the next message with the same key
             finally:
-                del error  # its traceback refers to this frame
+                del error  # avoids a reference cycle, because its traceback refers to this frame
                 if slot.work is not None:
                     slot.work = None
                     load.released(work)
@@ -281,12 +291,12 @@ class HandlerPool:
                     changed.set()
 
     def _next_turn(self) -> None:
-        # A task that used up its turn continues with the next messages. If handlers wait, other tasks must help.
+        # If handlers use up whole turns, they don't wait, and one task is enough. Otherwise wake up as many as needed.
         most, self._turn_ends, self._turn_over = 1 if self._turn_over else None, None, False
         self.wake(most)
 
     async def _wait_idle(self, slot: HandlerTask, now: float) -> None:
-        """Wait until there are more messages."""
+        """Wait until the task is woken up because there are more messages."""
         slot.latest = None
         slot.idle_since = now
         self._idle.append(slot)
@@ -295,7 +305,7 @@ class HandlerPool:
         await slot.wake.wait()
 
     def _end_idle(self) -> None:
-        """End the tasks that have been idle for a while."""
+        """End the tasks that have been idle for `_IDLE` seconds."""
         before = self._now() - _IDLE
         leaving = [slot for slot in self._idle if slot.idle_since <= before]
         self._idle = self._idle[len(leaving) :]
@@ -312,20 +322,21 @@ class HandlerPool:
         return [(slot.latest.began, slot.latest) for slot in self._slots if slot.latest is not None]
 
     async def _settle(self, slot: HandlerTask, work: Work[Message], error: BaseException | None) -> None:
-        """Settle a message that could not be acked at once."""
+        """Settle a message, unless it was already acked in `_work`."""
         settling = self.settling
         if work.final_error is not None:
             await settling.dead_letter(work, work.final_error)
             return
         self.load.ended(work)
         if work.abandoned:
-            return  # abandoned meanwhile
+            return  # the message was settled without waiting for its handler
         if error is None or isinstance(error, Exception):
             await settling.ended(work, error)
             return
         if isinstance(error, asyncio.CancelledError) and not slot.is_cancelled:
             if slot.why is None:
-                await settling.ended(work, error)  # cancelled by the handler itself, or by what it awaited
+                # Something in the handler was cancelled, so this is a failure.
+                await settling.ended(work, error)
                 return
             if slot.why is Why.OVERDUE:
                 await settling.ended(work, self._overdue())
@@ -339,7 +350,7 @@ class HandlerPool:
         return TimeoutError(f"the handler ran longer than {self.load.rules.options.handler_timeout} s")
 
     def tick_work(self) -> None:
-        """Send the keep-alives and cancel the handlers that are due."""
+        """Send the keep-alives that are due, and cancel the handlers that have exceeded their timeout."""
         due = self.load.take_due(self._context.connection.now())
         tasks = self._context.tasks
         if due.keep_alive:
@@ -352,7 +363,7 @@ class HandlerPool:
         self.wake()
 
     async def _abandon(self, work: Work[Message]) -> None:
-        """Settle a message whose handler ignores its cancellation."""
+        """Settle a message as failed because its handler ignores the cancellation after a timeout."""
         await self.settling.ended(work, self._overdue(), stuck=True)
         self.changed.set()
         self.wake()
@@ -364,17 +375,20 @@ class HandlerPool:
                 try:
                     await work.latest.in_progress()
                 except JetStreamError:
-                    return  # disconnected: after the reconnect this is repeated for all messages
+                    return  # while disconnected all of them fail. They are sent again after the reconnect
 
     def hurry(self) -> None:
-        """Limit how long acks wait for the connection. Has an effect when the worker ends and no handler runs."""
+        """Stop waiting for a reconnect soon, if the worker is ending and only acks are left to be sent."""
         if self.settling.waits and not any(slot.handling for slot in self._slots):
             self.settling.reconnect_by(self._context.connection.now() + _RECONNECT)
 
     async def interrupt(self) -> None:
-        """Cancel running handlers and settle all messages. Takes `CANCEL_TIMEOUT` at most, plus the acks."""
+        """Cancel the running handlers and settle all messages.
+
+        Handlers have `CANCEL_TIMEOUT` seconds to end. The messages of handlers that don't are settled anyway.
+        """
         self._closing = True
-        # From now on no ack waits for the connection: handled messages must be settled before the loop below.
+        # Acks that still wait for the connection give up now, because the loop below waits for their tasks.
         self.settling.reconnect_by(self._context.connection.now())
         for slot in self._slots:
             slot.cancel(Why.STOPPED)
@@ -385,13 +399,14 @@ class HandlerPool:
         for slot in self._slots:
             if slot.work is not None and slot.task is not None:
                 slot.work.abandoned = True
-                slot.task.cancel()  # the task is blocked in an ack, or resisted its first cancellation
+                # Either an ack is blocked, or the handler has ignored the first cancellation.
+                slot.task.cancel()
         await asyncio.sleep(0)
         for work in self.load.held:
             await self.settling.interrupted(work)
 
     async def close(self) -> None:
-        """End the tasks. A task whose handler does not end keeps running unattended."""
+        """End the tasks. If a handler doesn't end, its task is left running."""
         self._closing = True
         self._timer.cancel()
         self._idle_timer.cancel()

@@ -1,4 +1,4 @@
-"""``run``, which calls a handler with the messages of a subscription or consumer."""
+"""The method ``run`` of subscriptions and consumers, which starts a worker."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _log = logging.getLogger("jsclient.worker")
 
 
 class Running:
-    """Base of `Subscription`, `PullSubscription` and `Consumer`: a worker can run on each of them."""
+    """Base class of `Subscription`, `PullSubscription` and `Consumer` that provides `run`."""
 
     _context: Context
     _all_workers: tuple[Worker, ...] = ()
     _has_warned: bool = False
 
     def _source(self, group: GroupOptions) -> Source:
-        """Create the source of a worker's messages. ``group`` is for pull requests."""
+        """Create the source of the messages of a worker. ``group`` contains the priority group options for pulling."""
         raise NotImplementedError
 
     def _started(self, worker: Worker) -> None:
-        """Called when a worker was started."""
+        """Called after a worker was started. Does nothing by default."""
 
     def _workers(self) -> list[Worker]:
         """Return the workers that have not ended."""
         return [worker for worker in self._all_workers if worker.is_running]
 
     def _check_alone(self, reader: str) -> None:
-        """Warn of a second reader beside a worker, because each message goes to only one of them."""
+        """Log a warning if something else reads while a worker is running, because each message goes to only one."""
         if self._all_workers and not self._has_warned and self._workers():
             self._has_warned = True
             _log.warning(
@@ -54,7 +54,7 @@ class Running:
             )
 
     async def _end_workers(self) -> None:
-        """Stop all workers and wait for them, unless called from one of their handlers."""
+        """Stop all workers and wait for their end, except for a worker whose handler is calling this method."""
         for worker in self._workers():
             await worker.abandon()
 
@@ -76,41 +76,52 @@ class Running:
         grace: float = 20.0,
         **group: Unpack[GroupOptions],
     ) -> Worker:
-        """Call ``handler`` with each message. The message is acked when it returns, and retried when it raises.
+        """Call ``handler`` with each message. Messages are acked when it returns, and retried when it raises.
 
-        ``await sub.run(handler)`` runs until the subscription ends or the worker is stopped, and returns its
-        `WorkCounts`. ``worker = sub.run(handler)`` returns the `Worker`, which can be stopped and awaited later.
+        ::
+
+            async def handle(message):
+                await save(message.data)
+
+            await subscription.run(handle, concurrency=10)
+
+        ``await subscription.run(handle)`` runs until the subscription ends or the worker is stopped, and returns its
+        `WorkCounts`. ``worker = subscription.run(handle)`` starts the `Worker` in the background. You can stop it and
+        await it later.
 
         Args:
             handler: Called with each message. A coroutine function runs on the event loop. A plain function runs in a
-                thread, so that it may block. It cannot be interrupted. The result of the handler is ignored. If it
-                acked, nak'ed or terminated the message, the worker sends nothing. It may raise `Reject` for a message
-                that can never be handled.
+                thread, so it may block, but it cannot be interrupted. The result of the handler is ignored. If the
+                handler has acked, nak'ed or terminated the message, the worker does not ack it. The handler may raise
+                `Reject` for a message that can never be handled.
             concurrency: The maximum number of handlers that run at the same time.
-            key: A plain function of the message, called on the event loop. Messages with equal keys are handled one
-                after the other, in the order of the stream, concurrently with other messages. None as a key means no
-                order. A failed message is retried by this worker before the next message with its key, until it is
-                handled or dead-lettered. Several workers on one consumer do not keep this order among them.
-            prefetch: Messages that may wait, here or in flight, besides the messages being handled. The default is the
-                number handled in the last half second: at least twice ``concurrency`` (with ``key`` 64), at most 500
-                and ``max_ack_pending`` of the consumer. Other workers could handle them meanwhile, so set it if
-                handling suddenly takes long. A push subscription receives as many as ``max_ack_pending`` allows.
-            keep_alive: Report progress to the server before ``ack_wait`` (or the entry of ``backoff`` for this
-                delivery) is over, for messages being handled or waiting here, so that they are not redelivered.
-            handler_timeout: Seconds after which a handler is cancelled and its message counts as failed. None: never.
-                If the handler does not end then, the message is abandoned anyway, and the handler still counts as
-                running until it ends.
-            retry_delay: Seconds before a failed message is retried, or a function of the number of the attempt (from
-                1). The default is ``backoff`` of the consumer, or, without it, 0.5 s, doubled each time up to 60 s.
-            max_deliver: The number of deliveries after which a failing message is not retried. The default is the
-                consumer's ``max_deliver``, or no limit. A message that arrives after more deliveries is not handled
-                again, because its handlers never finished. This needs a consumer without a limit (-1) or with a larger
-                limit, since messages that the consumer stops delivering do not arrive here.
-            dead_letter: The subject under which a copy of a failed message is stored, with headers ``Dead-Letter-…``
-                for its origin and the reason. In ``"dead.>"`` the subject of the message replaces ``>``. The message is
-                terminated after the copy is stored. If the consumer has ``max_deliver``, messages whose worker died
-                during the last delivery are stored too: the server sends an advisory to the worker that reads next.
-                Without a subject a message is only terminated. The event `DeadLettered` reports both.
+            key: A plain function that returns a key for a message. It is called on the event loop. Messages with the
+                same key are handled one after the other, in the order of the stream. Messages with different keys, or
+                with the key None, are handled concurrently. When a handler fails, this worker retries the message
+                before it handles the next message with the same key. There is no such order across several workers on
+                one consumer.
+            prefetch: Number of messages that may be buffered or in flight, in addition to those being handled. By
+                default, it adapts to the number of messages handled in half a second. It is then at least twice
+                ``concurrency`` (64 with ``key``), and at most 500 and the ``max_ack_pending`` of the consumer. Choose a
+                small number if some messages take long, because other workers can't handle buffered messages. A push
+                subscription ignores it, and receives as many messages as ``max_ack_pending`` allows.
+            keep_alive: Report progress to the server before the ``ack_wait`` of a message is over (or the entry of
+                ``backoff`` for this delivery), so that messages being handled or buffered are not redelivered.
+            handler_timeout: Seconds after which a handler is cancelled and its message counts as failed. None disables
+                the timeout. If the handler ignores its cancellation, the message is given up, but the handler counts
+                towards ``concurrency`` until it ends.
+            retry_delay: Seconds before a failed message is retried, or a function that returns them for the number of
+                the attempt, starting at 1. The default is the ``backoff`` of the consumer. Without it, the delay is
+                0.5 s at first and doubles each time, up to 60 s.
+            max_deliver: Number of deliveries after which a failing message is not retried. The default is the
+                ``max_deliver`` of the consumer, or no limit. A message that arrives after more deliveries is not
+                handled again, because its handlers have never finished. The consumer must have no limit (-1) or a
+                larger limit, because otherwise it stops delivering the message before this worker can decide.
+            dead_letter: A subject for copies of messages that can't be handled. Their headers ``Dead-Letter-…`` contain
+                the origin and the reason. In ``"dead.>"``, the subject of the message replaces ``>``. The message is
+                terminated after its copy is stored. If the consumer has ``max_deliver``, messages whose worker crashed
+                during the last delivery are stored too, by the worker that reads next. Without ``dead_letter``, such
+                messages are only terminated. The event `DeadLettered` reports both.
             ack_sync: Wait until the server has confirmed each ack.
             stop: An event that stops the worker when it is set.
             stop_signals: Signals that stop the worker, such as ``signal.SIGTERM``. A second signal cancels running
@@ -120,18 +131,19 @@ class Running:
                 `PullSubscription.fetch`.
 
         Raises:
-            ConfigError: A value is out of range. No request was sent. The `Worker` raises all other errors.
+            ConfigError: A value is out of range, and no request was sent. All other errors are raised when the `Worker`
+                is awaited.
 
-        A handler that is cancelled from within, or raises any ``Exception``, fails only its message, and the event
-        `HandlerFailed` reports it. Any other exception (``SystemExit``) ends the worker.
+        If the handler raises an ``Exception``, or if something in it is cancelled, the event `HandlerFailed` reports
+        that, and the worker continues. Any other exception, such as ``SystemExit``, ends the worker.
 
-        The server counts every delivery, including a delivery to a worker that died before handling it.
+        The server counts every delivery, including deliveries to a worker that crashed before it handled the message.
 
-        Stopped, or cancelled: no new message is started, buffered messages are returned to the server at once (nak),
-        and running handlers have ``grace`` seconds. A push subscription ends with its worker, like after ``drain``,
-        because the server keeps delivering to it. A pull subscription can be run again.
+        When the worker is stopped or cancelled, it doesn't start any handler, and returns the messages in its buffer to
+        the server. Running handlers have ``grace`` seconds to finish. A push subscription then ends too, as after
+        ``drain``, because the server would continue to deliver messages. A pull subscription can be run again.
 
-        Reconnect: acks wait for the connection, and the worker keeps its messages.
+        While the client reconnects, acks wait for the connection, and the worker keeps its messages.
         """
         options = WorkOptions(
             concurrency=concurrency,

@@ -1,4 +1,4 @@
-"""Settles the messages of a worker with acks, naks, dead letters and events."""
+"""Settles the messages of a worker, which means that they are acked, returned to the server, or dead-lettered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["DeadLetters", "Settling", "dead_lettered"]
 
 
 class DeadLetters:
-    """Stores the dead letters of one consumer."""
+    """Publishes the dead letters of one consumer."""
 
     def __init__(self, source: Source, pattern: str) -> None:
         self._source = source
@@ -49,10 +49,13 @@ class DeadLetters:
         self.pattern = pattern
 
     async def check_subject(self, config: ConsumerConfig) -> None:
-        """Refuse a subject that no stream has, or that this consumer would receive itself.
+        """Check the subject of dead letters before the worker starts.
+
+        If the server can't be asked, for example because the user lacks the permission, the subject is accepted.
 
         Raises:
-            NoMatchingStreamError, ConfigError: The subject is refused. It is accepted if the request fails.
+            NoMatchingStreamError: No stream has the subject, so dead letters could not be stored.
+            ConfigError: The consumer would receive its own dead letters.
         """
         try:
             answer = await self._context.call(
@@ -82,7 +85,12 @@ class DeadLetters:
         timeout: float,
         unverified: str = "",
     ) -> str:
-        """Publish a dead letter once, and return its subject. Raises the errors of `JetStream.publish`."""
+        """Publish a dead letter, and return its subject.
+
+        The message id is derived from ``origin``, so a dead letter is stored only once, even if this is repeated.
+
+        Raises the errors of `JetStream.publish`.
+        """
         subject = dead_letter_subject(self.pattern, origin.subject)
         await publish(
             self._context,
@@ -108,14 +116,14 @@ class DeadLetters:
         )
 
 
-_STORE_TRIES = 5  # attempts to store a dead letter before the message is returned, if possible
-_SYNC_TRIES = 3
-_LAST_DENIALS = 1.0  # seconds to wait for the last refused acks
-_MOST_COUNTED = 10_000  # maximum number of attempts for which `_counted` keeps the result
+_STORE_TRIES = 5  # attempts to store a dead letter before the message is returned to the server
+_SYNC_TRIES = 3  # attempts to ack a message with ack_sync
+_LAST_DENIALS = 1.0  # how long a worker waits at its end for errors that concern its last acks, in seconds
+_MOST_COUNTED = 10_000  # maximum size of `_counted`
 
 
 def dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str) -> DeadLettered:
-    """Create the event for a dead letter at ``where``, or for a terminated message if that is empty."""
+    """Create the event for a dead letter. ``where`` is its subject, or "" if the message was only terminated."""
     return DeadLettered(
         stream=origin.stream,
         consumer=origin.consumer,
@@ -130,8 +138,8 @@ def dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str
 class Settling:
     """Settles messages that were handled or failed, with acks, naks and dead letters.
 
-    While the connection is down, acks wait for it until ``deadline`` (monotonic seconds; None while the worker runs: no
-    limit) or until the moment of `reconnect_by`. ``changed`` is set whenever an ack starts to wait.
+    While the client is disconnected, acks wait for the reconnect. There is no limit while the worker runs. When it
+    stops, ``deadline`` and `reconnect_by` limit the time. ``changed`` is set whenever an ack starts to wait.
     """
 
     def __init__(
@@ -142,21 +150,29 @@ class Settling:
         self._load = load
         self._letters = letters
         self._ack_sync = ack_sync
-        self.acks_now: bool = not ack_sync  # an ack needs no waiting, unless the connection is down
+        self.acks_now: bool = not ack_sync  # True if acks can be sent without waiting, while connected
         self.deadline: float | None = None
         self.changed: Signal = Signal()
         self._reconnect_by: float | None = None
-        self._waits: set[asyncio.Timeout] = set()  # timeouts of acks that wait for the connection
+        # One timeout for each ack that is waiting for the connection.
+        self._waits: set[asyncio.Timeout] = set()
         self._acks_unsent = self._not_returned = 0
-        # By stream sequence and delivery: how an ack was counted, if not as handled. It may be refused later.
+        # The server may refuse an ack later, and the count must then be corrected. The keys are stream sequence and
+        # number of the delivery. The values are names of counts. Messages without an entry were counted as handled.
         self._counted: dict[tuple[int, int], str] = {}
-        self.is_denied: bool = False  # whether the server has refused an ack
-        self.done: SeqSet | None = None  # sequences that were acked or dead-lettered, if anything reads them
+        self.is_denied: bool = False  # True once the server has refused an ack
+        self.done: SeqSet | None = None  # sequences of acked and dead-lettered messages, for `Advisories`
 
     async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
-        """Settle a message whose handler returned (``error`` None) or failed. ``stuck``: the handler still runs."""
+        """Settle a message after its handler has returned or failed.
+
+        Args:
+            work: The message.
+            error: The exception that the handler has raised, or None.
+            stuck: True if the handler is still running, because it ignores its cancellation after a timeout.
+        """
         load = self._load
-        # the handler has acked the message itself, so the rules of the worker do not apply
+        # If the handler has acked the message itself, an ack by the worker would contradict it.
         if work.message.acked:
             self._settled_by_handler(work, error)
             return
@@ -198,7 +214,10 @@ class Settling:
         self._load.settled(work)
 
     async def give_back(self, works: Iterable[Work[Message]]) -> None:
-        """Nak messages, so that the server redelivers them at once. Without a connection it does after ``ack_wait``."""
+        """Nak messages, so that the server redelivers them immediately.
+
+        While the client is disconnected, the messages are only counted. The server redelivers them after ``ack_wait``.
+        """
         for work in works:
             try:
                 await work.latest.nak()
@@ -208,7 +227,7 @@ class Settling:
                 self._not_returned += 1
 
     async def interrupted(self, work: Work[Message]) -> None:
-        """Settle a message whose handler was still running when the worker stopped."""
+        """Settle a message whose handler was interrupted because the worker stopped."""
         if self._load.rules.is_last(work.deliveries):
             await self.dead_letter(
                 work, asyncio.CancelledError("the worker stopped; it was the last delivery of the message")
@@ -218,7 +237,10 @@ class Settling:
         await self.give_back([work])
 
     async def dead_letter(self, work: Work[Message], error: BaseException) -> None:
-        """Store the dead letter, then terminate the message. If storing fails, the message is not terminated."""
+        """Store the dead letter of a message, then terminate the message.
+
+        If the dead letter can't be stored, the message is not terminated, so that it isn't lost.
+        """
         message, letters, where = work.message, self._letters, ""
         meta, source = message.metadata, self._source
         origin = Origin(
@@ -238,7 +260,7 @@ class Settling:
                 await self._not_stored(work, error, failure)
                 return
         if not await self._send_ack(lambda: work.latest.term(term_reason(error))) or work.denied:
-            # The message is redelivered, but its dead letter is stored only once.
+            # The server will redeliver the message. That is harmless, because its dead letter is stored only once.
             self._count(work, "unsettled")
         else:
             self._count(work, "dead_lettered" if letters is not None else "terminated")
@@ -247,7 +269,7 @@ class Settling:
         source.emit(dead_lettered(origin, error, work.attempt, where))
 
     def _count(self, work: Work[Message], counted: str) -> None:
-        """Count a settled message in one of the `WorkCounts` other than ``handled``."""
+        """Increment one of the `WorkCounts`, other than ``handled``, for a settled message."""
         self._change(counted, 1)
         self._remember(work, counted)
 
@@ -261,7 +283,10 @@ class Settling:
         setattr(counts, counted, getattr(counts, counted) + by)
 
     def denied(self, error: PermissionDeniedError) -> None:
-        """Note that the server refused a publish. If it was an ack of this worker, its message is unsettled."""
+        """Correct the counts after the server has refused to accept an ack of this worker.
+
+        The connection calls this method for every permission error, so other errors must be ignored.
+        """
         if error.operation != "publish" or not error.subject.startswith("$JS.ACK."):
             return
         try:
@@ -272,7 +297,7 @@ class Settling:
             return
         self.is_denied = True
         if self._load.deny((meta.stream_seq, meta.timestamp_ns)):
-            return  # an ack of progress: the message is counted when it is settled
+            return  # the message is still being handled, so it was not counted yet
         key = meta.stream_seq, meta.num_delivered
         counted = self._counted.get(key, "handled")
         if counted != "unsettled":
@@ -294,7 +319,7 @@ class Settling:
         work.burials += 1
         work.final_error = error
         delay = default_delay(work.burials)
-        # Retry here if the order within its key requires it, or if the server would not deliver the message again.
+        # The message can't be returned to the server if a key requires the order, or if it was the last delivery.
         must_stay = work.key_queue is not None or load.rules.is_last(work.deliveries)
         if not load.stopping and (must_stay or work.burials <= _STORE_TRIES):
             load.repeat(work, delay, self._context.connection.now())
@@ -310,7 +335,8 @@ class Settling:
             return await self._send_ack(message.ack)
 
         async def ask() -> None:
-            self._context.connection.check_sendable()  # otherwise the request itself would wait for the connection
+            # Raises DisconnectedError, so that `_send_ack` can wait.
+            self._context.connection.check_sendable()
             await message.ack_sync(self._timeout())
 
         for _ in range(_SYNC_TRIES):
@@ -319,7 +345,7 @@ class Settling:
             except RequestTimeoutError as error:
                 self._source.report_error(error)
             except PermissionDeniedError:
-                break  # the connection reports this error
+                break  # the connection has already reported this error
         return False
 
     async def _again(self, work: Work[Message], wire_delay: float | None) -> None:
@@ -333,7 +359,10 @@ class Settling:
             self._not_returned += 1
 
     async def _send_ack(self, send: Callable[[], Awaitable[None]]) -> bool:
-        """Send an ack and return whether it was sent. If not, the server redelivers the message after ``ack_wait``."""
+        """Send an ack. While the client is disconnected, wait for the reconnect.
+
+        Returns False if the ack could not be sent. The server then redelivers the message after ``ack_wait``.
+        """
         while True:
             try:
                 await send()
@@ -348,7 +377,7 @@ class Settling:
         return False
 
     async def _reconnected(self) -> bool:
-        """Wait for the connection. Returns False if it is closed or was not restored in time."""
+        """Wait for the reconnect. Returns False if the connection is closed or was not restored in time."""
         try:
             async with asyncio.timeout_at(self._reconnect_by) as wait:
                 self._waits.add(wait)
@@ -363,18 +392,24 @@ class Settling:
 
     @property
     def waits(self) -> bool:
-        """Whether an ack waits for the connection."""
+        """True while an ack is waiting for the connection."""
         return bool(self._waits)
 
     def reconnect_by(self, moment: float) -> None:
-        """Limit how long acks wait for the connection, including the acks that wait now. The worker is about to end."""
+        """Set the time until which acks wait for the connection, when the worker is about to end.
+
+        It also applies to the acks that are already waiting. A later call can only set an earlier time.
+        """
         if self._reconnect_by is None or moment < self._reconnect_by:
             self._reconnect_by = moment
             for wait in self._waits:
                 wait.reschedule(moment)
 
     async def close(self) -> None:
-        """Wait for the last refused acks, and report the messages that could not be settled without a connection."""
+        """Report the messages that could not be settled because there was no connection.
+
+        If the server has refused acks before, wait until it has processed the last acks, to get the counts right.
+        """
         if self.is_denied:
             with contextlib.suppress(JetStreamError):
                 await self._context.connection.ping(_LAST_DENIALS)
@@ -389,13 +424,13 @@ class Settling:
             )
 
     def _timeout(self) -> float:
-        """Return how many seconds a request may take."""
+        """Return the timeout for a request, in seconds. It must end before ``deadline``."""
         if self.deadline is None:
             return self._context.timeout
         return max(0.1, min(self._context.timeout, self.deadline - self._context.connection.now()))
 
     def slow(self, blocked: float, count: int, work: Work[Message] | None) -> None:
-        """Report that a handler blocked the event loop."""
+        """Report that a handler has blocked the event loop for ``blocked`` seconds."""
         self._source.emit(
             HandlerSlow(
                 stream=self._source.stream,

@@ -1,4 +1,4 @@
-"""The sources of a worker's messages: a pull reader, opened and closed as needed, or a push subscription."""
+"""The sources of messages for a worker, which hide the differences between pull consumers and push subscriptions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PullSource", "PushSource", "Source"]
 
-_EXPIRES = 30.0  # seconds that the server may keep a pull request open by default
+_EXPIRES = 30.0  # default duration of pull requests, in seconds
 
 
 class Source(abc.ABC):
-    """A source of messages for a worker. ``emit`` reports an event to the user."""
+    """A source of messages for a worker."""
 
     def __init__(
         self,
@@ -53,63 +53,75 @@ class Source(abc.ABC):
 
     @property
     def pending(self) -> int:
-        """The number of messages that have arrived and were not taken yet."""
+        """Number of messages that have arrived and were not taken yet."""
         return 0
 
     @property
     def drained(self) -> bool:
-        """Whether the source was drained and not closed, so messages already taken must still be handled."""
+        """True if the source ended with a drain, so that the worker must handle the messages that it has taken."""
         return False
 
     async def config(self) -> ConsumerConfig:
-        """Request the consumer's configuration from the server."""
+        """Request the configuration of the consumer from the server.
+
+        If the user lacks the permission, or the server does not answer, the last known configuration is returned.
+        """
         try:
             return (await consumer_info(self.context, self.stream, self.consumer)).config
         except (PermissionDeniedError, RequestTimeoutError, NoRespondersError):
             if self._known is None:
                 raise
-            return self._known  # the user may have only the permission to read
+            return self._known  # probably still correct, and a worker needs no other permission than to read
 
     def open_source(self, rules: WorkRules) -> None:  # noqa: B027  optional
-        """Prepare for reading. Called when the worker starts."""
+        """Prepare for reading, when the worker starts. Does nothing by default."""
 
     @abc.abstractmethod
     async def next(self) -> Message:
-        """Wait for the next message.
+        """Wait for the next message and return it. If the call is cancelled, no message is lost.
 
-        Raises `ClosedError` at the end, and another error if the source cannot continue. Cancelled: no message is lost.
+        Raises `ClosedError` after the last message, or another error if the source cannot continue.
         """
 
     @abc.abstractmethod
     def take_available(self, most: int) -> list[Message]:
-        """Take messages that have arrived, up to ``most``, without waiting. Only `next` raises errors."""
+        """Return up to ``most`` messages that have arrived, without waiting. Errors are left to `next`."""
 
     def resize(self, pull: int) -> None:  # noqa: B027  optional
-        """Request and buffer up to ``pull`` messages from now on."""
+        """Change the maximum number of messages requested or buffered. Does nothing by default."""
 
     @abc.abstractmethod
     async def hand_over(self, most: int) -> list[Message]:
-        """Hand over buffered messages when the worker is full, because it keeps them alive. Pauses if possible."""
+        """Return up to ``most`` messages from the buffer of the source, although the worker has no capacity.
+
+        The worker can report progress for them, which the source can't. If possible, the source stops receiving.
+        """
 
     @abc.abstractmethod
     async def end_source(self, timeout: float) -> list[Message]:
-        """End the source. Return the messages that have arrived."""
+        """End the source within ``timeout`` seconds. Return the messages that have arrived and were not taken."""
 
     def deleted(self) -> Coroutine[Any, Any, JetStreamError] | None:
-        """Return a coroutine that ends when the consumer was deleted, or None if `next` raises that error."""
+        """Return a coroutine that returns an error once the consumer was deleted.
+
+        Returns None if that isn't necessary, because `next` raises the error.
+        """
         return None
 
     def over(self) -> asyncio.Task[None] | None:
-        """Finish after the worker has handled or returned its messages. Return a task that the caller must await."""
+        """Close the source after the worker has handled or returned all messages.
+
+        Returns a task that the caller must await, or None.
+        """
         return None
 
     def report_error(self, error: JetStreamError) -> None:
-        """Report an error that does not end the worker."""
+        """Report an error as an event, because it doesn't end the worker."""
         self.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
 
 
 class PullSource(Source):
-    """Pulls from a consumer, a few messages at a time."""
+    """Reads from a pull consumer, with a continuous reader that is closed while the worker has no capacity."""
 
     def __init__(
         self,
@@ -159,7 +171,7 @@ class PullSource(Source):
             self._reader.resize(pull)
 
     async def hand_over(self, most: int) -> list[Message]:
-        """End the reader, so that no message waits without a keep-alive. The next call of `next` opens a new reader."""
+        """Drain the reader and return all of its messages. The next call of `next` opens a new reader."""
         reader, self._reader = self._reader, None
         held: list[Message] = []
         if reader is None:
@@ -179,7 +191,7 @@ class PullSource(Source):
 
 
 class Pushed(Protocol):
-    """The part of a `Subscription` that a worker uses."""
+    """The part of the interface of `Subscription` that a worker uses."""
 
     @property
     def stream(self) -> str: ...
@@ -201,7 +213,10 @@ class Pushed(Protocol):
 
 
 class PushSource(Source):
-    """Takes messages from a push subscription, which ends with the worker because the server keeps delivering to it."""
+    """Takes messages from a push subscription.
+
+    The subscription ends with the worker, because otherwise the server would continue to deliver messages to it.
+    """
 
     def __init__(
         self,
@@ -214,7 +229,12 @@ class PushSource(Source):
         receive_remaining: Callable[[float], Awaitable[None]],
         over: Callable[[], asyncio.Task[None] | None],
     ) -> None:
-        """``receive_remaining`` ends the subscription within seconds. ``over`` is called after the last message."""
+        """Create a source.
+
+        Args:
+            receive_remaining: Ends the subscription within a number of seconds, after messages in flight have arrived.
+            over: Called after the last message was handled or returned. See `Source.over`.
+        """
         super().__init__(
             context, subscription.stream, subscription.consumer, emit=emit, known=known, watch=watch
         )
@@ -235,14 +255,17 @@ class PushSource(Source):
                 return await self._subscription.next()
             except (ClosedError, ConsumerDeletedError):
                 raise
-            except JetStreamError as error:  # an error status, after which the subscription continues
+            except JetStreamError as error:  # the subscription continues after an error status
                 self.report_error(error)
 
     def take_available(self, most: int) -> list[Message]:
         return self._subscription.take_arrived(most)
 
     async def hand_over(self, most: int) -> list[Message]:
-        """Take the messages that the subscription has buffered. More may arrive, up to ``max_ack_pending``."""
+        """Take messages from the buffer of the subscription, which can't be paused.
+
+        The server continues to deliver messages until ``max_ack_pending`` messages are not acked.
+        """
         held: list[Message] = []
         try:
             while len(held) < min(most, self._subscription.pending + len(held)):
@@ -270,7 +293,7 @@ class PushSource(Source):
         async for event in self._subscription.events():
             if isinstance(event, ConsumerDeleted) and await is_gone(self.context, self.stream, self.consumer):
                 return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
-        await asyncio.Event().wait()  # the subscription has ended: `next` raises
+        await asyncio.Event().wait()  # the subscription has ended for another reason, which `next` raises
         raise AssertionError
 
     def over(self) -> asyncio.Task[None] | None:

@@ -1,8 +1,8 @@
-"""The worker: takes messages, calls handlers with bounded concurrency, and settles every message. Source: ADR-15.
+"""Workers, which call a handler with messages, with bounded concurrency, and ack them afterwards. Source: ADR-15.
 
-`Workload` (protocol) decides which message is handled next, which messages are kept alive and how each is settled. This
-module takes messages, calls handlers, and ends in order. One task takes messages, ``concurrency`` tasks handle them,
-and one timer serves them all.
+`Workload`, which has no I/O, decides which message is handled next, which messages must be kept alive, and what happens
+to a message at the end. This module does the I/O. A worker has one task that takes messages from the source, up to
+``concurrency`` tasks that handle them, and one timer for all of them.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ __all__ = ["Key", "Stops", "Worker"]
 
 Key: TypeAlias = Callable[[Message], Hashable | None]
 
-_MOST_KEPT = 10_000  # number of messages above the capacity that a push subscription keeps alive
-_INTERRUPTED_TIMEOUT = 2.0  # seconds after the grace, to settle interrupted messages of a last delivery
+_MOST_KEPT = 10_000  # a push subscription keeps up to so many messages alive in addition to the capacity
+_INTERRUPTED_TIMEOUT = 2.0  # seconds after the grace for storing the dead letters of interrupted messages
 
 _log = logging.getLogger("jsclient.worker")
 
 
 class Worker(Coroutine[Any, Any, WorkCounts]):
-    """A running worker. Created by ``run`` of a subscription or consumer.
+    """A running worker. Created by the method ``run`` of a subscription or consumer.
 
-    ``await worker`` waits for its end and returns its `WorkCounts`. A task or an ``asyncio.TaskGroup`` can await it
-    too. ``async with`` runs it for the duration of the block. Entering raises the errors of `wait` if it cannot start.
-    If it fails later, the block is cancelled and leaving raises the error.
+    ``await worker`` waits until the worker has ended and returns its `WorkCounts`. You can also pass the worker to
+    ``asyncio.TaskGroup.create_task``. ``async with worker`` stops the worker at the end of the block. If the worker
+    fails earlier, the block is cancelled, and the error is raised at its end.
     """
 
     if not TYPE_CHECKING:
@@ -75,20 +75,21 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._pool: HandlerPool | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._helpers: list[asyncio.Task[None]] = []
-        self._afterwards: asyncio.Task[None] | None = None  # a task of the source that `wait` awaits
+        # Deletes the consumer at the end, awaited by `wait`.
+        self._afterwards: asyncio.Task[None] | None = None
         self._over = Signal()
         self._waiting = Waiting(context.connection.now())
-        self._pull = 0  # the number of messages that the source requests
+        self._pull = 0  # number of messages that the source requests at a time
         self._holding = (
-            False  # the feeder must not be cancelled now: the messages that it takes over would be lost
+            False  # True while the feeder takes over messages, which would be lost if it were cancelled
         )
-        self._stop_at: float | None = None  # monotonic seconds: handlers may run until then
+        self._stop_at: float | None = None  # time when handlers are cancelled, in monotonic seconds
         self._is_over = False
-        self._waiter: Generator[Any, None, WorkCounts] | None = None  # runs `wait` for a task
+        self._waiter: Generator[Any, None, WorkCounts] | None = None  # the `wait` that a task runs
         self._drained = False
         self._awaited = False
-        self._started = Signal()  # the worker has started, or failed to start
-        self._block: asyncio.Task[Any] | None = None  # the task in the block of ``async with``
+        self._started = Signal()  # set when the worker has started, or has failed to start
+        self._block: asyncio.Task[Any] | None = None  # the task that is in an ``async with`` block
         self._cancels_block = False
         self._error: BaseException | None = None
         loop = asyncio.get_running_loop()
@@ -99,36 +100,36 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     @property
     def counts(self) -> WorkCounts:
-        """The counts so far. They are updated while the worker runs."""
+        """Number of messages handled, failed and so on. The numbers change while the worker runs."""
         return self._counts
 
     @property
     def is_running(self) -> bool:
-        """Whether the worker has not ended yet."""
+        """True until the worker has ended."""
         return not self.task.done()
 
     def __repr__(self) -> str:
         return f"<Worker of {self._source.stream}/{self._source.consumer} {self._counts}>"
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether a task handles messages of this worker. For the library's own use."""
+        """Return True if a task runs a handler of this worker. For the library's own use."""
         return self._pool is not None and self._pool.has(task)
 
     def stop(self, grace: float | None = None) -> None:
-        """Stop taking messages, return buffered messages, and let running handlers finish.
+        """Stop taking messages, and return the messages in the buffer to the server.
 
-        Does not wait for the end: use ``await worker``.
+        This method returns immediately. Use ``await worker`` to wait until the running handlers have ended.
 
         Args:
-            grace: Seconds until running handlers are cancelled and their messages returned. The default is the value
-                passed to ``run``. Calling it again can shorten the time.
+            grace: Seconds after which handlers that are still running are cancelled, and their messages returned. The
+                default is the value passed to ``run``. You can call `stop` again to shorten the time.
         """
         at = self._context.connection.now() + (self._options.grace if grace is None else grace)
         self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
         if self._pool is not None:
             self._pool.settling.deadline = self._stop_at + _INTERRUPTED_TIMEOUT
         elif not self._is_over:
-            self.task.cancel()  # the worker has not started
+            self.task.cancel()  # the worker is still starting
         self._end_soon()
 
     def _end_soon(self) -> None:
@@ -138,19 +139,19 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             self._pool.changed.set()
 
     async def wait(self) -> WorkCounts:
-        """Wait for the end, like ``await worker``.
+        """Wait until the worker has ended, like ``await worker``, and return its counts.
 
         Raises:
             ConsumerDeletedError: The consumer was deleted.
             StatusError, PermissionDeniedError, ApiError, RequestTimeoutError: The worker could not start or continue.
             NoMatchingStreamError: No stream has the dead-letter subject.
             ConfigError: The consumer does not ack messages one by one, or would receive its own dead letters.
-            BaseException: A handler raised an exception that is not an ``Exception`` (``SystemExit``).
+            BaseException: A handler raised an exception such as ``SystemExit``, which is not an ``Exception``.
 
-        All messages that the worker had were settled or returned before it raises.
+        When an error is raised, all messages of the worker have been acked or returned to the server.
 
-        Cancelled: stops the worker like `stop`, and returns only at the end. A second cancellation also cancels running
-        handlers.
+        If the call is cancelled, it stops the worker, as with `stop`, and waits for its end. If it is cancelled again,
+        the running handlers are cancelled too.
         """
         self._awaited = True
         cancelled = False
@@ -158,7 +159,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             try:
                 await asyncio.wait({self.task})
             except asyncio.CancelledError:
-                self.stop(0.0 if cancelled else None)  # the second cancellation does not wait for handlers
+                self.stop(0.0 if cancelled else None)  # after a second cancellation, don't wait for handlers
                 cancelled = True
         if cancelled:
             raise asyncio.CancelledError
@@ -171,24 +172,23 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
     def __await__(self) -> Generator[Any, None, WorkCounts]:
         return self.wait().__await__()
 
+    # `send`, `throw` and `close` are the coroutine protocol, so that a worker can be passed to ``create_task``.
     def send(self, value: Any, /) -> Any:
-        """Part of the coroutine protocol, which lets a task run the worker."""
         self._waiter = self._waiter or self.__await__()
         return self._waiter.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Part of the coroutine protocol, which lets a task run the worker."""
         self._waiter = self._waiter or self.__await__()
         return self._waiter.throw(*error)
 
     def close(self) -> None:
-        """Part of the coroutine protocol: stop the worker if its task cannot start."""
+        """Stop the worker. Called if the task that should run it does not start."""
         if self._waiter is not None:
             self._waiter.close()
         self.stop()
 
     def exception(self) -> BaseException | None:
-        """Return the error that ended the worker, which `wait` raises. None while it runs and after a normal end."""
+        """Return the error that ended the worker, or None if it is still running or has ended normally."""
         return self._error if self.task.done() else None
 
     async def __aenter__(self) -> Self:
@@ -209,7 +209,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         block, self._block = self._block, None
         if self._cancels_block and block is not None:
             block.uncancel()
-            if block.cancelling():  # other tasks may have cancelled it as well
+            if block.cancelling():  # another task has cancelled the block as well, which takes precedence
                 return
         self.stop()
         cancelled = error if isinstance(error, asyncio.CancelledError) and not self._cancels_block else None
@@ -217,19 +217,19 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             await self.wait()
 
     def _cancel_block(self) -> None:
-        """Cancel the block of ``async with`` after a failure, because it may wait for the worker forever."""
+        """Cancel the ``async with`` block after a failure, because it could wait for the worker forever."""
         if self._block is not None:
             self._awaited = self._cancels_block = True
             self._block.cancel()
 
     async def abandon(self) -> None:
-        """Stop the worker because the connection closes."""
+        """Stop the worker because the connection is closing."""
         self.stop()
         if not self.has(self._context.closer) and not self.has(asyncio.current_task()):
             await asyncio.wait({self.task})
 
     def _report_unawaited(self, task: asyncio.Task[None]) -> None:
-        """Report an error that no caller awaits."""
+        """Report the error that ended the worker as an event if the program doesn't await the worker."""
         if not task.cancelled() and (bug := task.exception()) is not None:
             self._error = bug
         self._started.set()
@@ -240,7 +240,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             source.emit(WorkerFailed(stream=source.stream, consumer=source.consumer, error=error))
 
     async def _run_work(self) -> None:
-        """Run to the end. A cancellation makes the end faster, and is not propagated: `wait` raises it."""
+        """Run the worker until it ends. If this task is cancelled, the worker stops without waiting for handlers."""
         try:
             await self._begin_work()
             while not self._is_over:
@@ -250,7 +250,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         except Exception as error:  # noqa: BLE001  raised by `wait`
             self._error = error
         ending = asyncio.get_running_loop().create_task(self._end_work(), name="jsclient:end of a worker")
-        # The end runs in its own task, so that a cancellation cannot leave messages unsettled.
+        # Another task does this, because messages would remain unsettled if it were cancelled in the middle.
         while not ending.done():
             try:
                 await asyncio.wait({ending})
@@ -297,7 +297,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._started.set()
 
     def _handling(self) -> Handling:
-        """Return what the worker does, for the watch that checks why no message arrives."""
+        """Return the activity of the worker, for the `StallWatch`."""
         counts, load = self._counts, None if self._pool is None else self._pool.load
         running = [] if load is None else load.running
         held = 0 if load is None else len(load.held)
@@ -310,7 +310,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return Handling([*running], waiting, held, ended, load.rules.ack_wait(1), keeps_alive, self._describe)
 
     def _describe(self, ident: Hashable) -> str:
-        """Describe the message of a handler, for events."""
+        """Describe the message with this id, for events."""
         for work in () if self._pool is None else self._pool.load.held:
             if (*work.ident, work.began) == ident:
                 return f"message {work.message.subject!r} (stream sequence {work.ident[0]}, attempt {work.attempt})"
@@ -327,7 +327,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             self._pool.tick_work()
 
     def _stop_now(self, error: BaseException | None) -> None:
-        """Stop at once: a handler raised a ``BaseException``, or its task was cancelled."""
+        """Stop immediately, because a handler raised a ``BaseException`` or its task was cancelled."""
         self._error = self._error or error
         self.stop(0.0)
 
@@ -350,18 +350,20 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._end_soon()
 
     async def _wait_for_capacity(self, pool: HandlerPool) -> None:
-        """Wait for capacity. After a while, take over buffered messages to keep them alive before ``ack_wait`` ends."""
+        """Wait for capacity. Messages in the buffer of the source are taken over before their ``ack_wait`` is over."""
         load, waiting, hold, now = (
             pool.load,
             self._waiting,
             pool.load.rules.hold,
             self._context.connection.now,
         )
-        not_before = 0.0  # a push subscription may have more messages than can be taken over at once
+        not_before = 0.0  # prevents a busy loop if the source has more messages than can be taken over
         while load.room <= 0 and not self._is_over:
             if await pool.hungry.wait_until(max(waiting.since + hold, not_before)):
                 continue
-            if load.room <= 0 and waiting.since + hold <= now():  # tasks may have taken messages meanwhile
+            if (
+                load.room <= 0 and waiting.since + hold <= now()
+            ):  # nothing has changed since the timeout expired
                 self._holding = True
                 self._accept(await self._source.hand_over(_MOST_KEPT + load.room))
                 self._holding = False
@@ -369,7 +371,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             self._note_taken(0)
 
     def _refill(self) -> None:
-        """Take messages that have arrived, up to the capacity."""
+        """Take messages that have arrived, as many as the capacity allows."""
         assert self._pool is not None
         free, prefetch = self._pool.load.room, self._pool.load.prefetch
         if free > 0 and not self._is_over and (messages := self._source.take_available(free)):
@@ -396,7 +398,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             if broken is not None and work is not None:
                 work.broken = broken
         self._note_taken(len(messages))
-        pool.wake(1)  # this task may handle all of them. It wakes other tasks if its handler waits
+        pool.wake(1)  # one task is enough if the handler never waits. Otherwise it wakes up other tasks
 
     async def _end_work(self) -> None:
         await self._end_feeder()
@@ -426,9 +428,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             task.cancel()
         if self._helpers:
             await asyncio.wait(self._helpers)
-        if (
-            not self.task.cancelling()
-        ):  # otherwise the event loop is ending, and a durable consumer is kept as at `close`
+        if not self.task.cancelling():  # otherwise the event loop is ending, and a durable consumer is kept
             self._afterwards = self._source.over()
 
     async def _end_feeder(self) -> None:
@@ -438,7 +438,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             await asyncio.wait({self._feeder})
 
     async def _give_back(self, pool: HandlerPool) -> None:
-        """Return buffered messages to the server. The source is ended first, because it would request them again."""
+        """Return messages without a handler to the server, after closing the source, which would request them again."""
         back = pool.load.stop_starting()
         assert self._stop_at is not None
         remaining = max(1.0, self._stop_at - self._context.connection.now())
@@ -446,12 +446,13 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             async with asyncio.timeout(remaining):
                 self._accept(await self._source.end_source(remaining))
         except (TimeoutError, JetStreamError):
-            pool.wake()  # The server redelivers them after ack_wait. Retained messages are still handled.
+            # The messages in the source can't be returned: the server redelivers them after ack_wait.
+            pool.wake()
         await pool.settling.give_back([*back, *pool.load.stop_starting()])
 
 
 def _key_of(key: Key, message: Message) -> tuple[Hashable | None, Exception | None]:
-    """Return the key of a message, or the exception that the key function raised."""
+    """Call the key function of the user. Return the key, or the exception if it failed or the key isn't hashable."""
     try:
         value = key(message)
         hash(value)
@@ -461,7 +462,7 @@ def _key_of(key: Key, message: Message) -> tuple[Hashable | None, Exception | No
 
 
 class Stops:
-    """Watches an event and signals. The first stops with the configured grace, and a second signal at once."""
+    """Stops a worker when an event is set or a signal arrives. The second signal stops it without any grace."""
 
     def __init__(
         self, event: asyncio.Event | None, signals: Collection[int], stop: Callable[[float | None], None]
@@ -469,12 +470,12 @@ class Stops:
         self._event = event
         self._numbers = tuple(signals)
         self._stop = stop
-        self._signals: list[int] = []  # the signals that have a handler of this worker
+        self._signals: list[int] = []  # the signals for which a handler is installed
         self._signalled = False
         self._waiting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Start watching. Raises the errors of ``add_signal_handler``."""
+        # Raises the errors of ``add_signal_handler``, for example outside of the main thread.
         loop = asyncio.get_running_loop()
         if self._event is not None:
             self._waiting = loop.create_task(self._wait(self._event), name="jsclient:stop a worker")
@@ -491,7 +492,6 @@ class Stops:
         self._signalled = True
 
     async def close(self) -> None:
-        """Stop watching."""
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
         self._signals.clear()

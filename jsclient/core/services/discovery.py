@@ -15,7 +15,7 @@ __all__ = ["counters", "instances"]
 
 T = TypeVar("T")
 
-_TIMEOUT = 1.0  # seconds for all answers
+_TIMEOUT = 1.0  # default timeout for all answers together, in seconds
 
 
 async def instances(core: Core, name: str | None, timeout: float | None) -> list[ServiceInfo]:
@@ -40,7 +40,8 @@ async def _answers(
                 try:
                     answers.append(read(reply.data))
                 except ProtocolError:
-                    continue  # any user with permission for $SRV may send any answer, so skip invalid answers
+                    # Any user with the permission for $SRV can send malformed answers, so ignore them.
+                    continue
         except NoRespondersError:
-            pass  # no service runs
+            pass  # no service is running, so the result is empty
     return answers

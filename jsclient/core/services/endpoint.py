@@ -1,4 +1,4 @@
-"""An endpoint of a service: receives requests, calls its handler, and counts. Source: ADR-32."""
+"""The endpoints of services, which receive requests and pass them to a handler. Source: ADR-32."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "RequestHandler"]
 
 RequestHandler: TypeAlias = Callable[[CoreMessage], Awaitable[object] | object]
-"""The handler of a request: a coroutine function, or a plain function, which is called in a thread."""
+"""A handler for requests. It is a coroutine function, or a plain function, which is called in a thread."""
 
-_FAILED = 500  # the code of the answer if the handler raised anything but `ServiceError`
+_FAILED = 500  # error code of the answer if the handler raises another exception than `ServiceError`
 
 
 class Endpoint:
-    """An endpoint of a running service. Created by `Service.add_endpoint`."""
+    """An endpoint of a running service, with its statistics. Created by `Service.add_endpoint`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Endpoint:
             self._nanoseconds += time.perf_counter_ns() - begin
 
     async def _refuse_request(self, request: CoreMessage, error: ServiceError) -> None:
-        """Count an error, and answer it if the requester expects an answer."""
+        """Count an error, and send it as the answer if the sender of the request expects one."""
         self._errors += 1
         headers = error_headers(error.code, error.description)
         self._last_error = f"{error.code}: {headers[ERROR]}"
@@ -96,7 +96,7 @@ class Endpoint:
             self._context.emit(HandlerFailed(error=failure, subject=request.subject))
 
     def stats(self, data: Any = None) -> EndpointStats:
-        """Return the counters, with ``data`` added to them."""
+        """Return the statistics of the endpoint. ``data`` becomes one of their fields."""
         seconds = self._nanoseconds / 1e9
         return EndpointStats(
             name=self.info.name,
@@ -111,17 +111,17 @@ class Endpoint:
         )
 
     def reset(self) -> None:
-        """Set the counters to 0."""
+        """Reset the statistics to 0."""
         self._requests = self._errors = self._nanoseconds = 0
         self._last_error = ""
 
     @property
     def pending(self) -> int:
-        """The number of requests that have arrived and wait for the handler."""
+        """Number of requests that have arrived and wait for the handler."""
         return 0 if self._subscription is None else self._subscription.pending
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether the handler runs in this task."""
+        """Return True if the handler runs in this task."""
         return self._subscription is not None and self._subscription.has(task)
 
     async def drain(self, timeout: float) -> None:

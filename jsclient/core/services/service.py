@@ -1,4 +1,4 @@
-"""Services: `Core.add_service`. Source: ADR-32."""
+"""The service that `Core.add_service` returns. Source: ADR-32."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 __all__ = ["EndpointGroup", "Service"]
 
 CONCURRENCY = 64
-"""The default number of handlers of an endpoint that may run at once."""
+"""Default of the maximum number of handlers of an endpoint that run at the same time."""
 
 
 class EndpointGroup:
-    """A group of endpoints whose subjects have a common prefix. Created by `Service.group`."""
+    """A group of endpoints whose subjects start with the same prefix. Created by `Service.group`."""
 
     def __init__(self, service: Service, prefix: str, queue: str) -> None:
         self._service = service
@@ -54,7 +54,11 @@ class EndpointGroup:
         return f"<EndpointGroup {self._prefix!r} of {self._service!r}>"
 
     def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
-        """Return a group within this group. ``queue`` is its queue group, by default the queue group of this group.
+        """Return a group within this group.
+
+        Args:
+            prefix: The prefix of its subjects, which follows the prefix of this group.
+            queue: The queue group of its endpoints. The default is the queue group of this group.
 
         Raises:
             InvalidNameError: An argument is not valid.
@@ -75,7 +79,10 @@ class EndpointGroup:
         concurrency: int = CONCURRENCY,
         max_pending: int = MAX_PENDING,
     ) -> Endpoint:
-        """Add an endpoint whose subject follows the prefix of the group. See `Service.add_endpoint`."""
+        """Add an endpoint whose subject starts with the prefix of the group.
+
+        For the arguments and errors, see `Service.add_endpoint`.
+        """
         return await self._service.open_endpoint(
             name,
             handler,
@@ -88,7 +95,11 @@ class EndpointGroup:
 
 
 class Service(Handle):
-    """A running instance of a service. Created by `Core.add_service`."""
+    """A running instance of a service. Created by `Core.add_service`.
+
+    An instance answers the requests to its endpoints, and the discovery requests of clients and tools. Several
+    instances of a service, in different processes, share the requests.
+    """
 
     def __init__(
         self,
@@ -121,22 +132,22 @@ class Service(Handle):
 
     @property
     def name(self) -> str:
-        """The name, which all instances of the service share."""
+        """Name of the service. All of its instances have the same name."""
         return self._identity.name
 
     @property
     def id(self) -> str:
-        """The id of this instance."""
+        """Unique id of this instance."""
         return self._identity.id
 
     @property
     def version(self) -> str:
-        """The version."""
+        """Version of this instance."""
         return self._identity.version
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """The endpoints, in the order in which they were added."""
+        """Endpoints of this instance, in the order in which they were added."""
         return list(self._endpoints)
 
     def __repr__(self) -> str:
@@ -157,7 +168,7 @@ class Service(Handle):
         answer = {"PING": self._ping, "INFO": self._info, "STATS": self._statistics}[verb]
 
         async def respond(request: CoreMessage) -> None:
-            if request.reply:  # without a reply subject nobody waits for the answer
+            if request.reply:  # otherwise the sender doesn't expect an answer
                 await request.respond(answer())
 
         return respond
@@ -172,11 +183,11 @@ class Service(Handle):
         return response(self.stats())
 
     def info(self) -> ServiceInfo:
-        """Return the name, version, metadata and endpoints of this instance, as discovery shows them."""
+        """Return the name, version, metadata and endpoints of this instance, like `Core.services` does."""
         return self._identity.replace(endpoints=[endpoint.info for endpoint in self._endpoints])
 
     def stats(self) -> ServiceStats:
-        """Return the counters of this instance and its endpoints, as discovery shows them."""
+        """Return the statistics of this instance and its endpoints, like `Core.service_stats` does."""
         identity, add = self._identity, self._stats_data
         counters = [endpoint.stats() for endpoint in self._endpoints]
         if add is not None:
@@ -191,7 +202,11 @@ class Service(Handle):
         )
 
     def add_stats_data(self, function: Callable[[EndpointStats], Any]) -> None:
-        """Set a plain function that returns a JSON value for each endpoint. The counters contain it as ``data``.
+        """Add custom data to the statistics of each endpoint.
+
+        Args:
+            function: A plain function that is called with the statistics of an endpoint. It returns a JSON value, which
+                becomes the field ``data`` of these statistics.
 
         Raises:
             ConfigError: ``function`` is a coroutine function, or cannot be called.
@@ -201,13 +216,13 @@ class Service(Handle):
         self._stats_data = function
 
     def reset(self) -> None:
-        """Set the counters of all endpoints to 0."""
+        """Reset the statistics of all endpoints to 0."""
         self._started = datetime.now(UTC)
         for endpoint in self._endpoints:
             endpoint.reset()
 
     def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
-        """Return a group of endpoints, whose subjects start with the prefix.
+        """Return a group of endpoints whose subjects start with a prefix.
 
         Args:
             prefix: A subject, such as ``v1`` or ``v1.orders``. It may have the wildcard ``*``.
@@ -232,12 +247,20 @@ class Service(Handle):
     ) -> Endpoint:
         """Add an endpoint and start to receive its requests.
 
-        The handler answers with `CoreMessage.respond`. If it raises `ServiceError`, that error is the answer. Any other
-        exception is answered with code 500 and the name of its class, and reported as the event `HandlerFailed`.
+        ::
+
+            async def add(request):
+                numbers = json.loads(request.data)
+                await request.respond(json.dumps(sum(numbers)).encode())
+
+            await service.add_endpoint("add", add)
+
+        If the handler raises `ServiceError`, that error is sent as the answer. For any other exception, an error with
+        code 500 and the name of its class is sent, and the event `HandlerFailed` reports the exception.
 
         Args:
-            name: Letters, digits, ``-`` and ``_``.
-            handler: A coroutine function of a request, or a plain function, which is called in a thread.
+            name: The name of the endpoint, which consists of letters, digits, ``-`` and ``_``.
+            handler: Called with each request. A plain function is called in a thread.
             subject: The subject of the requests. It may have wildcards. The default is the name.
             queue: The queue group. The default is the queue group of the service. "" gives each request to each
                 instance.
