@@ -50,8 +50,7 @@ __all__ = ["Fetch", "PullReading"]
 _GRACE = 0.8  # how long a fetch waits for a reconnect, in seconds
 _MOVES = 3  # how many times a fetch repeats its request because the leader of the consumer has changed
 _MOVE_PAUSE = 0.1  # seconds before the request is repeated
-# Server 2.10 doesn't send "no responders" for a missing consumer. If a fetch with no_wait gets no answer for so many
-# seconds, it checks that the consumer exists.
+# Server 2.10 sends no "no responders". Seconds after which a fetch with no_wait looks whether the consumer exists.
 _UNANSWERED = 1.0
 _ASK_AGAIN = frozenset({Ending.FULL, Ending.DISCONNECTED})
 
@@ -145,8 +144,7 @@ class _SlotFetch(Fetch[Puller]):
         super().__init__(puller, collection, [puller.leftover])
         self._slots: list[PullInbox] = []
         self._own = own  # the last request that was sent by this fetch, not adopted
-        # Number of leftover messages that an earlier call has already sorted.
-        self._older = len(puller.leftover)
+        self._older = len(puller.leftover)  # messages that an earlier call has sorted
         self._offline_since: float | None = None
         self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
         self._ask_after = 0.0  # time of the earliest next request, in monotonic seconds
@@ -194,8 +192,7 @@ class _SlotFetch(Fetch[Puller]):
                     continue  # as far as we know the consumer exists, so the answer may still arrive
             if not self._puller.was_there or self._moves >= _MOVES:
                 return ending, error
-            # The consumer exists, yet no server feels responsible for it. Either a leader is being elected, or the
-            # consumer was created a moment ago and this server has not heard of it. Both cases resolve quickly.
+            # The consumer exists, but a leader is being elected, or this server doesn't know a new consumer yet.
             self._moves += 1
             self._ask_after = self._puller.now() + _MOVE_PAUSE
             for slot in refused:
@@ -309,13 +306,6 @@ class PullReading(Running):
     ) -> Batch:
         """Request up to ``batch`` messages from the server and wait for them.
 
-        ::
-
-            batch = await consumer.fetch(100, expires=2)
-            for message in batch:
-                ...
-                await message.ack()
-
         The fetch ends as soon as it has ``batch`` messages or ``max_bytes`` bytes, after ``expires`` seconds, or when
         the server ends the request. It is not an error if fewer messages than requested are returned, or none. The
         attribute ``ending`` of the result tells why the fetch ended.
@@ -323,8 +313,7 @@ class PullReading(Running):
         Args:
             batch: The maximum number of messages, 1 or more.
             expires: The maximum duration of the fetch, in seconds, over 0.
-            max_bytes: The maximum size of all messages, 1 or more. The size of a message is the sum of its subject,
-                reply subject, headers and payload.
+            max_bytes: The maximum size of all messages: their subjects, reply subjects, headers and payloads. 1 or more.
             no_wait: Return immediately, with the messages that are available now.
             idle_heartbeat: Seconds between the heartbeats that the server sends while there are no messages, at most
                 half of ``expires``. If two heartbeats are missing, the fetch ends with `HeartbeatError`. The default is
