@@ -313,7 +313,7 @@ class PullReading(Running):
         Args:
             batch: The maximum number of messages, 1 or more.
             expires: The maximum duration of the fetch, in seconds, over 0.
-            max_bytes: The maximum size of all messages: their subjects, reply subjects, headers and payloads. 1 or more.
+            max_bytes: The maximum size of all messages with subjects, reply subjects, headers and payloads. 1 or more.
             no_wait: Return immediately, with the messages that are available now.
             idle_heartbeat: Seconds between the heartbeats that the server sends while there are no messages, at most
                 half of ``expires``. If two heartbeats are missing, the fetch ends with `HeartbeatError`. The default is
