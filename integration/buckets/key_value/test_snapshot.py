@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -51,3 +52,28 @@ async def test_get_many_of_too_many(kv: Any, js: Any, name: str) -> None:
     with pytest.raises(TooManyResultsError):
         await kv.get_many(">")
     assert len(await kv.get_many([f"k{number}" for number in range(1100)])) == 1100
+
+
+@pytest.mark.server(">=2.11")
+@pytest.mark.limit(120)
+async def test_more_keys_than_one_request_takes(make: Any) -> None:
+    """Keys that have a value all the time are not missing, though the value before may be gone: the history is 1."""
+    kv = await make()
+    values = {f"k{number}": b"1" for number in range(2500)}
+    await kv.put_many(values)
+    stop = asyncio.Event()
+
+    async def put_again() -> None:
+        while not stop.is_set():
+            await kv.put_many(dict.fromkeys(list(values)[1000:], b"2"))
+
+    putting = asyncio.create_task(put_again())
+    for _ in range(5):
+        snapshot = await kv.get_many(values)
+        assert snapshot.keys() == values.keys()
+        first = snapshot["k0"].revision
+        assert first <= snapshot.revision, (
+            "a watch after it misses no change of the keys of the first request"
+        )
+    stop.set()
+    await putting

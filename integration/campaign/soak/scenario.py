@@ -34,7 +34,7 @@ ROUNDS = 12  # at least; a longer run has one round per minute
 WARM = 0.25  # the share of the rounds that do not count: caches fill
 PAUSE = 0.4  # seconds at most that a user waits after an activity
 SETTLE = 3.0  # seconds within which a round must have ended
-WAITING = 24
+WAITING = 36
 """Consumers that may wait for the server to remove them: their connection was cut before they could be deleted."""
 CONSUMERS = (
     45.0  # the same for consumers that could not be deleted: the server removes them after 30 s at most

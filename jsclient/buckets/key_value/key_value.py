@@ -127,7 +127,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Return the values of several keys as of one revision (server 2.11). Keys without a value are omitted.
 
         Args:
-            keys: Keys or filters, such as ``["a.1", "b.*"]``. At most 1,024 keys may match.
+            keys: Keys or filters, such as ``["a.1", "b.*"]``. At most 1,024 keys may match 1,000 of them, which are
+                read together. Entries of further ones may be newer than the revision.
 
         Raises:
             TooManyResultsError: More than 1,024 keys match.

@@ -21,7 +21,9 @@ class KeyValueSnapshot(dict[str, KeyValueEntry[ValueT]], Generic[ValueT]):
     """The entry of each key that has a value, as of one revision of the bucket. Created by `KeyValue.get_many`.
 
     Attributes:
-        revision: The revision of the snapshot. A watch with ``after=snapshot.revision`` returns every later change.
+        revision: The revision of the snapshot. A watch with ``after=snapshot.revision`` returns every later change. If
+            more than 1,000 keys or filters were given, some entries may be newer than the revision, and such a watch
+            returns them again.
     """
 
     revision: int = 0
@@ -47,22 +49,22 @@ async def take_snapshot(
 
     for first in range(0, len(filters), _MOST_SUBJECTS):
         subjects = [keys.reads + pattern for pattern in filters[first : first + _MOST_SUBJECTS]]
-        # The first request determines the revision, and all later requests read as of that revision.
-        revision = await _read(stream, subjects, snapshot.revision or None, add)
+        revision = await _read(stream, subjects, add)
+        # Later requests read what is stored then, because a value that was replaced meanwhile may not exist any more.
+        if first:
+            continue
         if not revision:
             # No key has an entry, so the revision is unknown. Read the keys again, because a key may have been put
             # meanwhile.
             revision = (await renewed()).state.last_seq
-            await _read(stream, subjects, revision or None, add)
+            await _read(stream, subjects, add)
         snapshot.revision = revision
     return snapshot
 
 
-async def _read(
-    stream: Stream, subjects: list[str], up_to: int | None, add: Callable[[Record, int], None]
-) -> int:
+async def _read(stream: Stream, subjects: list[str], add: Callable[[Record, int], None]) -> int:
     """Add the newest entries of these subjects. Returns the revision as of which they were read, or 0."""
-    batch = stream.get_last_messages(subjects, up_to_seq=up_to)
+    batch = stream.get_last_messages(subjects)
     records: list[Record] = []
     async for some in batch.records(linked=False):
         records += some
@@ -70,4 +72,4 @@ async def _read(
     for record in records:
         remaining -= 1
         add(record, remaining)
-    return up_to or batch.up_to_seq
+    return batch.up_to_seq
