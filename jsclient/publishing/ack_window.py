@@ -1,4 +1,4 @@
-"""Runs a `PublishWindow`: the inbox of the acks, one timer for all publishes, and the lifecycle of the connection."""
+"""Does the I/O for a `PublishWindow`, which keeps track of the publishes in flight."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from .admission import Admission, Limits
 
 __all__ = ["AckWindow", "FailureSink"]
 
-_GRACE = 2.0  # seconds that closing the connection waits for acks
-_SMALL = 1024  # bytes. Only larger messages are compared with the server's limit
-_EARLY = 0.001  # seconds by which a timer of the event loop may fire early
-# The number of loop iterations until a task that awaits a future has run. The first wakes the task, the
-# others run what it starts.
+_GRACE = 2.0  # how long closing the connection waits for acks, in seconds
+_SMALL = 1024  # the size of messages up to so many bytes isn't checked, because every server accepts them
+_EARLY = 0.001  # a timer of the event loop may fire early by so many seconds
+# A task that awaits a future runs in the next iteration of the event loop, and the tasks that it starts run after that.
 _TURNS = 3
 
 
 class FailureSink(abc.ABC, Generic[TicketT]):
-    """Receives the failures of publishes from an `AckWindow`."""
+    """The interface of an object to which an `AckWindow` reports the publishes that have failed."""
 
     @abc.abstractmethod
     def add_failure(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
 
     @property
     def next_check(self) -> float:
-        """The time at which to call `report_overdue`."""
+        """Time at which `report_overdue` must be called."""
         return NEVER
 
     def report_overdue(self, now: float) -> None:
@@ -46,7 +45,10 @@ class FailureSink(abc.ABC, Generic[TicketT]):
 
 
 class AckWindow(Generic[TicketT]):
-    """The publishes in flight on one connection."""
+    """Receives the acks of publishes, and handles timeouts and reconnects.
+
+    There is one inbox and one timer for all publishes.
+    """
 
     def __init__(
         self,
@@ -57,16 +59,17 @@ class AckWindow(Generic[TicketT]):
         window: PublishWindow[TicketT] | None = None,
         after_event: Callable[[], None] | None = None,
     ) -> None:
-        """Create the window. ``after_event`` is called after answers, timers and connection changes, and at the end."""
+        """Create the window. ``after_event`` is called after each change: acks, timeouts, reconnects, and the end."""
         self.window: PublishWindow[TicketT] = window or PublishWindow(secrets.token_hex(11), context.answered)
         self.admission: Admission = Admission(context, self.window, limits)
         self.connection: Connection = context.connection
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.changed: Signal = Signal()  # fewer publishes are in flight, or fewer callers wait
-        self.prefix: bytes = b""  # prefix of reply subjects
-        self.small: int = 0  # number of bytes that every server accepts
-        self.number = 0  # number of the last publish sent
-        self.unsent: int = 0  # number of publishes that received a number but could not be sent
+        # Set when publishes are no longer in flight, or callers no longer wait.
+        self.changed: Signal = Signal()
+        self.prefix: bytes = b""  # prefix of the reply subjects, which a number follows
+        self.small: int = 0  # the size of larger messages must be checked
+        self.number = 0  # number of the last publish
+        self.unsent: int = 0  # how many publishes have a number, although they could not be sent
         self.failed: int = 0
         self.is_ended: bool = False
         self._context, self._failures, self._after_event = context, failures, after_event
@@ -82,7 +85,7 @@ class AckWindow(Generic[TicketT]):
         self.connection.check_open()
 
     async def enter(self, subject: str, size: int, timeout: float, room_timeout: float | None = None) -> None:
-        """Wait until a publish may be sent. On return it must be sent before anything else happens."""
+        """Wait until a publish may be sent. The caller must then send it before it awaits anything."""
         self.check_open()
         self._begin_window()
         try:
@@ -97,7 +100,7 @@ class AckWindow(Generic[TicketT]):
         self.admission.enter_now(subject, size)
 
     def _begin_window(self) -> None:
-        """Subscribe to the connection's changes and to the answers. Called with the first publish."""
+        """Subscribe to the acks, before the first publish and whenever the inbox was lost."""
         if not self._attached:
             self._attached = True
             self.small = min(_SMALL, self.connection.max_payload)
@@ -131,11 +134,11 @@ class AckWindow(Generic[TicketT]):
     def _on_denied(self, error: PermissionDeniedError) -> None:
         if error.operation == "publish":
             if not self._denials:
-                # The server sends an error for each message, so visit the window only once.
+                # The server sends an error for each message. Collect them, to search the window only once.
                 self.loop.call_soon(self._deny)
             self._denials[error.subject] = error
         elif self._inbox is not None and self._inbox.subject == error.subject:
-            # Permissions may change: the next publish subscribes again, and gets an error with the subject.
+            # Permissions may change, so the next publish subscribes again.
             refused, self._inbox = self._inbox, None
             self._context.tasks.start(self.connection.unsubscribe(refused), "publisher: refused inbox")
             self.fail_publishes(self.window.fail_publishes(lambda _: error))
@@ -163,7 +166,7 @@ class AckWindow(Generic[TicketT]):
             self._after_event()
 
     def fail_publishes(self, failures: Failures[TicketT]) -> None:
-        """Count the failures and pass them to the sink."""
+        """Count failures and report them."""
         now = self.loop.time()
         for entry, error in failures:
             self.failed += 1
@@ -171,12 +174,12 @@ class AckWindow(Generic[TicketT]):
         self.adapt()
 
     def next_check(self, moment: float) -> None:
-        """Make sure that the timer fires at this moment or earlier, for a publish that is due then."""
+        """Make sure that the timer fires no later than at this time, when a publish expires or must be sent again."""
         self.window.next_check = min(self.window.next_check, moment)
         self._timer.set(self.window.next_check)
 
     def adapt(self) -> None:
-        """Adjust admission and timer after a change."""
+        """Update the admission and the timer after something has changed."""
         admission = self.admission
         admission.ready = (
             self.connection.is_connected
@@ -225,12 +228,12 @@ class AckWindow(Generic[TicketT]):
                 self.connection.send(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
             except (DisconnectedError, ClosedError):
                 self.window.not_sent(entry)
-            except JetStreamError as error:  # the connection is now to another server, with a lower limit
+            except JetStreamError as error:  # after the reconnect, the server has a lower limit for messages
                 self.window.remove(reply)
                 self.fail_publishes([(entry, unknown(entry) if entry.unconfirmed else error)])
 
     async def send_slowly(self) -> None:
-        """Send the publish that was added last over a connection on which the caller may have to wait."""
+        """Send the publish that was added last over a nats-py connection, on which the caller may have to wait."""
         reply, entry = next(reversed(self.window.in_flight.items()))
         self._timer.set(self.window.next_check)
         try:
@@ -242,7 +245,7 @@ class AckWindow(Generic[TicketT]):
             raise
 
     async def abandon(self) -> None:
-        """End because the connection closes. Admit no more publishes, and wait `_GRACE` seconds for acks."""
+        """Close the window because the connection is closing. Wait up to `_GRACE` seconds for acks."""
         self.admission.close("the publisher was closed")
         try:
             if self.connection.is_connected:
@@ -254,14 +257,18 @@ class AckWindow(Generic[TicketT]):
             await self.end_window()
 
     async def settled(self) -> None:
-        """Wait until the outcome of every publish sent so far is known."""
+        """Wait until all publishes sent so far are acked or have failed."""
         number = self.number
         while self.window.has_older(number):
             await self.changed.wait()
         await _turns()
 
     async def idle(self) -> None:
-        """Wait until no publish is in flight and no caller waits, and tasks that awaited futures have sent no more."""
+        """Wait until no publish is in flight and no caller is waiting.
+
+        A task that awaits the future of a publish may then publish another message, so this is checked again after such
+        tasks have run.
+        """
         while True:
             while self.window.count or self.admission.gate.busy:
                 await self.changed.wait()
@@ -270,7 +277,7 @@ class AckWindow(Generic[TicketT]):
                 return
 
     def _stop(self, why: str) -> None:
-        """Admit no more publishes, and fail the publishes in flight."""
+        """Admit no more publishes. The publishes in flight fail with `ClosedError`."""
         self.admission.close(why)
 
         def closed(entry: InFlight[TicketT]) -> JetStreamError:
@@ -280,7 +287,7 @@ class AckWindow(Generic[TicketT]):
         self.fail_publishes(self.window.fail_publishes(closed))
 
     async def end_window(self) -> None:
-        """Release the connection. Publishes in flight fail with `ClosedError`."""
+        """Close the window and unsubscribe from the acks. The publishes in flight fail with `ClosedError`."""
         if self.is_ended:
             return
         self.is_ended = True

@@ -1,4 +1,4 @@
-"""Admission to a publisher: limits on the publishes and bytes in flight, and the callers that wait for them."""
+"""Limits the number of publishes and bytes in flight, and lets callers wait while they are reached."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..protocol.publishing.publish_window import NEVER, PublishWindow
 __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
 
 YIELD_AFTER = 0.01
-"""Seconds that publishing may occupy the event loop, which cannot read or write meanwhile."""
+"""Seconds after which publishing yields to the event loop, which can't read or write meanwhile."""
 
-_MUCH = 1024 * 1024  # a connection is never congested by this many bytes in flight
+_MUCH = 1024 * 1024  # so few bytes in flight can't congest a connection, so it isn't checked
 
 
 class Limits(NamedTuple):
-    """Limits of what may be in flight, and of how long a caller waits while it is full."""
+    """Limits for publishes in flight, and for the time that a caller waits while they are reached."""
 
     max_in_flight: int
     max_bytes: float = NEVER
@@ -35,44 +35,47 @@ def _future() -> asyncio.Future[None]:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A caller that waits to be admitted."""
+    """A caller that is waiting to be admitted."""
 
     number: int
     subject: str
     size: int
-    waits_until: float  # monotonic seconds until which it waits while the window is full
-    tries_until: float  # monotonic seconds until which it waits for a connection
+    waits_until: float  # when it gives up because the window is full, in monotonic seconds
+    tries_until: float  # when it gives up because the client is disconnected, in monotonic seconds
     future: asyncio.Future[None] = field(default_factory=_future)
     admitted: bool = False
 
 
 class Gate:
-    """Admits callers in order, as soon as ``fits`` accepts them.
+    """Admits callers in the order of their calls, as soon as there is capacity.
 
-    ``fits`` receives the number of callers that were admitted but have not published yet, and the sum of their bytes.
+    ``fits(count, size)`` must return True if there is capacity for ``count`` publishes of ``size`` bytes in total. They
+    belong to callers that are admitted but have not published yet.
     """
 
     def __init__(self, fits: Callable[[int, int], bool]) -> None:
         self._fits = fits
         self._waiting: deque[Waiter] = deque()
-        self.admitted: int = 0  # callers that may proceed, but have not run yet
+        self.admitted: int = 0  # number of callers that are admitted, but whose tasks have not run yet
         self.admitted_size: int = 0
         self._number = 0
 
     @property
     def busy(self) -> bool:
-        """True if a caller waits, or was admitted and has not run yet. No other caller may overtake it."""
+        """True if there are callers that another caller must not overtake."""
         return bool(self._waiting or self.admitted)
 
     @property
     def waiting(self) -> int:
-        """The number of waiting callers."""
+        """Number of callers that are waiting."""
         return len(self._waiting)
 
     async def enter(self, subject: str, size: int, waits_until: float, tries_until: float) -> Waiter:
-        """Wait for admission. The caller publishes at once, calls `admit` for the next callers, and then `leave`.
+        """Wait for admission.
 
-        Cancelled: the next caller takes its turn.
+        After that, the caller must publish immediately, then call `admit` for the next callers, then `leave`.
+
+        If the call is cancelled, the next caller may be admitted.
         """
         self._number += 1
         waiter = Waiter(self._number, subject, size, waits_until, tries_until)
@@ -89,7 +92,7 @@ class Gate:
                 raise
             if self._fits(self.admitted, self.admitted_size):
                 return waiter
-            # The connection was lost meanwhile: this caller waits again, before the callers that came later.
+            # The connection was lost after this caller was admitted. It waits again, before callers that came later.
             self.leave(waiter)
             waiter.future = _future()
             self._waiting = deque(sorted((*self._waiting, waiter), key=lambda other: other.number))
@@ -102,14 +105,14 @@ class Gate:
                 return
             self._waiting.popleft()
             if waiter.future.done():
-                continue  # cancelled: it is about to leave
+                continue  # this caller was cancelled, and will leave when its task runs
             waiter.admitted = True
             self.admitted += 1
             self.admitted_size += waiter.size
             waiter.future.set_result(None)
 
     def leave(self, waiter: Waiter) -> None:
-        """Release the reservation of a caller that has published or has given up."""
+        """Release the capacity that was reserved for a caller, after it has published or given up."""
         if waiter.admitted:
             waiter.admitted = False
             self.admitted -= 1
@@ -126,7 +129,7 @@ class Gate:
                     waiter.future.set_exception(error)
 
     def next_check(self, *, connected: bool) -> float:
-        """Return the earliest deadline of the waiters: for the window, or without a connection, for a connection."""
+        """Return the time when the first caller gives up, which depends on ``connected``."""
         moments = (w.waits_until if connected else w.tries_until for w in self._waiting)
         return min(moments, default=float("inf"))
 
@@ -142,11 +145,11 @@ class Admission:
         self.max_in_flight: int = limits.max_in_flight
         self.max_bytes: float = limits.max_bytes
         self._room_timeout = limits.room_timeout
-        self.watch: float = min(self.max_bytes, _MUCH)  # bytes in flight from which `too_much` is called
-        self.ready: bool = False  # a connection and an inbox for the answers exist
+        self.watch: float = min(self.max_bytes, _MUCH)  # `too_much` is called for more bytes in flight
+        self.ready: bool = False  # True while the client is connected and has an inbox for acks
         self.closed: bool = False
-        self.clear: bool = False  # whether only the limits can prevent the next publish
-        self.yield_at: float = NEVER  # the time at which publishing must let the event loop run
+        self.clear: bool = False  # True if a publish has to check nothing but the limits
+        self.yield_at: float = NEVER  # time at which publishing must yield to the event loop
         self._context, self._connection = context, context.connection
         self._loop = asyncio.get_running_loop()
         self._window = window
@@ -154,13 +157,13 @@ class Admission:
         self._pausing = False
 
     def _fits(self, count: int, size: int) -> bool:
-        """Return whether ``count`` more publishes with the sum ``size`` of bytes may be sent now."""
+        """Return True if ``count`` more publishes, with ``size`` bytes in total, may be sent now."""
         if not self.ready or self._relief is not None or self._pausing or self._window.is_broken:
             return False
         return self.has_room(count, size)
 
     def has_room(self, count: int, size: int) -> bool:
-        """Return whether ``count`` more publishes, with ``size`` bytes in total, fit into the limits."""
+        """Return True if ``count`` more publishes, with ``size`` bytes in total, don't exceed the limits."""
         in_flight = self._window.count
         if not in_flight and count == 1:
             # Even a publish above the limit is admitted, because otherwise it could never be sent.
@@ -170,12 +173,12 @@ class Admission:
     async def enter(
         self, subject: str, size: int, timeout: float, timer: Timer, room_timeout: float | None = None
     ) -> None:
-        """Wait until a publish may be sent. On return it must be sent before anything else happens.
+        """Wait until a publish may be sent. The caller must then send it before it awaits anything.
 
-        ``room_timeout`` replaces the timeout of the limits.
+        ``room_timeout`` overrides the timeout of the limits.
         """
         gate, now = self.gate, self._loop.time()
-        # Publishing has occupied the event loop for `YIELD_AFTER`: all callers wait until the loop has run once.
+        # Publishing has blocked the event loop for `YIELD_AFTER`, so all callers wait for its next iteration.
         if now > self.yield_at:
             self.yield_at, self._pausing = NEVER, True
             self._loop.call_soon(self._paused)
@@ -196,7 +199,7 @@ class Admission:
             self.clear = self._is_clear()
 
     def enter_now(self, subject: str, size: int) -> None:
-        """Return if a publish may be sent now, and raise an error if it would have to wait."""
+        """Raise an error if a publish can't be sent now, because it would have to wait."""
         if not self.ready:
             raise self._connection.away(
                 f"publish to {subject!r}: not connected to a server; nothing was sent"
@@ -205,7 +208,7 @@ class Admission:
             raise self._full()
 
     def recheck(self) -> None:
-        """Admit the callers that fit, and enable the fast path if no caller waits."""
+        """Admit as many callers as possible, after something has changed."""
         self.gate.admit()
         self.clear = self._is_clear()
 
@@ -213,12 +216,12 @@ class Admission:
         return self.ready and self._relief is None and not self._pausing and not self.gate.busy
 
     def _paused(self) -> None:
-        """End the pause: the event loop has run."""
+        """Continue, in the next iteration of the event loop."""
         self._pausing = False
         self.recheck()
 
     def too_much(self, size: int) -> bool:
-        """Return whether ``size`` bytes are too many to be in flight now, because of the limit or a slow connection."""
+        """Return True if ``size`` bytes in flight exceed the limit, or if the write buffer is full."""
         outbox = self._connection.outbox
         if self._relief is None and outbox is not None and outbox.is_full:
             self.clear = False
@@ -229,13 +232,13 @@ class Admission:
         try:
             await self._connection.wait_for_space()
         except JetStreamError:
-            pass  # the write buffer is dropped with the connection
+            pass  # the connection was lost, and its write buffer was dropped
         finally:
             self._relief = None
             self.recheck()
 
     def expire(self, now: float) -> None:
-        """Fail the waiters whose deadline has passed."""
+        """Raise an error in the callers whose timeout has expired."""
         self.gate.refuse(lambda waiter: self._expired(waiter, now))
 
     def _expired(self, waiter: Waiter, now: float) -> JetStreamError | None:
@@ -251,6 +254,6 @@ class Admission:
         return TooManyInFlightError(f"{limit}, no room for another one; nothing was sent")
 
     def close(self, why: str) -> None:
-        """Admit no more publishes, and fail the waiting callers."""
+        """Admit no more publishes, and raise `ClosedError` in the callers that are waiting."""
         self.closed, self.ready, self.clear = True, False, False
         self.gate.refuse(lambda waiter: ClosedError(f"{why}; nothing was sent to {waiter.subject!r}"))

@@ -1,4 +1,4 @@
-"""Publishing columns: thousands of prepared messages per call, without a future for each."""
+"""Publishes many prepared messages with one call, without a future for each message."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BulkPublisher", "Failed", "RowsTicket", "Tally"]
 
-_BURST = 1000  # maximum number of messages between two checks of the limits and the clock
-_INDICES = [b"%d" % index for index in range(_BURST)]  # the last tokens of reply subjects
+_BURST = 1000  # the limits and the clock are checked at least after so many messages
+_INDICES = [b"%d" % index for index in range(_BURST)]  # last tokens of the reply subjects
 
 
 class Failed(NamedTuple):
-    """A message that was not stored, or whose outcome is unknown."""
+    """A message that was not stored, or that may or may not be stored because no ack arrived."""
 
     row: int
     entry: InFlight[RowsTicket]
@@ -51,10 +51,10 @@ class Tally:
     """Counts the acked messages of a publisher.
 
     Attributes:
-        stored: The number of messages that were acked, including duplicates.
-        duplicates: The number of messages whose id was stored before.
-        first_seq, last_seq: The smallest and the largest sequence, without duplicates, or 0 if there is none.
-        streams: The names of the streams.
+        stored: Number of messages that were acked, including duplicates.
+        duplicates: Number of messages that the stream already had, according to their id.
+        first_seq, last_seq: Smallest and largest stream sequence of the messages that are not duplicates, or 0.
+        streams: Names of the streams that have stored the messages.
     """
 
     stored: int = 0
@@ -62,18 +62,18 @@ class Tally:
     first_seq: int = 0
     last_seq: int = 0
     streams: set[str] = field(default_factory=set)
-    acks: list[PubAck] = field(default_factory=list)  # acks that are not counted yet
-    runs: list[AckRun] = field(default_factory=list)  # runs of acks that are not counted yet
-    # receives new acks before they are counted
+    acks: list[PubAck] = field(default_factory=list)  # acks that were not counted yet
+    runs: list[AckRun] = field(default_factory=list)  # runs of acks that were not counted yet
+    # Called with new acks before they are counted.
     on_acks: Callable[[list[PubAck]], None] | None = None
     on_run: Callable[[str, list[int]], None] | None = (
-        None  # receives the stream and the sequences of a new run before they are counted
+        None  # called with the stream and the sequences of a run of acks before they are counted
     )
-    # a list that is not empty once the bulk is closed, so that no message is sent again
+    # The list is not empty once the publisher was closed. Messages must not be sent again after that.
     unwanted: list[None] = field(default_factory=list)
 
     def count_acks(self) -> None:
-        """Count the acks that are not counted yet."""
+        """Count the acks that have arrived since the last call."""
         for stream, sequences in self.runs:
             if self.on_run is not None:
                 self.on_run(stream, sequences)
@@ -102,9 +102,9 @@ class Tally:
 
 
 class RowsTicket:
-    """The ticket of the messages of one call of `BulkPublisher.send`, with their rows.
+    """Takes the place of a future for all messages of one call of `BulkPublisher.send`.
 
-    Its methods are methods of lists: calls between Python functions for each ack would dominate the cost.
+    Its methods are methods of lists, which are much faster than Python functions that would be called for each ack.
     """
 
     __slots__ = ("done", "first", "rows", "set_result")
@@ -117,7 +117,7 @@ class RowsTicket:
 
 
 class _RowFailures(FailureSink["RowsTicket"]):
-    """Collects failures with their rows."""
+    """Collects the failed messages of a `BulkPublisher`."""
 
     def __init__(self) -> None:
         self.failures: list[Failed] = []
@@ -128,7 +128,7 @@ class _RowFailures(FailureSink["RowsTicket"]):
 
 
 class _Columns:
-    """The columns of one call, measured once: many bursts of large messages are cut from them."""
+    """The columns of one call, with the sizes of the messages, which are needed for each burst."""
 
     __slots__ = ("ends", "headers", "heads", "payloads", "sizes", "subjects")
 
@@ -142,10 +142,10 @@ class _Columns:
 
 
 class BulkPublisher:
-    """Publishes columns of messages through the window of `Publisher`, and counts them. Allows one caller at a time.
+    """Publishes columns of messages, and counts the acks. Only one task may use it at a time.
 
-    It has the limits, retries and reconnects of `Publisher`. The caller must examine ``failures``, which contains the
-    failed messages with their rows.
+    Limits, retries and reconnects are handled like in `Publisher`. Failures are not raised. The caller must check
+    ``failures``.
     """
 
     def __init__(
@@ -154,9 +154,9 @@ class BulkPublisher:
         """Create the publisher.
 
         Args:
-            timeout: Seconds for each message after it is sent, and for each wait before that, for a connection or for a
-                connection that takes no bytes. All these waits end when no message was stored for that long.
-            repeatable: All messages have an id, so a message with an unknown outcome is sent again within the timeout.
+            timeout: Seconds without progress after which messages fail. Waiting for the reconnect, or for a connection
+                that doesn't accept data, is limited in the same way.
+            repeatable: True if all messages have an id, so that they can be sent again if an ack is missing.
         """
         out = context.connection.outbox
         if out is None:
@@ -186,7 +186,7 @@ class BulkPublisher:
 
     @property
     def failures(self) -> list[Failed]:
-        """The failed messages. The caller may replace the list."""
+        """Messages that have failed. The caller may replace the list."""
         return self._failures.failures
 
     @failures.setter
@@ -195,17 +195,17 @@ class BulkPublisher:
 
     @property
     def sent(self) -> int:
-        """The number of messages sent so far, which is also the number of the last message."""
+        """Number of messages sent so far."""
         return self._acks.number
 
     @property
     def resent(self) -> int:
-        """The number of times that a message was sent again."""
+        """Number of times that a message was sent again."""
         return self._window.resent
 
     @property
     def refused(self) -> Failed | None:
-        """The oldest message in flight if no stream has responded to it, otherwise None."""
+        """The oldest message in flight, if it is being sent again because no stream has responded. Otherwise None."""
         self._window.expand()
         entry = next(iter(self._window.in_flight.values()), None)
         if entry is None or entry.recovery is None or not entry.recovery.refused:
@@ -224,19 +224,21 @@ class BulkPublisher:
         headers: Sequence[bytes],
         payloads: Sequence[bytes],
     ) -> None:
-        """Send messages in order, waiting only while the window is full. Stops after a failure: see ``sent``.
+        """Send messages in order, and wait while the window is full.
+
+        If a message fails, the call stops sending. ``sent`` is the number of messages that were sent.
 
         Args:
-            rows: The names of the messages in ``failures``.
-            subjects, headers, payloads: Columns of the same length, sent unchanged. The caller checks the subjects.
-                Header blocks are complete, or empty.
+            rows: Numbers by which ``failures`` identifies the messages.
+            subjects, headers, payloads: Columns of the same length, which are sent unchanged. The caller must check
+                the subjects. Headers are complete header blocks, or empty.
 
         Raises:
             MaxPayloadError: The message after the last message sent is larger than the server's limit.
             RequestTimeoutError: There was no connection in time, or it took no bytes.
             ClosedError, PermissionDeniedError: No further message can be sent.
 
-        Cancelled: the publishes sent so far continue.
+        If the call is cancelled, the publishes sent so far continue.
         """
         self._come_back()
         try:
@@ -349,7 +351,7 @@ class BulkPublisher:
         free = min(self._admission.max_bytes - self._window.size, CHUNK)
         before = columns.ends[start - 1] if start else 0
         end = max(start + 1, bisect_right(columns.ends, before + free, start, stop))
-        # A message that is too large ends the burst before it. It is raised when it is the first of the next burst.
+        # If a message is too large, the burst ends before it, and the next burst raises the error.
         if max(sizes[start:end]) > acks.small:
             for index in range(start, end):
                 if sizes[index] > acks.small:
@@ -362,7 +364,7 @@ class BulkPublisher:
         return end
 
     async def settle(self) -> None:
-        """Wait until no message is in flight. If cancelled, the publishes continue."""
+        """Wait until no message is in flight. If the call is cancelled, the publishes continue."""
         self._come_back()
         try:
             while self._window.count:
@@ -371,6 +373,6 @@ class BulkPublisher:
             self._progress.pause(self._acks.loop.time())
 
     async def close(self) -> None:
-        """Release the connection. The outcome of messages in flight is unknown."""
+        """Release the connection. Messages in flight may or may not be stored."""
         self.tally.unwanted.append(None)
         await self._acks.end_window()

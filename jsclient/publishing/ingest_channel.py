@@ -1,4 +1,4 @@
-"""The channel of a fast ingest: writes many messages at once, and receives the server's answers."""
+"""Does the I/O of a fast ingest: writes messages, many at a time, and receives the answers of the server."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ from ..protocol.wire.frames import Frame
 __all__ = ["IngestChannel"]
 
 PING_AFTER = 1.0
-"""Seconds without an answer before a ping is sent."""
+"""A ping is sent after this many seconds without an answer."""
 
 KEEP_ALIVE = 3.0
-"""Seconds without a message before a ping is sent. The server forgets an ingest after 10 seconds."""
+"""A ping is sent after this many seconds without a message, because the server drops an ingest after 10 seconds."""
 
 CHUNK = 256 * 1024
-"""Bytes that are written before the write buffer is checked."""
+"""The write buffer is checked each time that so many bytes were written."""
 
 
 class IngestChannel:
-    """Sends messages in order, and passes the server's answers to a tracker.
+    """Sends messages in order, and passes the answers of the server to a tracker.
 
-    Messages written without a connection are sent after the reconnect. A ping then detects lost messages.
+    Messages that are written while the client is disconnected are sent after the reconnect. A ping then finds out if
+    messages were lost with the connection.
     """
 
     def __init__(self, context: Context, tracker: IngestTracker, timeout: float) -> None:
         self.tracker = tracker
-        self.unsent: int = 0  # bytes written since the write buffer was last checked
-        self.pongs: int = 0  # answers to pings
+        self.unsent: int = 0  # number of bytes written since the write buffer was last checked
+        self.pongs: int = 0  # number of answers to pings
         self.is_open: bool = False
         self._context, self._connection = context, context.connection
-        self.max_payload: int = self._connection.max_payload  # bytes of headers and payload
+        self.max_payload: int = self._connection.max_payload  # maximum size of headers and payload, in bytes
         self.timeout = timeout
         self._inbox: Inbox | None = None
         self._opening = asyncio.Lock()
@@ -51,12 +52,12 @@ class IngestChannel:
         self._timer = Timer(self._keep_alive)
         self._frames: list[Frame] = []
         self._scheduled = False
-        self._subject = b""  # subject of the first message. Pings and the end are sent to it
+        self._subject = b""  # subject of the first message, to which pings and the end are sent too
         self._ping_due = False
-        self._seen = 0  # number of messages that had been sent at the last tick
+        self._seen = 0  # number of messages that were sent before the last run of `_keep_alive`
 
     async def open_inbox(self) -> None:
-        """Subscribe to the answers. Does nothing if the channel is open or has ended."""
+        """Subscribe to the answers. Does nothing if that was already done, or if the ingest has ended."""
         async with self._opening:
             if self._inbox is None and not self.tracker.ended and self.tracker.failure is None:
                 self._inbox = await self._connection.subscribe(
@@ -67,7 +68,7 @@ class IngestChannel:
                 self.is_open = True
 
     async def close(self) -> None:
-        """Unsubscribe. Does nothing if the channel is closed."""
+        """Send what was written and unsubscribe from the answers."""
         self.flush()
         inbox, self._inbox = self._inbox, None
         if inbox is None:
@@ -79,7 +80,7 @@ class IngestChannel:
         await self._connection.unsubscribe(inbox)
 
     async def abandon(self) -> None:
-        """End because the connection closes. Send the end of the ingest without waiting for an answer."""
+        """End the ingest because the connection is closing, without waiting for the final ack."""
         self.flush()
         if not self.tracker.ended:
             self.tracker.fail_ingest(ClosedError("the connection was closed"))
@@ -87,7 +88,7 @@ class IngestChannel:
         await self.close()
 
     def write(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """Send a message together with the other messages of this loop iteration."""
+        """Send a message at the end of this iteration of the event loop, together with the others."""
         self.unsent += len(payload) + len(header)
         self._frames.append((subject, reply, header, payload))
         if not self._scheduled:
@@ -97,7 +98,7 @@ class IngestChannel:
             self._subject = subject
 
     def write_many(self, frames: list[Frame], size: int) -> None:
-        """Send messages of ``size`` bytes together."""
+        """Send several messages, with ``size`` bytes in total. See `write`."""
         self.unsent += size
         self._frames += frames
         if not self._scheduled:
@@ -107,16 +108,16 @@ class IngestChannel:
             self._subject = frames[0][0]
 
     def flush(self) -> None:
-        """Send the written messages if connected."""
+        """Send the messages that were written, unless the client is disconnected."""
         self._scheduled = False
         if self._frames and self._connection.is_connected:
             frames, self._frames = self._frames, []
             self._connection.send_frames(frames)
 
     def ping(self) -> None:
-        """Ask the server for its progress. Does nothing while a ping is in flight."""
+        """Ask the server how many messages it has stored. Does nothing if a ping is already in flight."""
         if self.tracker.no_stream is not None:
-            return  # without a first message, a ping would start the ingest
+            return  # the first message must be sent again before, because a ping would start the ingest
         if not self._ping_due and self._subject and self._connection.is_connected:
             self._ping_due = True
             self.write(self._subject, self.tracker.ping_reply(), b"", b"")
@@ -134,7 +135,8 @@ class IngestChannel:
         for frame in frames:
             if frame[0].endswith(b".4.$FI"):
                 self._ping_due = False
-                self.pongs += bool(frame[3])  # an empty payload means no responders
+                # An answer without a payload only says that no stream has responded.
+                self.pongs += bool(frame[3])
             try:
                 event = self.tracker.receive_answer(frame)
             except ProtocolError as error:
@@ -168,17 +170,17 @@ class IngestChannel:
     def _keep_alive(self) -> None:
         if self.is_open:
             if self.tracker.sent == self._seen:
-                self._ping_due = False  # the previous ping may be lost
+                self._ping_due = False  # don't wait for the previous ping, which may be lost
                 self.ping()
             self._seen = self.tracker.sent
             self._timer.set(self._connection.now() + KEEP_ALIVE)
 
     async def room(self) -> None:
-        """Wait until a message may be sent, or the ingest has failed."""
+        """Wait until another message may be sent, or until the ingest has failed."""
         tracker, connection = self.tracker, self._connection
         await self.open_inbox()
         while tracker.failure is None and not tracker.closing:
-            # First the server's limit of messages in flight, then the bytes in this client's write buffer.
+            # There are two limits: the number of messages in flight, and the size of the write buffer.
             if tracker.sent >= tracker.limit:
                 await self.until(lambda: tracker.sent < tracker.limit, self.ping)
             elif self.unsent <= CHUNK:
@@ -194,9 +196,10 @@ class IngestChannel:
                 await self.until(lambda: connection.is_connected, self.ping)
 
     async def until(self, done: Callable[[], bool], again: Callable[[], None]) -> None:
-        """Wait until ``done`` returns true or the ingest has failed. ``again`` is called every second meanwhile.
+        """Wait until ``done`` returns True, or until the ingest has failed.
 
-        The ingest fails after the timeout without progress.
+        ``again`` is called every second, to repeat a request that may be lost. The ingest fails if there is no progress
+        within the timeout.
         """
         tracker, connection = self.tracker, self._connection
         now = connection.now()
@@ -219,7 +222,7 @@ class IngestChannel:
         return RequestTimeoutError("fast ingest: no answer from the server", self.timeout)
 
     async def final(self) -> None:
-        """Wait for the final answer, even after a failure. Return after the timeout if it does not arrive."""
+        """Wait for the final ack, even if the ingest has failed. Gives up after the timeout."""
         tracker, connection = self.tracker, self._connection
         deadline = connection.now() + self.timeout
         while not tracker.ended:

@@ -1,4 +1,4 @@
-"""The warning for a program that ends without closing a publisher, whose messages may be lost unnoticed."""
+"""Logs a warning if a program ends without closing a publisher, because messages may be lost unnoticed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .unretrieved import UnretrievedFailures
 __all__ = ["describe", "publishers", "say"]
 
 _log = logging.getLogger("jsclient.publisher")
-_processes = {os.getpid()}  # the process that imported this module. Empty once the program has ended
+_processes = {os.getpid()}  # id of the process that has imported this module, removed when the program ends
 
 
 class _Publisher(Protocol):
@@ -28,7 +28,7 @@ publishers: WeakSet[_Publisher] = WeakSet()
 
 
 def describe(in_flight: Collection[InFlight[Any]], failures: UnretrievedFailures) -> str:
-    """Describe the messages whose outcome the program has not seen. Return "" if there are none."""
+    """Describe the messages in flight and the failures that were not retrieved, or return "" if there are none."""
     parts = []
     if waiting := len(in_flight):
         message = counted(waiting, "message waits for its ack", "messages wait for their acks")
@@ -45,7 +45,7 @@ def describe(in_flight: Collection[InFlight[Any]], failures: UnretrievedFailures
 
 
 def say(text: str) -> None:
-    """Log the text, unless it is empty or this is a fork of the process that published."""
+    """Log a warning, unless it is empty, or this process is a fork of the one that has published."""
     if text and os.getpid() in _processes:
         _log.warning("%s", text)
 
@@ -56,4 +56,4 @@ def _warn_at_exit() -> None:
     _processes.clear()
 
 
-atexit.register(_warn_at_exit)  # for publishers that the garbage collector has not collected
+atexit.register(_warn_at_exit)  # Python may not call __del__ of publishers that still exist at exit

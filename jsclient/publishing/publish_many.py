@@ -1,4 +1,4 @@
-"""Publishing many messages in one call: `JetStream.publish_many`, `KeyValue.put_many`."""
+"""Publishes many messages in one call, for `JetStream.publish_many` and `KeyValue.put_many`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .bulk import BulkPublisher
 
 __all__ = ["Columns", "PublishedMany", "publish_columns", "publish_many"]
 
-_CHUNK: Final = 1000  # messages that are checked together, before the first of them is sent
+_CHUNK: Final = 1000  # number of messages that are checked before the first of them is sent
 
 Columns: TypeAlias = tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]
-"""The subjects, header blocks and payloads of some messages."""
+"""Subjects, header blocks and payloads of messages, in three sequences of the same length."""
 
 
 class PublishedMany(msgspec.Struct, frozen=True):
-    """The result of `JetStream.publish_many`: all messages are stored.
+    """The result of `JetStream.publish_many`, which is returned when all messages are stored.
 
     Attributes:
-        stored: The number of messages, including duplicates.
-        duplicates: The number of messages whose id was stored before.
-        first_seq, last_seq: The smallest and the largest sequence, without duplicates, or 0 if there is none.
+        stored: Number of messages, including duplicates.
+        duplicates: Number of messages that the stream already had, according to their ``msg_id``.
+        first_seq, last_seq: Smallest and largest stream sequence of the messages that are not duplicates, or 0.
     """
 
     stored: int
@@ -71,7 +71,7 @@ def _columns_of(
     headers: Mapping[str, str | Sequence[str]] | None,
     ids: Iterator[str] | None,
 ) -> Iterator[Columns]:
-    """Yield the messages of one subject. All messages of a chunk are checked before any of them is sent."""
+    """Yield chunks of messages with the same subject. A chunk is checked completely before it is yielded."""
     while chunk := list(islice(payloads, _CHUNK)):
         data = chunk if set(map(type, chunk)) == {bytes} else list(map(check_payload, chunk))
         blocks = [common] * len(data) if ids is None else _blocks(headers, ids, len(data))
@@ -94,10 +94,12 @@ async def publish_columns(
     timeout: float,
     repeatable: bool,
 ) -> PublishedMany:
-    """Publish checked messages, and wait until all are stored. ``repeatable``: see `BulkPublisher`.
+    """Publish messages that were already checked, and wait until all of them are stored.
+
+    ``repeatable`` is True if all messages have an id, see `BulkPublisher`.
 
     Raises:
-        PublishManyError: Not all messages are stored. An error that ``columns`` raises is one of its failures.
+        PublishManyError: Not all messages are stored. If ``columns`` raises an error, it is one of the failures.
     """
     bulk = BulkPublisher(
         context, max_in_flight=max_in_flight, max_bytes=MAX_BYTES, timeout=timeout, repeatable=repeatable

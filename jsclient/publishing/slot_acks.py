@@ -1,4 +1,4 @@
-"""An `AckWindow` that shares its state with compiled slots, see `jsclient.protocol.publishing.slot_window`."""
+"""An `AckWindow` with a compiled fast path. See `jsclient.protocol.publishing.slot_window`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["SlotAcks", "new_slots"]
 
 
 def new_slots(context: Context) -> Slots | None:
-    """Return compiled slots, if there are any, and if the connection has an outbox for their commands."""
+    """Return compiled slots, or None if the extension is missing or the connection was opened with nats-py."""
     if context.connection.outbox is None or (slots := chosen().slots) is None:
         return None
     loop = asyncio.get_running_loop()
@@ -28,7 +28,7 @@ def new_slots(context: Context) -> Slots | None:
 
 
 class SlotAcks(AckWindow[PublishFuture]):
-    """The publishes in flight on one connection. The newest publishes are in slots."""
+    """An `AckWindow` whose newest publishes are in compiled slots."""
 
     def __init__(
         self,

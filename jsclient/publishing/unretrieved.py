@@ -1,4 +1,4 @@
-"""The futures of publishes, and the failures that were not retrieved from them."""
+"""The futures that `Publisher.publish` returns, and the failures that were not retrieved from them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from .ack_window import FailureSink
 
 __all__ = ["OVERDUE", "PublishFuture", "UnretrievedFailures"]
 
-OVERDUE = 10.0  # seconds after which a failure that was not retrieved is reported as an event
+OVERDUE = 10.0  # a failure that isn't retrieved within this many seconds is reported as an event
 
 
 class PublishFuture(asyncio.Future[PubAck]):
-    """The future of an ack. It becomes a `FailedPublish` if the publish fails."""
+    """The future of an ack. If the publish fails, its class is changed to `FailedPublish`."""
 
     __slots__ = ()
 
 
 class FailedPublish(PublishFuture):
-    """A failed publish that informs its publisher when the failure is retrieved.
+    """The future of a publish that has failed. It notifies the publisher when the failure is retrieved.
 
-    A future gets this class only when it fails, so that awaiting an ack costs no Python call.
+    The methods of this class are slower than those of `asyncio.Future`. That is why a future has this class only after
+    a failure.
     """
 
     __slots__ = ()
-    unretrieved: UnretrievedFailures | Reported  # where the failure is counted
+    unretrieved: UnretrievedFailures | Reported  # the object to notify
 
     def _retrieve(self) -> None:
         _become(PublishFuture, self)
@@ -62,7 +63,7 @@ FutureT = TypeVar("FutureT", bound=PublishFuture)
 
 
 class Reported:
-    """Counts the failures that were reported as events and have not been retrieved since."""
+    """The number of failures that were reported as events and have not been retrieved since."""
 
     def __init__(self) -> None:
         self.count: int = 0
@@ -88,10 +89,11 @@ _Failed: TypeAlias = tuple[PublishFuture, _Failure]
 
 
 class UnretrievedFailures(FailureSink[PublishFuture]):
-    """The failures of a publisher, until they are retrieved, raised by `take_failures`, or reported as events.
+    """The failures of a publisher that the program has not seen yet.
 
-    Events report failures after `OVERDUE` seconds, earlier if there are more than ``capacity``, and when the publisher
-    closes.
+    A failure is removed when it is retrieved from its future, when it is returned by `take_failures`, or when an event
+    reports it. That happens after `OVERDUE` seconds, or earlier if there are more than ``capacity`` failures, and when
+    the publisher closes.
     """
 
     def __init__(self, emit: Callable[[Event], None], capacity: int) -> None:
@@ -101,7 +103,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         self._reported = Reported()
 
     def add_failure(self, entry: InFlight[PublishFuture], error: JetStreamError, now: float) -> None:
-        """Set the failure of a publish. Does nothing if its future was cancelled."""
+        """Set the exception of a future and remember the failure, unless the future was cancelled."""
         future = entry.ticket
         if not future.done():
             future.set_exception(error)
@@ -109,12 +111,12 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             self._failures[future] = _Failure(now + OVERDUE, entry.to, error, entry.number, entry.header)
 
     def __len__(self) -> int:
-        """Return the number of failures that were neither retrieved nor reported as events."""
+        """Return the number of failures that the program has not seen yet."""
         return len(self._failures)
 
     @property
     def first(self) -> FailedPublishInfo | None:
-        """The oldest failure that was neither retrieved nor reported."""
+        """The oldest failure that the program has not seen yet, or None."""
         return next((failure.info for failure in self._failures.values()), None)
 
     def retrieved(self, future: PublishFuture) -> None:
@@ -122,13 +124,13 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
 
     @property
     def next_check(self) -> float:
-        """The time at which to call `report_overdue`."""
+        """Time at which `report_overdue` must be called."""
         if len(self._failures) > self._capacity:
             return 0.0
         return next(iter(self._failures.values())).overdue if self._failures else float("inf")
 
     def report_overdue(self, now: float) -> None:
-        """Report the failures that are overdue or too many."""
+        """Report failures that are overdue, and the oldest failures if there are too many."""
         excess = len(self._failures) - self._capacity
         report: list[_Failed] = []
         for future, failure in self._failures.items():
@@ -138,7 +140,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         self._report_failures(report)
 
     def note_on(self, error: Exception) -> None:
-        """Add a note to another error, with the number of all failures, reported or not, and the first of them."""
+        """Add a note about the failures to another error: their number, and the oldest of them."""
         count = len(self._failures) + self._reported.count
         if count:
             oldest = next(iter(self._failures.values()), None)
@@ -151,7 +153,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             error.add_note(f"{failed}{first}; PublishFailed events report them")
 
     def take_failures(self) -> tuple[list[FailedPublishInfo], int]:
-        """Return the failures to raise, and the number reported as events since the last call."""
+        """Return and remove all failures. Also returns how many were reported as events since the last call."""
         failures = [failure.info for failure in self._failures.values()]
         for future in self._failures:
             _silence(future)
@@ -164,7 +166,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         self._report_failures(list(self._failures.items()))
 
     def _report_failures(self, failed: list[_Failed]) -> None:
-        """Emit one event per kind of error."""
+        """Emit an event for each kind of error, with the number of failures."""
         kinds: dict[tuple[type, int], list[_Failure]] = {}
         for future, failure in failed:
             del self._failures[future]
@@ -179,7 +181,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
 
 
 def _silence(future: PublishFuture) -> None:
-    """Keep asyncio from logging the failure as never retrieved: the publisher reports it."""
+    """Prevent asyncio from logging that the exception was never retrieved, because the publisher reports it."""
     PublishFuture.exception(_become(PublishFuture, future))
 
 
