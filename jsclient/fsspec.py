@@ -184,7 +184,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
                 first, last = _position(start, 0, size), _position(end, size, size)
                 if first == 0 and last == size:
                     return await file.read()
-                return await _read_range(file, first, last)
+                return await _read_range(file, asyncio.Lock(), first, last)
 
     async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
         await self._write_file(path, value, if_none_match=mode == "create", **options)
@@ -289,6 +289,7 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
     def __init__(self, fs: NatsFileSystem, path: str, mode: str, **options: Any) -> None:
         self._reader: Any = None
         self._upload: _Upload | None = None
+        self._turn = asyncio.Lock()  # caches of fsspec read from threads of their own
         if mode == "rb":
             self._reader, self._info = sync(fs.loop, _open_reader, fs, path)
             options["size"] = self._info["size"]
@@ -302,7 +303,7 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
         return self._info
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        return bytes(sync(self.fs.loop, _read_range, self._reader, start, end))
+        return bytes(sync(self.fs.loop, _read_range, self._reader, self._turn, start, end))
 
     def _initiate_upload(self) -> None:
         self._upload = sync(self.fs.loop, _begin_upload, self.fs, self.path, self.mode == "xb")
@@ -389,13 +390,14 @@ async def _open_reader(fs: NatsFileSystem, path: str) -> tuple[Any, dict[str, An
     return reader, _file(fs._strip_protocol(path), reader.info)
 
 
-async def _read_range(file: Any, start: int, end: int) -> bytes:
-    """Return the bytes from ``start`` to ``end``, or to the end of the object."""
-    file.seek(start)
-    parts, remaining = list[bytes](), end - start
-    while remaining > 0 and (part := await file.read(remaining)):
-        parts.append(part)
-        remaining -= len(part)
+async def _read_range(file: Any, turn: asyncio.Lock, start: int, end: int) -> bytes:
+    """Return the bytes from ``start`` to ``end``, or to the end of the object. Threads read in turns."""
+    async with turn:
+        file.seek(start)
+        parts, remaining = list[bytes](), end - start
+        while remaining > 0 and (part := await file.read(remaining)):
+            parts.append(part)
+            remaining -= len(part)
     return b"".join(parts)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import random
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -308,3 +309,19 @@ def test_parquet_of_polars(server: Any, bucket: str, fs: Any) -> None:
         assert pl.read_parquet(file, columns=["text"])["text"].to_list() == TABLE["text"]
     scanned = pl.scan_pyarrow_dataset(ds.dataset(f"{bucket}/a.parquet", filesystem=fs))
     assert scanned.filter(pl.col("number") > 49_990).select(pl.len()).collect().item() == 9
+
+
+def test_threads_read_in_turns(fs: Any, bucket: str) -> None:
+    """Caches read ahead in threads of their own, and programs may do the same."""
+    fs.pipe_file(f"{bucket}/x", DATA)
+    with fs.open(f"{bucket}/x", cache_type="background", block_size=300_001) as file:
+        parts = []
+        while part := file.read(100_003):
+            parts.append(part)
+    assert b"".join(parts) == DATA
+    with fs.open(f"{bucket}/x") as file, ThreadPoolExecutor(8) as threads:
+        size = 100_000
+        read = list(
+            threads.map(lambda start: file._fetch_range(start, start + size), range(0, len(DATA), size))
+        )
+    assert b"".join(read) == DATA
