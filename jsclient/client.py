@@ -46,8 +46,8 @@ __all__ = ["JetStream", "connect"]
 class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle):
     """A JetStream client. Created by `connect`.
 
-    Its methods publish messages, manage streams, and create subscriptions, buckets and topics. `core` gives access to
-    plain NATS messages on the same connection.
+    Its methods publish messages, manage streams, and create subscriptions, buckets and topics. `JetStream.core` gives
+    access to plain NATS messages on the same connection.
 
     If your program already has a nats-py connection, you can create a client from it: ``JetStream(nc)``. Prefer
     `connect` otherwise, because its connection is faster and protected against malformed input.
@@ -272,7 +272,7 @@ _log = logging.getLogger("jsclient.connection")
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Keyword arguments of `connect` that concern authentication, TLS and the choice of the server."""
+    """Keyword arguments of `jsclient.connect` that concern authentication, TLS and the choice of the server."""
 
     dont_randomize: bool
     ignore_discovered: bool

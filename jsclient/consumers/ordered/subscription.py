@@ -30,8 +30,8 @@ class OrderedSubscription(Subscription):
     Created by `JetStream.subscribe` with ``ordered=True``. It is read like any other `Subscription`.
 
     Whenever deliveries may be missing, it replaces its consumer by a new consumer that starts after the last message
-    received. The event `ConsumerReset` reports this, and the property `consumer` changes. Messages don't need acks, so
-    their ack methods do nothing.
+    received. The event `ConsumerReset` reports this, and the property ``consumer`` changes. Messages don't need acks,
+    so their ack methods do nothing.
     """
 
     def __init__(
