@@ -46,8 +46,8 @@ __all__ = ["JetStream", "connect"]
 class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle):
     """A JetStream client. Created by `connect`.
 
-    Its methods publish messages, manage streams, and create subscriptions, buckets and topics. ``core`` gives access to
-    plain NATS messages on the same connection.
+    Its methods publish messages, manage streams, and create subscriptions, buckets and topics. `JetStream.core` gives
+    access to plain NATS messages on the same connection.
 
     If your program already has a nats-py connection, you can create a client from it: ``JetStream(nc)``. Prefer
     `connect` otherwise, because its connection is faster and protected against malformed input.

@@ -132,7 +132,7 @@ class Requests:
             PermissionDeniedError: This user may not publish to ``subject``.
             ClosedError: The connection is closed.
 
-        Cancelled: a reply that still arrives is dropped.
+        If the call is cancelled, a reply that arrives later is dropped.
         """
         connection = self._connection
         loop = connection.running_loop()

@@ -79,7 +79,7 @@ def check_plain(name: str, function: object) -> None:
 def await_suspended(coroutine: Coroutine[Any, Any, Any], waited: Any) -> Generator[Any, Any, Any]:
     """Continue a coroutine that has run up to its first wait. ``waited`` is the value that it yielded there.
 
-    Cancelled: the coroutine is cancelled at that wait.
+    If the call is cancelled, the coroutine is cancelled where it waits.
     """
     while True:
         try:
@@ -120,8 +120,8 @@ class Threads:
     async def call(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         """Call the function in a thread. An awaitable that it returns is awaited on the event loop.
 
-        Cancelled: a running function continues in its thread, and its result is ignored. A function that waits for a
-        thread is not called.
+        If the call is cancelled, a running function continues in its thread, and its result is ignored. A
+        function that waits for a thread is not called.
         """
         result, error = await self.begin_call(function, *args, **named)
         if error is not None:

@@ -174,9 +174,8 @@ class AtomicBatch:
             out.commands.append(command)
             out.size += len(command)
             return self._tracker.count
-        if (
-            not self._turns.callers
-        ):  # no other call is waiting, so usually the message can be sent without a lock
+        # If no other call is waiting, the message can usually be sent without the lock.
+        if not self._turns.callers:
             number, before = self._add(subject, data, headers, options)
             if before is not None and not (self._tracker.sent == 1 and self._send_first(before)):
                 to, header, payload = before.subject, before.header, before.payload

@@ -134,7 +134,7 @@ class NatsServer:
             ServerStartError: The server ended, or was not ready in time. The error quotes its log.
             RuntimeError: The server is running already.
 
-        Cancelled: the process is ended and temporary files are removed.
+        If the call is cancelled, the process is ended and temporary files are removed.
         """
         if sys.platform == "win32":
             raise NotImplementedError("NatsServer needs a POSIX system")
@@ -154,7 +154,7 @@ class NatsServer:
     async def stop(self) -> None:
         """Shut the server down and remove temporary files. Calling it again does nothing.
 
-        Cancelled: the server is killed and temporary files are removed.
+        If the call is cancelled, the server is killed and temporary files are removed.
         """
         try:
             await self._end_process()

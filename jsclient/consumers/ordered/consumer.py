@@ -65,9 +65,8 @@ class OrderedFetch(Fetch[OrderedPuller]):
             puller.carry_out(tracker.tick_request(max(now, request.over_at)))
         if not puller.context.connection.is_connected:
             return Ending.DISCONNECTED, puller.context.connection.away()
-        if (
-            puller.recreator.error is not None
-        ):  # replacing the consumer has failed so far, although it is retried
+        # Replacing the consumer has failed so far. It is retried, but not within this fetch.
+        if puller.recreator.error is not None:
             return Ending.DELETED, puller.recreator.error
         if self._collection.pull.no_wait:
             return Ending.SILENT, not_answered(self._collection.expires)

@@ -376,9 +376,8 @@ class ConsumerRecreator:
                 await asyncio.sleep(_RECHECK)
                 continue
             if time_ns == self._mark.time_ns:
-                if (
-                    self._compared
-                ):  # otherwise the stream may have been replaced during the request: compare again
+                # If this is False, the stream may have been replaced during the request, so compare again.
+                if self._compared:
                     self._mark = None
                 continue
             if not differed or await self._is_busy():

@@ -476,9 +476,8 @@ class Subscription(ReadHandle[Message], Running):
         self._stop_checking()
         self._context.detach(self, self._follow_connection)
         self._buffer.end_buffer()
-        if (
-            self._deleting is None
-        ):  # otherwise the deletion closes the log, because it may still report a failure
+        # A running deletion closes the log itself, because it may still report a failure.
+        if self._deleting is None:
             self._buffer.log.close()
 
     async def abandon(self) -> None:

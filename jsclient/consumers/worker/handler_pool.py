@@ -194,9 +194,8 @@ class HandlerPool:
                 self._start_task()
             missing -= 1
         deadline = self.load.deadline
-        if (
-            deadline is not None
-        ):  # otherwise let the timer fire in vain, because cancelling it each time is slower
+        # Without a deadline, let the timer fire in vain, because cancelling it each time is slower.
+        if deadline is not None:
             self._timer.set(deadline)
 
     def _start_task(self) -> None:

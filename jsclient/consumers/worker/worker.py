@@ -361,9 +361,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         while load.room <= 0 and not self._is_over:
             if await pool.hungry.wait_until(max(waiting.since + hold, not_before)):
                 continue
-            if (
-                load.room <= 0 and waiting.since + hold <= now()
-            ):  # nothing has changed since the timeout expired
+            # Tasks may have taken messages since the timeout expired.
+            if load.room <= 0 and waiting.since + hold <= now():
                 self._holding = True
                 self._accept(await self._source.hand_over(_MOST_KEPT + load.room))
                 self._holding = False

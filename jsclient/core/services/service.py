@@ -326,7 +326,7 @@ class Service(Handle):
         Raises:
             RequestTimeoutError: Some handlers did not end in time. The service is closed.
 
-        Cancelled: the end continues in the background.
+        If the call is cancelled, the end continues in the background.
         """
         check_seconds("timeout", timeout)
         if self._stopping is None:
