@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jsclient import TooManyResultsError
+from jsclient.buckets.key_value import snapshot as snapshots
 
 
 @pytest.mark.server(">=2.11")
@@ -51,3 +52,24 @@ async def test_get_many_of_too_many(kv: Any, js: Any, name: str) -> None:
     with pytest.raises(TooManyResultsError):
         await kv.get_many(">")
     assert len(await kv.get_many([f"k{number}" for number in range(1100)])) == 1100
+
+
+@pytest.mark.server(">=2.11")
+async def test_no_key_of_a_later_request_is_missing(
+    kv: Any, js: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket keeps one value of each key, so the value as of the first request is replaced meanwhile."""
+    await kv.put_many((f"k{number}", b"1") for number in range(1200))
+    read, requests = snapshots._read, []
+
+    async def read_and_put(stream: Any, subjects: Any, up_to: Any, add: Any) -> int:
+        revision = await read(stream, subjects, up_to, add)
+        if not requests:
+            await kv.put("k1100", b"2")
+        requests.append(len(subjects))
+        return revision
+
+    monkeypatch.setattr(snapshots, "_read", read_and_put)
+    snapshot = await kv.get_many([f"k{number}" for number in range(1200)])
+    assert (requests, len(snapshot), snapshot.revision) == ([1000, 200], 1200, 1200)
+    assert (snapshot["k1100"].value, snapshot["k1100"].revision) == (b"2", 1201)

@@ -127,10 +127,11 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Return the values of several keys as of one revision (server 2.11). Keys without a value are omitted.
 
         Args:
-            keys: Keys or filters, such as ``["a.1", "b.*"]``. At most 1,024 keys may match.
+            keys: Keys or filters, such as ``["a.1", "b.*"]``. At most 1,024 keys may match. More than 1,000 keys and
+                filters take several requests: what is put meanwhile may then be newer than the revision.
 
         Raises:
-            TooManyResultsError: More than 1,024 keys match.
+            TooManyResultsError: More than 1,024 keys match the filters of one request.
             InvalidNameError: A key is not valid.
 
         Also raises the errors of any API request.

@@ -47,8 +47,12 @@ async def take_snapshot(
 
     for first in range(0, len(filters), _MOST_SUBJECTS):
         subjects = [keys.reads + pattern for pattern in filters[first : first + _MOST_SUBJECTS]]
-        # The first request determines the revision, and all later requests read as of that revision.
-        revision = await _read(stream, subjects, snapshot.revision or None, add)
+        # The first request determines the revision. A key of a later request may have been put since, and then the
+        # bucket need not have its earlier value any more. So later requests read the newest values.
+        if snapshot.revision:
+            await _read(stream, subjects, None, add)
+            continue
+        revision = await _read(stream, subjects, None, add)
         if not revision:
             # No key has an entry, so the revision is unknown. Read the keys again, because a key may have been put
             # meanwhile.
