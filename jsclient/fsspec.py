@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -275,6 +276,13 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
         await self._mkdir(path)
 
+    def open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
+        if "b" in mode:
+            return super().open(path, mode, *args, **options)
+        names = ("encoding", "errors", "newline")
+        text = {name: options.pop(name) for name in names if name in options}
+        return _TextFile(self.open(path, mode.replace("t", "") + "b", *args, **options), **text)
+
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **options: Any) -> _File:
         if mode not in {"rb", "wb", "xb"}:
             raise ValueError(
@@ -289,7 +297,9 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
     def __init__(self, fs: NatsFileSystem, path: str, mode: str, **options: Any) -> None:
         self._reader: Any = None
         self._upload: _Upload | None = None
-        self._turn = asyncio.Lock()  # caches of fsspec read from threads of their own
+        self._turn = (
+            asyncio.Lock()
+        )  # the reader has one position, and caches of fsspec read in threads of their own
         if mode == "rb":
             self._reader, self._info = sync(fs.loop, _open_reader, fs, path)
             options["size"] = self._info["size"]
@@ -311,9 +321,14 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
     def _upload_chunk(self, final: bool = False) -> bool:
         assert self._upload is not None
         sync(self.fs.loop, self._upload.send, self.buffer.getvalue())
-        if final:
-            sync(self.fs.loop, self._upload.finish_upload)
+        if final and self.autocommit:
+            self.commit()
         return True
+
+    def commit(self) -> None:
+        """Store what was written. In a transaction of fsspec, its end calls this, after the file was closed."""
+        assert self._upload is not None
+        sync(self.fs.loop, self._upload.finish_upload)
 
     def discard(self) -> None:
         """Do not store what was written."""
@@ -347,6 +362,15 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
         if upload is not None:
             asyncio.run_coroutine_threadsafe(upload.cancel_upload(), self.fs.loop)
         self.closed = True
+
+
+class _TextFile(io.TextIOWrapper):
+    """A file in text mode. If an exception leaves its ``with`` block, nothing is stored."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None and isinstance(self.buffer, _File) and self.buffer.mode != "rb":
+            self.buffer.discard()
+        self.close()
 
 
 class _Upload:

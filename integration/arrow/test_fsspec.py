@@ -197,6 +197,52 @@ def test_writes_that_fail(fs: Any, bucket: str, server: Any) -> None:
     assert fs.cat_file(f"{bucket}/x") == b"old"
 
 
+def write_text(fs: Any, path: str) -> None:
+    with fs.open(path, "w", encoding="latin-1") as file:
+        file.write("new")
+        raise ZeroDivisionError
+
+
+def test_text_that_fails(fs: Any, bucket: str) -> None:
+    fs.pipe_file(f"{bucket}/x", b"old")
+    with pytest.raises(ZeroDivisionError):
+        write_text(fs, f"{bucket}/x")
+    assert fs.cat_file(f"{bucket}/x") == b"old"
+    with fs.open(f"{bucket}/x", "wt", encoding="latin-1") as file:
+        file.write("new")
+    with fs.open(f"{bucket}/x", "r", encoding="latin-1") as file:
+        assert file.read() == "new"
+
+
+def write_in_transaction(fs: Any, path: str) -> None:
+    with fs.transaction:
+        with fs.open(path, "wb") as file:
+            file.write(b"new")
+        raise ZeroDivisionError
+
+
+def test_transactions(fs: Any, bucket: str) -> None:
+    fs.pipe_file(f"{bucket}/x", b"old")
+    with pytest.raises(ZeroDivisionError):
+        write_in_transaction(fs, f"{bucket}/x")
+    assert fs.cat_file(f"{bucket}/x") == b"old"
+    with fs.transaction:
+        with fs.open(f"{bucket}/x", "wb") as file:
+            file.write(b"new")
+        assert fs.cat_file(f"{bucket}/x") == b"old"
+    assert fs.cat_file(f"{bucket}/x") == b"new"
+
+
+def test_a_cache_that_reads_in_a_thread(fs: Any, bucket: str) -> None:
+    fs.pipe_file(f"{bucket}/x", DATA)
+    positions = random.Random(1)
+    with fs.open(f"{bucket}/x", cache_type="background", block_size=50_000) as file:
+        for _ in range(50):
+            start = positions.randrange(len(DATA) - 90_000)
+            file.seek(start)
+            assert file.read(80_000) == DATA[start : start + 80_000]
+
+
 def test_files_that_are_not_closed(fs: Any, bucket: str) -> None:
     """They are not stored, and a reader frees what it has."""
     file = fs.open(f"{bucket}/x", "wb", block_size=1000)

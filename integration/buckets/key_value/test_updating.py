@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jsclient import ConfigError, KeyNotFoundError
+from jsclient import ConfigError, JsonCodec, KeyNotFoundError
 
 
 async def test_update_with(make: Any) -> None:
@@ -33,3 +33,9 @@ async def test_update_with(make: Any) -> None:
         await kv.update_with("n", lambda: None)
     with pytest.raises(ZeroDivisionError):
         await kv.update_with("n", lambda value: 1 / 0)
+
+
+async def test_a_codec_that_decodes_none(js: Any, make: Any) -> None:
+    kv = await js.key_value((await make(history=1)).bucket, codec=JsonCodec())
+    assert await kv.put("n", None) == 1
+    assert await kv.update_with("n", lambda value: None) == 1

@@ -131,7 +131,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
                 read together. Entries of further ones may be newer than the revision.
 
         Raises:
-            TooManyResultsError: More than 1,024 keys match.
+            TooManyResultsError: More than 1,024 keys match the filters of one request.
             InvalidNameError: A key is not valid.
 
         Also raises the errors of any API request.

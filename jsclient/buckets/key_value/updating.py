@@ -33,7 +33,7 @@ async def update_with(kv: KeyValue[Any], key: str, function: Callable[[Any], Any
         before = None if entry is None or entry.is_deleted else entry.value
         value = function(before)
         if value is None:
-            if entry is None or before is None:
+            if entry is None or entry.is_deleted:  # not ``before``: a codec may decode None
                 raise KeyNotFoundError(kv.bucket, key, entry)
             return entry.revision
         try:
