@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from ._runtime.connection.certificates import tls_context
 from ._runtime.connection.connection import Connection
 from ._runtime.connection.credentials import check_credentials
 from ._runtime.connection.own_connection import OwnConnection
+from ._runtime.connection.tls_files import check_tls
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.handle import Handle, Opening
@@ -288,8 +288,10 @@ class ConnectOptions(TypedDict, total=False):
     password: str | None
     signature_cb: Callable[[str], bytes] | None
     tls: ssl.SSLContext | bool | str | os.PathLike[str] | None
+    tls_cert: str | os.PathLike[str] | None
     tls_handshake_first: bool
     tls_hostname: str | None
+    tls_key: str | os.PathLike[str] | None
     token: str | Callable[[], str] | None
     user: str | None
     user_credentials: Any
@@ -297,14 +299,18 @@ class ConnectOptions(TypedDict, total=False):
     ws_connection_headers: dict[str, list[str]] | None
 
 
+_LOCAL = ("nats://127.0.0.1:4222",)  # compared by identity: the same URL may also be given
+
+
 def connect(
-    servers: str | Sequence[str] = "nats://127.0.0.1:4222",
+    servers: str | Sequence[str] = _LOCAL,
     *,
+    context: str | bool | None = None,
     domain: str | None = None,
-    prefix: str = DEFAULT_PREFIX,
+    prefix: str | None = None,
     timeout: float = 5.0,
     on_event: OnEvent | None = None,
-    inbox_prefix: str = "_INBOX",
+    inbox_prefix: str | None = None,
     connect_timeout: float = 5.0,
     reconnect_time_wait: float = 0.25,
     reconnect_max_wait: float = 1.0,
@@ -334,9 +340,13 @@ def connect(
             requires TLS. ``ws://`` and ``wss://`` need ``pip install "jsclient[websocket]"``. User info in a URL,
             ``user:password@`` or ``token@``, must be percent-encoded. It is also used for the servers that this server
             announces. A URL without user info uses the user info of the first URL that has it. The options below take
-            precedence over user info.
+            precedence over user info. The default is ``nats://127.0.0.1:4222``, or the servers of the context.
+        context: The name of a context of the command line tool ``nats``, or True for the selected context. Its fields
+            are used for options that are not given. If you give an option of the identity, of ``tls``, ``tls_cert`` and
+            ``tls_key``, or of ``domain`` and ``prefix``, the context is not used for the others of this group. A field
+            that jsclient cannot use raises `ConfigError`. The file is read once, when connecting.
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
-        inbox_prefix: The first token of reply and deliver subjects. Give users different prefixes if their permissions
+        inbox_prefix: The first token of reply and deliver subjects, by default ``_INBOX``. Give users different prefixes if their permissions
             should prevent them from reading each other's answers.
         connect_timeout: Seconds for one attempt to connect, including the handshake.
         reconnect_time_wait: Seconds between the first attempts to reconnect. The very first attempt takes place at a
@@ -356,11 +366,13 @@ def connect(
             path of a credentials file, which is read at each attempt to connect. A JWT that has expired by the clock of
             this machine is logged as a warning, and sent: the server decides. ``tls`` is an ``ssl.SSLContext``, True
             for the authorities that this machine trusts, or the path of a file with another authority, as in
-            ``tls="ca.pem"``. ``token``, ``signature_cb`` and ``user_jwt_cb`` may be plain functions, not coroutine
-            functions. They are called on the event loop at each attempt to connect and must not block: return a value
-            that another task or thread keeps current. If a function raises, or returns another type, the attempt fails
-            with `ConnectError`. While reconnecting, the event `ErrorRaised` reports this once, and the attempts
-            continue.
+            ``tls="ca.pem"``. ``tls_cert`` and ``tls_key`` are the paths of the client's certificate and of its key, if
+            the file of the certificate has none. Files are read again at an attempt to connect after they were
+            replaced. An ``ssl.SSLContext`` is used as it is. ``token``, ``signature_cb`` and ``user_jwt_cb`` may be
+            plain functions, not coroutine functions. They are called on the event loop at each attempt to connect and
+            must not block: return a value that another task or thread keeps current. If a function raises, or returns
+            another type, the attempt fails with `ConnectError`. While reconnecting, the event `ErrorRaised` reports
+            this once, and the attempts continue.
 
     Raises:
         ConnectError: No server could be reached, or no server offered the requested TLS.
@@ -370,8 +382,20 @@ def connect(
     """
 
     async def opened() -> JetStream:
-        urls = server_urls(servers)
-        settings = _checked(urls, inbox_prefix, options)
+        _check_names(options)
+        more = {"domain": domain, "prefix": prefix, "inbox_prefix": inbox_prefix, **options}
+        chosen: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+        if servers is not _LOCAL:
+            chosen["servers"] = server_urls(servers)
+        # The context is read here, so that an object that was made earlier connects with the newest file.
+        if context is not None and context is not False:
+            from ._runtime.saved_contexts import with_context
+
+            chosen = with_context(context, chosen)
+        urls = server_urls(chosen.pop("servers", _LOCAL))
+        inboxes = chosen.pop("inbox_prefix", "_INBOX")
+        api_domain, api_prefix = chosen.pop("domain", None), chosen.pop("prefix", DEFAULT_PREFIX)
+        settings = _checked(urls, inboxes, chosen)
         times = {"connect_timeout": connect_timeout, "ping_interval": ping_interval}
         pauses = {"reconnect_time_wait": reconnect_time_wait, "reconnect_max_wait": reconnect_max_wait}
         for what, seconds in {**times, **pauses}.items():
@@ -381,8 +405,8 @@ def connect(
         settings |= {**times, "version": sys.modules["jsclient"].__version__}
 
         async def attempt() -> JetStream:
-            connection = OwnConnection(on_event, inbox_prefix)
-            js = JetStream(connection, domain, prefix, timeout, stall_after=stall_after)
+            connection = OwnConnection(on_event, inboxes)
+            js = JetStream(connection, api_domain, api_prefix, timeout, stall_after=stall_after)
             await connection.open(urls, **pauses, options=settings)
             _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
             return js
@@ -414,20 +438,19 @@ async def _until_up(attempt: Callable[[], Awaitable[JetStream]], wait: float, pa
 _OPTIONS = ConnectOptions.__annotations__.keys()
 
 
-def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options. Returns them, with credentials replaced by callbacks. Raises `ConfigError`."""
+def _check_names(options: Mapping[str, Any]) -> None:
     if unknown := sorted(set(options) - _OPTIONS):
         known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS | {"servers"}
         raise ConfigError(". ".join(no_such_name("connect()", "option", name, known) for name in unknown))
+
+
+def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the given options and return them with the credentials as callbacks. Raises `ConfigError`."""
     check_publish_subject(inbox_prefix)
     if urls[0].startswith(("ws:", "wss:")) and find_spec("aiohttp") is None:
         raise ConfigError(f'{shown(urls[0])} needs aiohttp: pip install "jsclient[websocket]"')
-    values = {name: value for name, value in options.items() if value is not None}
-    if empty := sorted(name for name, value in values.items() if value == ""):
+    if empty := sorted(name for name, value in options.items() if value == ""):
         raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
-    checked = {**options, **check_credentials(values)}
-    if "max_refusals" in values:
-        check_count("max_refusals", values["max_refusals"])
-    if "tls" in values:
-        checked["tls"] = tls_context(values["tls"])
-    return checked
+    if "max_refusals" in options:
+        check_count("max_refusals", options["max_refusals"])
+    return {**options, **check_credentials(options), "tls": check_tls(options)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +130,19 @@ async def test_default_limit_of_consumers_that_is_near(js: Any, stream: OwnStrea
 
 async def test_missing_stream(js: Any) -> None:
     assert codes(await jsclient.doctor.examine(js, "not-there", "c")) == ["stream_deleted"]
+
+
+async def test_context_names_server(
+    server: ServerUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "nats" / "context"
+    folder.mkdir(parents=True)
+    (folder / "prod.json").write_text(json.dumps({"url": server.url}))
+    assert await asyncio.to_thread(_main, ["doctor", "--context", "prod"]) == 0
+    assert "[ok] nats-server 2." in capsys.readouterr().out
+    assert await asyncio.to_thread(_main, ["doctor", "--context", "dev"]) == 2
+    assert "the only context is prod" in capsys.readouterr().err
 
 
 async def test_server_without_jetstream(

@@ -69,6 +69,9 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     doctor.add_argument("stream", nargs="?", metavar="STREAM", help="look at this stream")
     doctor.add_argument("consumer", nargs="?", metavar="CONSUMER", help="look at this consumer of it")
     doctor.add_argument("--server", metavar="URL", help="the server, or several separated by commas")
+    doctor.add_argument(
+        "--context", metavar="NAME", help="a context of the command nats, instead of --server"
+    )
     doctor.add_argument("--credentials", metavar="FILE", help="credentials file")
     doctor.add_argument(
         "--option",

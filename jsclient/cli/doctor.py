@@ -23,17 +23,18 @@ _MARKS = {"ok": "[ok]", "note": "[note]", "warning": "[warning]", "error": "[err
 
 def run(options: argparse.Namespace) -> int:
     """Run the command. Return 1 if it finds a warning or an error, or cannot reach a server, and 0 otherwise."""
-    if options.server is None and (options.stream or options.credentials or options.option or options.json):
-        options.parser.error("STREAM, --credentials, --option and --json need --server")
+    # Without a server there are only the versions to print.
+    nowhere = options.server is None and options.context is None
+    if nowhere and (options.stream or options.credentials or options.option or options.json):
+        options.parser.error("STREAM, --credentials, --option and --json need --server or --context")
+    if options.context is not None and (options.server or options.credentials or options.option):
+        options.parser.error("--context cannot be used with --server, --credentials or --option")
     if not options.json:
         _print_versions()
-    if options.server is None:
+    if nowhere:
         return 0
     try:
-        values = {"servers": options.server, **dict(options.option)}
-        if options.credentials is not None:
-            values["credentialsFile"] = options.credentials
-        findings = asyncio.run(_examine(ServerOptions.of(values).arguments(), options))
+        findings = asyncio.run(_examine(_arguments(options), options))
     except (ConfigError, ValueError) as error:
         print(f"jsclient doctor: {error}", file=sys.stderr)
         return 2
@@ -43,6 +44,15 @@ def run(options: argparse.Namespace) -> int:
         return 1
     _print(findings, as_json=options.json)
     return int(any(finding.level in ("warning", "error") for finding in findings))
+
+
+def _arguments(options: argparse.Namespace) -> dict[str, object]:
+    if options.context is not None:
+        return {"context": options.context}
+    values = {"servers": options.server, **dict(options.option)}
+    if options.credentials is not None:
+        values["credentialsFile"] = options.credentials
+    return ServerOptions.of(values).arguments()
 
 
 async def _examine(arguments: dict[str, object], options: argparse.Namespace) -> list[Finding]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -290,23 +289,15 @@ class ServerOptions:
             "user": self.user,
             "password": self.password or _variable("passwordEnv", self.password_env),
             "token": self.token or _variable("tokenEnv", self.token_env),
-            "tls": self._tls(find),
+            "tls": find("tlsCa", self.tls_ca),
+            "tls_cert": find("tlsCert", self.tls_cert),
+            "tls_key": find("tlsKey", self.tls_key),
             "tls_hostname": self.tls_hostname,
             "tls_handshake_first": self.tls_handshake_first or None,
             **provided(self.token_provider, self.credentials_provider),
             **dict(self.client),
         }
         return {name: value for name, value in arguments.items() if value is not None}
-
-    def _tls(self, find: Callable[[str, str | None], str | None]) -> ssl.SSLContext | None:
-        if self.tls_ca is None and self.tls_cert is None:
-            return None
-        context = ssl.create_default_context(cafile=find("tlsCa", self.tls_ca))
-        if self.tls_cert is not None:
-            cert, key = find("tlsCert", self.tls_cert), find("tlsKey", self.tls_key)
-            assert cert is not None
-            context.load_cert_chain(cert, key)
-        return context
 
 
 def _read_client(reader: OptionReader) -> tuple[tuple[str, Any], ...]:

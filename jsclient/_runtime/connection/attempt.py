@@ -36,6 +36,7 @@ from .certificates import (
 )
 from .identity import Identity
 from .tcp_transport import TcpTransport
+from .tls_files import TlsFiles
 from .transport import Transport
 from .websocket_transport import WebSocketTransport
 
@@ -62,14 +63,12 @@ class AttemptSettings:
         self.tls_first = bool(options.get("tls_handshake_first"))
         self.wants_tls = self.tls_first or options.get("tls") is not None
         self.tls_name: str | None = options.get("tls_hostname")
-        self._context: ssl.SSLContext | None = options.get("tls")
+        self._tls: ssl.SSLContext | TlsFiles = options.get("tls") or TlsFiles()
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The given context, or a new context with the authorities that this machine trusts."""
-        if self._context is None:
-            self._context = ssl.create_default_context()
-        return self._context
+        """The given context, or a context with the current content of the given files."""
+        return self._tls.context() if isinstance(self._tls, TlsFiles) else self._tls
 
 
 class Attempt:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import ParseResult
-
-from ...errors import ConfigError
 
 __all__ = [
     "CertificateError",
@@ -21,7 +18,6 @@ __all__ = [
     "late_alert",
     "received_before_tls",
     "rejection",
-    "tls_context",
     "validity",
 ]
 
@@ -35,8 +31,8 @@ _UNFIT = "the server and this client have no TLS version or cipher in common"
 
 
 _NEEDS_ONE = (
-    "the server requires a client certificate: pass an ssl.SSLContext as tls, after "
-    'context.load_cert_chain("client.pem", "client-key.pem")'
+    'the server requires a client certificate: pass tls_cert="client.pem" and tls_key="client-key.pem", '
+    "or call load_cert_chain of the context"
 )
 _OURS: Final = {
     "CERTIFICATE_REQUIRED": _NEEDS_ONE,
@@ -54,34 +50,6 @@ _OURS: Final = {
 
 class CertificateError(Exception):
     """Raised when one side rejects the certificate of the other, or the server does not speak TLS."""
-
-
-def tls_context(value: object) -> ssl.SSLContext | None:
-    """Return the context for the option ``tls``: a context, True, False, or the path of a file with an authority.
-
-    Raises:
-        ConfigError: The value has another type, or the file cannot be used.
-    """
-    if value is False or isinstance(value, ssl.SSLContext):
-        return value or None
-    if value is True:
-        return ssl.create_default_context()
-    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(path, str):
-        raise ConfigError(
-            f"tls is {type(value).__name__}: it must be an ssl.SSLContext, True, or the path of a file with an "
-            "authority"
-        )
-    if "-----" in path or "\n" in path or "\0" in path:  # not shown, as it may contain a key
-        raise ConfigError(
-            "tls is a text, not shown here, where the path of a file is needed: "
-            "for the text of an authority, pass ssl.create_default_context(cadata=text)"
-        )
-    try:
-        return ssl.create_default_context(cafile=path)
-    except OSError as error:  # including SSLError: the file has no certificate
-        what = error.strerror or "it has no certificate"
-        raise ConfigError(f"tls: the file {path!r} cannot be used: {what}") from None
 
 
 def rejection(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
