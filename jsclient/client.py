@@ -346,8 +346,8 @@ def connect(
             ``tls_key``, or of ``domain`` and ``prefix``, the context is not used for the others of this group. A field
             that jsclient cannot use raises `ConfigError`. The file is read once, when connecting.
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
-        inbox_prefix: The first token of reply and deliver subjects, by default ``_INBOX``. Give users different prefixes if their permissions
-            should prevent them from reading each other's answers.
+        inbox_prefix: The first token of reply and deliver subjects, by default ``_INBOX``. Give users different
+            prefixes if their permissions should prevent them from reading each other's answers.
         connect_timeout: Seconds for one attempt to connect, including the handshake.
         reconnect_time_wait: Seconds between the first attempts to reconnect. The very first attempt takes place at a
             random time within this interval. The pause doubles after each failure, and it is varied by a quarter, so

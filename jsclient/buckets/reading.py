@@ -37,6 +37,7 @@ RECHECK: Final = 0.25
 
 _RUN: Final = 500  # messages that are decoded together
 
+_SILENT_LOOKS: Final = 8  # a consumer that is silent for so many looks, each after RECHECK, is replaced
 _FIRST_FORM: Final = 9  # tokens of a JSAck of the first form
 _COLUMNS: Final = (1, 3, 4)  # where the compiled function has these numbers
 
@@ -154,6 +155,9 @@ class BucketReader(Generic[EntryT]):
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Frame | None = None
+        # The consumer and the number of messages at the last look at a silent consumer, and how many looks were equal.
+        self._silent: tuple[str, int] = "", 0
+        self._silent_looks = 0
         self._arrived: list[Frame] = []  # messages that have arrived and were not decoded yet
         self.is_current: bool = False
 
@@ -205,13 +209,26 @@ class BucketReader(Generic[EntryT]):
                 # Another task may have left messages meanwhile, which come first.
                 self._arrived += frames_of([first]) + puller.take_frames(_RUN - 1)
             except RequestTimeoutError:
-                # The remaining entries may have been removed, or changed while the consumer was replaced.
-                last = None if self._last is None else read_jsack(self._last[1])
-                self.is_current = self.is_current or await has_nothing_left(consumer, last)
+                await self._check_silence(consumer, puller)
                 return []
             except StreamNotFoundError as error:
                 raise no_bucket(error, self._create) from None
         return self._initial_entries() if not self.is_current else self._changes()
+
+    async def _check_silence(self, consumer: OrderedConsumer, puller: OrderedPuller) -> None:
+        """Find out why no entry arrives, although entries that existed at the opening have not been read."""
+        last = None if self._last is None else read_jsack(self._last[1])
+        if await has_nothing_left(consumer, last):
+            # The remaining entries were removed, or changed while the consumer was replaced.
+            self.is_current = True
+            return
+        # After a purge a server may count messages as pending that its consumer never delivers.
+        state = puller.consumer, puller.arrived
+        self._silent_looks = self._silent_looks + 1 if state == self._silent else 1
+        self._silent = state
+        if self._silent_looks >= _SILENT_LOOKS and not puller.context.connection.problem:
+            self._silent_looks = 0
+            puller.replace_consumer("it delivers nothing, although messages are pending")
 
     async def _next_of_log(self, log: LogEntries) -> list[EntryT]:
         try:

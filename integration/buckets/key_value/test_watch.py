@@ -366,3 +366,20 @@ async def test_restarts(own_server: Any, connect: Any, events: list[Any]) -> Non
     with pytest.raises(asyncio.CancelledError):
         await task
     assert of(BucketNotFoundError, events) == []
+
+
+@pytest.mark.limit(60)
+async def test_purge_of_the_stream_while_it_opens(make: Any, oracle: Any) -> None:
+    """The server counts a message as pending that its consumer does not deliver. The watch goes on nevertheless."""
+    kv = await make(history=5)
+    await kv.put_many({f"k{number}": b"1" for number in range(5000)})
+    async with kv.watch() as watch:
+        for _ in range(10):
+            await watch.next()
+        await oracle.purge(kv.stream)
+        revision = await kv.put("fresh", b"1")
+        while (await watch.next()).revision != revision:
+            pass
+        assert watch.is_current
+        changed = await kv.put("fresh", b"2")
+        assert (await watch.next()).revision == changed

@@ -249,6 +249,11 @@ class OrderedPuller:
             self.carry_out(commands)
         return DeliveredMessage(frame, self.channel)
 
+    def replace_consumer(self, reason: str) -> None:
+        """Continue with another consumer, because this one delivers nothing although it should."""
+        self.tracker.cursor.consumer_lost(reason)
+        self.carry_out([])
+
     def take_frames(self, limit: int) -> list[Frame]:
         """Return up to ``limit`` messages from the buffer, as raw frames."""
         frames, commands = self.tracker.take_many(limit)
