@@ -23,9 +23,9 @@ class WithBucketRights:
         check reply subjects. For users whom you do not trust, see `account_rights`.
 
         Args:
-            role: ``"reader"`` may read, watch and request the status. ``"writer"`` may also change and delete
-                everything that the bucket has. ``"admin"`` may also create, change and delete the bucket, and list the
-                names of all buckets.
+            role: ``"reader"`` may read, watch and request the status. ``"writer"`` may also change and delete keys or
+                objects. ``"admin"`` may also create, change and delete the bucket, remove messages from it, as
+                `KeyValue.purge_deletes` does, and list the names of all buckets.
             inbox_prefix: The inbox prefix of the user's connection. If no other user has this prefix, other users
                 cannot read the answers to its requests.
 

@@ -262,6 +262,9 @@ class Message:
         state = self._begin_ack(kind)
         if state is None:
             return
+        if kind is AckKind.ACK and self._channel.connection.ack_at_once(self._frame[1]):
+            state.succeeded(kind)
+            return
         try:
             await self._channel.connection.ack(self._frame[1], payload, settles=kind in _SETTLING)
         except BaseException:

@@ -216,3 +216,20 @@ async def test_a_key_that_the_codec_cannot_decode(js: Any, name: str) -> None:
     assert await keys_of(kv) == ["a", "b"]
     await plain.delete("a")
     assert await kv.purge_deletes(older_than=0) == 1
+
+
+async def test_foreign_keys_of_another_form(js: Any, make: Any) -> None:
+    """A key that the codec would store under another name hides no key of ours, and a cache is a mapping of ours."""
+    raw = await make()
+    kv = await js.key_value(raw.bucket, key_codec=Base64Keys())
+    await raw.put("YQ", b"without padding")
+    await kv.put("a", b"1")
+    await raw.delete("YQ")
+    assert await keys_of(kv) == ["a"]
+    await raw.put("YQ", b"again")
+    assert sorted(await keys_of(kv)) == ["YQ", "a"]
+    assert (await kv.get("a")).value == b"1"
+    assert {key: entry.value for key, entry in (await kv.get_many(">")).items()}["a"] == b"1"
+    async with kv.cache() as cache:
+        assert {key: entry.value for key, entry in dict(cache).items()} == {"a": b"1"}
+        assert len(cache) == 1

@@ -139,17 +139,27 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         return False
 
     def _subjects(self) -> list[str]:
-        """Return the subjects of all values, for a handle with ``own``."""
+        """Return the subjects of all values that count, for a handle with ``own`` or a codec of keys."""
         tables = self._following()
-        return [subject for table in tables for subject, one in table.items() if self._counts(one)]
+        return [
+            subject
+            for table in tables
+            for subject, one in table.items()
+            if self._counts(one) and self._subject(self._keys.key(subject)) == subject
+        ]
+
+    @property
+    def _is_filtered(self) -> bool:
+        """Whether messages of other clients may not count, because of their origin or their key."""
+        return self._keys.own or self._keys.key_codec is not None
 
     def __iter__(self) -> Iterator[str]:
-        if self._keys.own:
+        if self._is_filtered:
             return map(self._keys.key, self._subjects())
         return (self._keys.key(subject) for table in self._following() for subject in table)
 
     def __len__(self) -> int:
-        if self._keys.own:
+        if self._is_filtered:
             return len(self._subjects())
         return sum(map(len, self._following()))
 

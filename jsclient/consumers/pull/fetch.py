@@ -363,8 +363,8 @@ class PullReading(Running):
         )
         puller.check_open()
         puller.watch.asked()
-        slot, at = None, puller.now()
-        if max_bytes is None and not no_wait and puller.is_idle:
+        slot, at, connection = None, puller.now(), puller.context.connection
+        if not (max_bytes or no_wait or puller.leftover or puller.orphans) and connection.is_connected:
             # In the usual case one request delivers all messages. This path skips the bookkeeping of `_SlotFetch`.
             try:
                 slot = await puller.request_all(pull)
@@ -382,8 +382,8 @@ class PullReading(Running):
                     if batch == 1:
                         puller.in_hand.add_batch(messages)
                     else:  # the same without a call
-                        lists = puller.in_hand.lists
-                        lists.add(ref(messages, lists.discard))
+                        messages.hand = hand = puller.in_hand
+                        hand.lists.add(ref(messages, hand.lists.discard))
                     return Batch(messages, Ending.FULL)
                 at = slot.request.sent_at
         result = await _SlotFetch(puller, Collection(pull, at, expires), slot).run()

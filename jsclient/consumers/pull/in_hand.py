@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet, ref
 
 from ...errors import ClosedError
@@ -16,12 +17,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Handed", "InHand", "in_hand"]
 
+_REFERRED: Final = 3  # references to a message at the end of its list: the list, the loop and the argument
+
 
 class Handed(list["Message"]):
-    """The messages of a fetch. A loop over them refers to this list, so it lives as long as the loop."""
+    """The messages of a fetch. A loop over them refers to this list, so it lives as long as the loop.
 
-    __slots__ = ("__weakref__",)
+    A program may also copy the list, or pass the messages to tasks. So when the list is dropped, `InHand` follows each
+    message that is still to be acked, as long as the program refers to it.
+
+    Attributes:
+        hand: What follows the messages then, or None.
+    """
+
+    __slots__ = ("__weakref__", "hand")
+    hand: InHand | None
     __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __del__(self) -> None:
+        # Most messages are acked by now, or end with the list.
+        for message in self:
+            if message._state is None and sys.getrefcount(message) > _REFERRED:  # noqa: SLF001  one room
+                hand: InHand | None = getattr(self, "hand", None)
+                if hand is not None and not sys.is_finalizing():
+                    hand.follow_message(message)
 
 
 class InHand:
@@ -37,7 +56,7 @@ class InHand:
     def __init__(self) -> None:
         self.has_ended: bool = False
         self.lists: set[ref[Handed]] = set()
-        self._states: WeakSet[AckState] = WeakSet()
+        self._states: set[ref[AckState]] = set()
         self._pullers: WeakSet[Puller] = WeakSet()
 
     def add_puller(self, puller: Puller) -> None:
@@ -46,12 +65,19 @@ class InHand:
 
     def add_batch(self, messages: Handed) -> None:
         """Note the messages of a fetch."""
+        self.lists.add(ref(messages, self.lists.discard))  # a WeakSet would add calls to each fetch
+        messages.hand = self
+        # `next` takes its message out of the list, which then ends.
+        if len(messages) == 1:
+            self.follow_message(messages[0])
+
+    def follow_message(self, message: Message) -> None:
+        """Follow a message that is not in a list any more, as long as the program refers to it."""
         from ..message import ack_state  # here, because a message imports more than this module
 
-        self.lists.add(ref(messages, self.lists.discard))  # a WeakSet would add calls to each fetch
-        # `next` takes its message out of the list, which then ends.
-        if len(messages) == 1 and (state := ack_state(messages[0])) is not None:
-            self._states.add(state)
+        state = ack_state(message)
+        if state is not None:  # with ack policy none, no ack follows
+            self._states.add(ref(state, self._states.discard))
 
     def check_may_pull(self) -> None:
         """Raise `ClosedError` if nothing more is requested."""
@@ -75,7 +101,8 @@ class InHand:
 
         lists = [messages for one in self.lists if (messages := one()) is not None]
         listed = {id(message): message for messages in lists for message in messages if awaits_ack(message)}
-        others = self._states - {ack_state(message) for message in listed.values()}
+        followed = {state for one in self._states if (state := one()) is not None}
+        others = followed - {ack_state(message) for message in listed.values()}
         return len(listed) + sum(not state.acked for state in others)
 
 

@@ -119,6 +119,7 @@ class Puller:
         readers: The continuous readers that were opened through the handle. They are closed with it.
         closed: True once the handle was closed.
         arrived: Total number of messages that have arrived.
+        orphans: Requests in flight that have no caller any more.
         watch: Checks the consumer when no message arrives for a while.
         in_hand: The messages that the program has.
     """
@@ -154,7 +155,7 @@ class Puller:
         # gone while the request is still in flight.
         self._idle: list[PullInbox] = []
         self._busy: set[PullInbox] = set()
-        self._orphans: list[PullInbox] = []
+        self.orphans: list[PullInbox] = []
         self._foreign = 0
         self.closed: bool = False
         self._listening = False
@@ -233,7 +234,7 @@ class Puller:
             self._listening = True
             self.in_hand.add_puller(self)
             connection.add_listener(self._end_requests, self._end_denied_requests)
-        if self._orphans:
+        if self.orphans:
             self._sweep()
         slot = self._idle.pop() if self._idle else PullInbox(self)
         slot.frames = deque()
@@ -258,11 +259,6 @@ class Puller:
             await self._drop(slot)
             raise
         return slot
-
-    @property
-    def is_idle(self) -> bool:
-        """True if no messages are left over and no request is in flight, so that a new request is necessary."""
-        return not self.leftover and not self._orphans and self.context.connection.is_connected
 
     async def request_all(self, pull: Pull) -> PullInbox:
         """Send a pull request, and wait until it has ended.
@@ -311,16 +307,16 @@ class Puller:
         Requests with other group options are left alone, because the server may answer them under other conditions.
         """
         slots: list[PullInbox] = []
-        if not self._orphans:
+        if not self.orphans:
             return slots
         self._sweep()
-        for slot in list(self._orphans):
+        for slot in list(self.orphans):
             request = slot.request
             if request is None or request.ended or request.pull.group != group:
                 continue  # this inbox stays open only in case that a late message arrives
             if missing <= 0:
                 break
-            self._orphans.remove(slot)
+            self.orphans.remove(slot)
             slot.frames = deque()
             self._busy.add(slot)
             slots.append(slot)
@@ -338,21 +334,21 @@ class Puller:
             self._idle.append(slot)
         else:
             # If the inbox were reused now, a late status would end the next request.
-            self._orphans.append(slot)
+            self.orphans.append(slot)
 
     def _sweep(self) -> None:
         """Reuse the inboxes of abandoned requests that have ended, and unsubscribe from those that have expired."""
         now = self.now()
-        for slot in [s for s in self._orphans if s.request is not None and s.request.settled]:
-            self._orphans.remove(slot)
+        for slot in [s for s in self.orphans if s.request is not None and s.request.settled]:
+            self.orphans.remove(slot)
             self._idle.append(slot)
-        for slot in [s for s in self._orphans if now >= s.until]:
-            self._orphans.remove(slot)
+        for slot in [s for s in self.orphans if now >= s.until]:
+            self.orphans.remove(slot)
             self.context.tasks.start(self._flush(slot, _IN_FLIGHT), "drop an inbox")
 
     def _end_requests(self, what: Lifecycle) -> None:
         if what is not Lifecycle.CONNECTED:
-            for slot in (*self._busy, *self._orphans):
+            for slot in (*self._busy, *self.orphans):
                 if slot.request is not None:
                     slot.request.connection_lost()
         self.changed.set()
@@ -362,7 +358,7 @@ class Puller:
         return error.subject == self._subject or (inbox is not None and error.subject == inbox.subject)
 
     def _end_denied_requests(self, error: PermissionDeniedError) -> None:
-        for slot in (*self._busy, *self._orphans):
+        for slot in (*self._busy, *self.orphans):
             if slot.request is not None and self.is_denied(error, slot.inbox):
                 slot.request.end_request(Ending.REFUSED, error)
         self.changed.set()
@@ -386,8 +382,8 @@ class Puller:
                 slot.request.end_request(Ending.CLOSED)
         self.changed.set()
         await asyncio.gather(*(reader.abandon() for reader in list(self.readers)))
-        slots = (*self._idle, *self._orphans, *self._busy)
-        self._idle, self._orphans = [], []
+        slots = (*self._idle, *self.orphans, *self._busy)
+        self._idle, self.orphans = [], []
         gives_back = give_back and not self.silent
         flushed = [
             slot for slot in slots if gives_back and slot.request is not None and not slot.request.settled

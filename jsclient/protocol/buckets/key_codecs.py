@@ -161,11 +161,13 @@ def encoded_filter(codec: KeyCodec, pattern: str) -> str:
 
 
 def decoded_key(codec: KeyCodec, stored: str) -> str:
-    """Return the key that a stored key stands for, or the stored key itself if the codec cannot decode it.
+    """Return the key that a stored key stands for.
 
-    Another client may have stored it, and a reader must not end because of that.
+    The result is the stored key itself if the codec cannot decode it, or would store the key under another name.
+    Another client may have stored it. A reader must not end because of that, or take it for the key of that name.
     """
     try:
-        return codec.decode(stored)
+        key = codec.decode(stored)
+        return key if codec.encode(key) == stored else stored
     except Exception:  # noqa: BLE001  a codec of the user
         return stored

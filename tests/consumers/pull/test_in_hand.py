@@ -33,6 +33,22 @@ async def test_what_the_program_has_is_counted():
 
 
 @virtual
+async def test_messages_outlive_their_list():
+    """A copy of the list, or a task for each message."""
+    hand = InHand()
+    batch = messages(4)
+    hand.add_batch(batch)
+    first, copied = batch[0], batch[1:3]
+    await batch[2].ack()
+    del batch
+    assert hand.unacked == 2
+    await first.ack()
+    assert hand.unacked == 1
+    del copied
+    assert hand.unacked == 0
+
+
+@virtual
 async def test_a_single_message_counts_without_its_list():
     hand = InHand()
     batch = messages(1)
