@@ -161,7 +161,7 @@ def types(session: nox.Session) -> None:
 @nox.session(name="public-types", reuse_venv=True)
 def public_types(session: nox.Session) -> None:
     """Whether every public name has a type that all type checkers read alike, and what users' programs make of them."""
-    session.install(".[spark,polars,ray]", *group("public-types"), *group("types"))
+    session.install(".[spark,polars,ray,fsspec]", *group("public-types"), *group("types"))
     session.run("pyright", "--verifytypes", "jsclient", "--ignoreexternal")
     with tempfile.TemporaryDirectory() as folder:  # outside of the tree, whose settings would count
         shutil.copytree("tests/support/programs", folder, dirs_exist_ok=True)

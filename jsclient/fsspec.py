@@ -12,7 +12,7 @@ import errno
 import io
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -84,7 +84,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
         if js is not None:
             await js.close()
 
-    close = sync_wrapper(_close)
+    close: Callable[[], None] = sync_wrapper(_close)
 
     async def _bucket(self, bucket: str) -> ObjectStore:
         js = await self._connected()

@@ -43,13 +43,13 @@ class Lease(Generic[ValueT]):
     """
 
     def __init__(self, kv: KeyValue[ValueT], key: str, value: ValueT | None, ttl: float) -> None:
-        self.kv = kv
+        self.kv: KeyValue[ValueT] = kv
         self.key: str = kv._keys.checked(key)  # noqa: SLF001  one room
-        self.ttl = ttl
-        self.revision = 0
-        self.until = 0.0
-        self.may_store = True
-        self.awaits_answer = False
+        self.ttl: float = ttl
+        self.revision: int = 0
+        self.until: float = 0.0
+        self.may_store: bool = True
+        self.awaits_answer: bool = False
         self._value = b"" if value is None else check_payload(kv._keys.encoded(key, value))  # noqa: SLF001
         self._owner = secrets.token_hex(12)
         self._all_expired_at = (

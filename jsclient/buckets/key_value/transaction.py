@@ -64,7 +64,7 @@ class KeyValueTransaction(Generic[ValueT]):
         self._kv = kv
         self._changes: dict[str, _Change] = {}
         self._guards: dict[str, int] = {}
-        self._locks: dict[str, KeyValueLock] = {}
+        self._locks: dict[str, KeyValueLock[Any]] = {}
         self._has_ended = False
         self.revision: int = 0
 
@@ -130,7 +130,7 @@ class KeyValueTransaction(Generic[ValueT]):
         _check_together(key, change, self._guards.get(key), self._locks.get(key))
         self._changes[key] = change
 
-    def guard(self, key: str | KeyValueLock, revision: int | None = None) -> None:
+    def guard(self, key: str | KeyValueLock[Any], revision: int | None = None) -> None:
         """Commit only if a key has this revision, or if a lock is held. The key need not be changed.
 
         A guard of a key that the transaction does not change needs a change without ``last`` of its own, because the
@@ -163,7 +163,7 @@ class KeyValueTransaction(Generic[ValueT]):
         _check_together(key, self._changes.get(key), revision, self._locks.get(key))
         self._guards[key] = revision
 
-    def _guard_with(self, lock: KeyValueLock) -> None:
+    def _guard_with(self, lock: KeyValueLock[Any]) -> None:
         if lock._kv.bucket != self._kv.bucket:  # noqa: SLF001  one room
             raise ConfigError(f"the lock is of bucket {lock._kv.bucket!r}, not of {self._kv.bucket!r}")  # noqa: SLF001
         if self._locks.get(lock.key, lock) is not lock:
@@ -292,7 +292,9 @@ class KeyValueTransaction(Generic[ValueT]):
         raise RevisionMismatchError(self._kv.bucket, key, expected[key]) from None
 
 
-def _check_together(key: str, change: _Change | None, guard: int | None, lock: KeyValueLock | None) -> None:
+def _check_together(
+    key: str, change: _Change | None, guard: int | None, lock: KeyValueLock[Any] | None
+) -> None:
     """Raise `ConfigError` if what the transaction says of a key contradicts itself, so that it could not be checked."""
     if lock is not None and (guard is not None or (change is not None and change.last is not None)):
         raise ConfigError(

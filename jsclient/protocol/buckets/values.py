@@ -46,7 +46,7 @@ class DecodedValue:
     __slots__ = ("codec", "error", "is_decoded", "value")
 
     def __init__(self, codec: Codec[Any]) -> None:
-        self.codec = codec
+        self.codec: Codec[Any] = codec
         self.is_decoded: bool = False
         self.value: Any = None
         self.error: Exception | None = None
