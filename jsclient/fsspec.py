@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from fsspec.asyn import AsyncFileSystem, sync, sync_wrapper
+from fsspec.asyn import sync, sync_wrapper
 from fsspec.callbacks import NoOpCallback
-from fsspec.spec import AbstractBufferedFile
 from fsspec.utils import stringify_path
 
 from .client import JetStream, connect
@@ -29,13 +28,30 @@ from .protocol.buckets.object_info import ObjectInfo
 if TYPE_CHECKING:
     from .buckets.objects.object_store import ObjectStore
 
+    # What type checkers know of the base classes, since fsspec has no types.
+    class _Untyped:
+        def __init__(self, *args: Any, **options: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+    class AsyncFileSystem(_Untyped):
+        async def _find(self, *args: Any, **options: Any) -> Any: ...
+        def open(self, *args: Any, **options: Any) -> Any: ...
+        def mv(self, *args: Any, **options: Any) -> Any: ...
+
+    class AbstractBufferedFile(_Untyped):
+        def close(self) -> None: ...
+
+else:
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractBufferedFile
+
 __all__ = ["NatsFileSystem"]
 
 _SILENT: Final = NoOpCallback()
 _AHEAD: Final = 2  # blocks of a file that is written and that wait to be sent
 
 
-class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
+class NatsFileSystem(AsyncFileSystem):
     """Reads and writes objects as files: ``nats://bucket/name``. Buckets are its top-level directories.
 
     A name with ``/`` appears in directories, which exist as long as they have objects. A file that is written is
@@ -291,7 +307,7 @@ class NatsFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
         return _File(self, path, mode, block_size=block_size or "default", **options)
 
 
-class _File(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
+class _File(AbstractBufferedFile):
     """A file that is read, through one reader, or written, through one put that is fed block by block."""
 
     def __init__(self, fs: NatsFileSystem, path: str, mode: str, **options: Any) -> None:
