@@ -317,12 +317,12 @@ async def test_rows_of_an_old_run(
     bucket: str,
 ) -> None:
     """It may have been another batch with the same name, which is reported with its time."""
-    target = await make_stream(duplicate_window=100_000_000)
+    target = await make_stream(duplicate_window=1_000_000_000)
     options = {
         "ledger": bucket,
         "expectedStream": target.name,
-        "minDuplicateWindow": "0.1",
-        "ackTimeout": "0.01",
+        "minDuplicateWindow": "1",
+        "ackTimeout": "0.1",
     }
     await run_of(server, target, monkeypatch, {0: ["a"]}, **options)
     await asyncio.sleep(1.2)  # the record has whole seconds

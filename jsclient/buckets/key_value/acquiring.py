@@ -30,7 +30,7 @@ MOST_WAIT: Final = 0.5
 """Seconds after which a key that is locked is looked at again, though no change of it was read."""
 
 _PAUSE: Final = 0.2  # seconds between attempts to acquire
-_LAST_ATTEMPT: Final = 0.2  # seconds that the last attempt may take after the timeout, which may be 0
+_LAST_ATTEMPT: Final = 1.0  # seconds that the last attempt may take after the timeout, which may be 0
 _LEAST_TTL: Final = 1.0
 _TTL_SERVER: Final = (2, 11)
 
