@@ -127,10 +127,12 @@ def well_known_policy(*, requests: bool = False) -> Policy:
 
 
 def relationship_policy(policy: Policy | None = None) -> Policy:
-    """Return the policy of a relationship's channel: ``wanted``, and the events that the relationship needs.
+    """Return the policy of a relationship's channel: ``policy``, and the events that the relationship needs.
 
-    Without ``wanted`` the policy allows everything except the events by which a peer makes a request to itself. Raises
-    `ConfigError` if ``wanted`` denies an event that the relationship needs.
+    Without a ``policy``, everything is allowed except the events by which a peer makes a request to itself.
+
+    Raises:
+        ConfigError: ``policy`` denies an event that the relationship needs.
     """
     if policy is None:
         return Policy(events=("*:*",), queries=("*:*",), deny_events=API_EVENTS)

@@ -148,7 +148,7 @@ def codec_for(name: str, custom: Codec | None) -> Codec:
     """Return the codec that a descriptor names.
 
     Raises:
-        ConfigError: The name differs from the codec ``given``, or is not JSON and no codec is given.
+        ConfigError: The name is not that of ``custom``, or it is not JSON and ``custom`` is None.
     """
     codec = JsonCodec() if custom is None else custom
     if codec_name(codec) != name:

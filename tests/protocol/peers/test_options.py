@@ -74,3 +74,10 @@ def test_the_rule_by_attributes():
     assert not accept_roles(Rx_role=["thing"])({"Rx_role": 7})
     with pytest.raises(ConfigError):
         accept_roles()
+
+
+@pytest.mark.parametrize("host", ["ann:secret@b.example", "//ann:secret@b.example:4222", "ann:secret@"])
+def test_password_of_a_bad_host_is_not_shown(host):
+    with pytest.raises(ConfigError, match="not a URL with its protocol") as raised:
+        EngineOptions(host=host)
+    assert "secret" not in str(raised.value)
