@@ -84,11 +84,15 @@ async def test_pushes_when_there_is_room(
         for number in range(2, 20):
             await js.publish(stream.subject("a"), b"%d" % number)
             assert (await reader.next(timeout=15)).data == b"%d" % number
-        count = len(tap.sent(GETS))
-        for number in range(20, 30):
-            await js.publish(stream.subject("a"), b"%d" % number)
-            assert (await reader.next(timeout=15)).data == b"%d" % number
-        assert len(tap.sent(GETS)) == count, "they are pushed"
+        requests = []
+        for first in range(20, 100, 10):
+            count = len(tap.sent(GETS))
+            for number in range(first, first + 10):
+                await js.publish(stream.subject("a"), b"%d" % number)
+                assert (await reader.next(timeout=15)).data == b"%d" % number
+            requests.append(len(tap.sent(GETS)) - count)
+        # A push that comes late on a slow machine may be read from the history once.
+        assert requests.count(0) >= 6, f"they are pushed: {requests}"
     assert not await stream.consumer_names()
 
 
