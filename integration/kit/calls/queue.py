@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import pickle
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -117,12 +118,28 @@ class QueueQuery:
         """All batches of an AvailableNow run: how many rows each had."""
         self.available_now = True
         await self.stop()
+        await self.until_counted()
         await self.start()
         sizes: list[int] = []
         while (rows := await self.batch()) is not None:
             sizes.append(len(rows))
         await self.stop()
         return sizes
+
+    async def until_counted(self, longest: float = 0.5) -> None:
+        """Wait until the consumer counts all stored messages as pending, which a busy server does a moment late.
+
+        A filter, or a message deleted from the middle, lets the wait end at `longest` seconds.
+        """
+        if isinstance(self.stream, str):
+            return
+        deadline = time.monotonic() + longest
+        while time.monotonic() < deadline:
+            state, info = await self.stream.state(), await self.stream.consumer_info(self.consumer)
+            before = max(info["delivered"]["stream_seq"], state["first_seq"] - 1)
+            if info["num_pending"] >= state["last_seq"] - before:
+                return
+            await asyncio.sleep(0.01)
 
     def column(self, name: str) -> list[Any]:
         return [row[name] for row in self.rows]

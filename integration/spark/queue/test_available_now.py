@@ -11,6 +11,7 @@ import pytest
 from integration.kit.calls.queue import QueueQuery
 from integration.kit.judge.waiting import eventually
 from integration.spark.queue.test_claims import ACK_WAIT, info, numbers, queue, seen
+from jsclient.spark.queue.claimer import Claimer
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
 
@@ -84,3 +85,28 @@ async def test_messages_that_a_worker_acks_are_not_awaited(queue: Any, js: Any) 
         await message.ack_sync()
     await asyncio.wait_for(draining, 30)
     assert (await info(query))["num_ack_pending"] == 0
+
+
+@pytest.mark.parametrize("count", [0, 1])
+async def test_server_counts_late(queue: Any, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """A busy server has stored messages that the consumer does not count as pending yet: the query reads them too."""
+    query = await queue(count=60)
+
+    async def outstanding(claimer: Claimer) -> int:
+        return count
+
+    monkeypatch.setattr(Claimer, "outstanding", outstanding)
+    await query.drain()
+    assert numbers(query.rows) == seen(1, 60)
+
+
+async def test_messages_stored_later_are_left(queue: Any) -> None:
+    query = await queue(count=20, maxMessagesPerTrigger=10)
+    query.available_now = True
+    await query.start()
+    assert len(await query.batch()) == 10
+    await query.stream.publish(50, first=21)
+    assert len(await query.batch()) == 10
+    assert await query.batch() is None
+    await query.stop()
+    assert numbers(query.rows) == seen(1, 20)

@@ -306,6 +306,7 @@ class Claimer:
         self, js: JetStream, stream: Stream, consumer: Consumer, options: SourceOptions, holder: Holder
     ) -> None:
         self._context = context_of(js)
+        self._stream = stream
         self._consumer = consumer
         self._options = options
         self._holder = holder
@@ -447,6 +448,15 @@ class Claimer:
         """Return the number of messages that are pending, or delivered but not acked."""
         info = await self._info()
         return info.num_pending + info.num_ack_pending
+
+    async def newest_stored(self) -> int:
+        """Return the last sequence of the stream."""
+        return (await self._stream.info()).state.last_seq
+
+    async def pending_up_to(self, seq: int) -> int:
+        """Return how many pending messages may have a stream sequence of at most ``seq``."""
+        info = await self._info()
+        return min(info.num_pending, max(0, seq - info.delivered.stream_seq))
 
     async def _info(self) -> ConsumerInfo:
         info = await self._consumer.info()

@@ -181,6 +181,7 @@ class _Driver:
         self._handed_out: QueueOffset | None = None
         self._finished = 0  # the last batch that was settled
         self._remaining: int | None = None  # with AvailableNow, how many messages remain to be claimed
+        self._newest = 0  # with AvailableNow, the stream's last sequence at its start
         # With AvailableNow, the monotonic time by which messages that other clients had at its start are redelivered
         self._others_until: float | None = None
 
@@ -206,6 +207,7 @@ class _Driver:
         } | ({"lost": lost} if lost else {})
 
     async def prepare_available_now(self) -> None:
+        self._newest = await self._with_retries(self.claimer.newest_stored)
         self._remaining = await self._with_retries(self.claimer.outstanding)
         self._others_until = context_of(self.session.js).connection.now() + self.holder.ack_wait + _LATE
 
@@ -232,6 +234,9 @@ class _Driver:
         )
         sizes = [limit for limit in (size, self._options.max_bytes_per_trigger) if limit]
         if self._remaining is not None:
+            # A server counts a stored message as pending a moment later, so the first count may be too low.
+            if not self._remaining:
+                self._remaining = await self._with_retries(lambda: self.claimer.pending_up_to(self._newest))
             most = min(most, self._remaining)
         if not most:
             return start
