@@ -68,13 +68,19 @@ class Core:
         """
         if unknown:
             check_arguments(Core.publish, unknown, NoOptions)
-        if type(subject) is not str or subject not in known_subjects:
-            check_subject(subject)
+        name = known_subjects.get(subject) if type(subject) is str else None
+        if name is None:
+            name = check_subject(subject)
         if reply:
             check_publish_subject(reply)
         block = header_block(headers) if headers else b""
         payload = data if type(data) is bytes else check_payload(data)
-        await self._context.connection.publish(subject, payload, reply=reply, header=block)
+        connection = self._context.connection
+        if not (reply or block):  # the usual message needs no second coroutine
+            size = len(payload)
+            if connection.write_at_once(b"PUB %b %d\r\n%b\r\n" % (name, size, payload), size):
+                return
+        await connection.publish(subject, payload, reply=reply, header=block)
 
     async def request(
         self,
