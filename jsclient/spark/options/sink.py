@@ -25,8 +25,8 @@ class SinkOptions:
     # Where message ids come from: the "content" of the row, the message of the "source" that the row was made from, the
     # "column" ``msg_id``, or "none". None selects "column" if that column exists, and "content" otherwise.
     dedup: str | None = None
-    # How equal rows with content ids are stored. "partition" stores each of them. "epoch" stores equal rows of other
-    # partitions once, so that a replay may move rows between partitions.
+    # How equal rows with content ids are stored. "partition" stores each of them. "epoch" stores equal rows of
+    # different partitions once, so that a replay may move rows between partitions.
     dedup_scope: str = "partition"
     # Whether headers of a row whose names begin with "Nats-" are dropped ("own") or published ("keep").
     headers: str = "own"
