@@ -26,7 +26,7 @@ def calls_of(work, count: int) -> float:
 
 
 def test_python_calls_of_publishes_and_acks():
-    """A publish calls only `send` and asyncio's `get_debug`. An ack calls no Python function, a burst of acks only few."""
+    """A publish calls only `send` and asyncio's `get_debug`. An ack calls nothing, and a burst of acks only little."""
 
     async def main() -> None:
         async with connected() as (js, connection):
