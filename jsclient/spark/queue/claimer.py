@@ -315,7 +315,6 @@ class Claimer:
         self, js: JetStream, stream: Stream, consumer: Consumer, options: SourceOptions, holder: Holder
     ) -> None:
         self._context = context_of(js)
-        self._stream = stream
         self._consumer = consumer
         self._options = options
         self._holder = holder
@@ -443,10 +442,7 @@ class Claimer:
             await self.outstanding()
 
     async def is_empty(self) -> bool:
-        """Return whether the consumer cannot deliver a message now.
-
-        It has no pending messages, has reached ``max_ack_pending``, or is paused.
-        """
+        """Return whether the consumer has no pending messages, has reached ``max_ack_pending``, or is paused."""
         info = await self._info()
         bound = self._config.max_ack_pending or 0
         full = bound > 0 and info.num_ack_pending >= bound
@@ -460,10 +456,6 @@ class Claimer:
         """Return the number of messages that are pending, or delivered but not acked."""
         info = await self._info()
         return info.num_pending + info.num_ack_pending
-
-    async def newest_stored(self) -> int:
-        """Return the last sequence of the stream."""
-        return (await self._stream.info()).state.last_seq
 
     async def pending_up_to(self, seq: int) -> int:
         """Return how many pending messages may have a stream sequence of at most ``seq``."""

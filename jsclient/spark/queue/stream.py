@@ -48,6 +48,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.models.stream_config import RetentionPolicy
+from ...streams.stream import Stream
 from ...tables.session import Session, context_of, session
 from ...tables.source_options import SourceOptions
 from ...tables.tasks import pieces_of
@@ -178,8 +179,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class _Driver:
     """The claims and the progress of a query on the driver. Its coroutines run on the event loop of the session."""
 
-    def __init__(self, opened: Session, claimer: Claimer, holder: Holder, options: SourceOptions) -> None:
+    def __init__(
+        self, opened: Session, stream: Stream, claimer: Claimer, holder: Holder, options: SourceOptions
+    ) -> None:
         self.session = opened
+        self._stream = stream
         self.claimer = claimer
         self.holder = holder
         self._options = options
@@ -195,7 +199,7 @@ class _Driver:
     async def open_driver(cls, opened: Session, options: SourceOptions) -> _Driver:
         stream, consumer = await open_queue(opened.js, options)
         holder = Holder(opened.js, stream, consumer, options)
-        return cls(opened, Claimer(opened.js, stream, consumer, options, holder), holder, options)
+        return cls(opened, stream, Claimer(opened.js, stream, consumer, options, holder), holder, options)
 
     async def close(self) -> None:
         await self.holder.close()
@@ -213,7 +217,7 @@ class _Driver:
         } | ({"lost": lost} if lost else {})
 
     async def prepare_available_now(self) -> None:
-        self._newest = await self._with_retries(self.claimer.newest_stored)
+        self._newest = (await self._with_retries(self._stream.info)).state.last_seq
         self._remaining = await self._with_retries(self.claimer.outstanding)
         self._others_until = context_of(self.session.js).connection.now() + self.holder.ack_wait + _LATE
 
