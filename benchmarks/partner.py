@@ -69,7 +69,7 @@ class _Partner:
         for match in _MESSAGE.finditer(data):
             stop = match.end() + int(match[3]) + 2
             if stop > len(data):
-                break
+                break  # the rest of this message arrives with the next read
             subject, reply = match[1].decode(), match[2]
             if subject == ECHO:
                 out.append(_ANSWER % reply)
@@ -81,6 +81,7 @@ class _Partner:
             end = stop
         if out:
             self._wire.send(b"".join(out))
+        # The server ends a connection that does not answer its pings.
         if data.startswith(b"PING\r\n", end):
             self._wire.send(b"PONG\r\n")
             end += len(b"PING\r\n")
