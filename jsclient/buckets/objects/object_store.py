@@ -453,8 +453,9 @@ class ObjectStore(WithBucketRights):
 
         Chunks remain when a program is killed during an upload, and when other clients store objects of one name at the
         same time. Only what is older than ``older_than`` by the clock of the server is removed, so uploads that go on
-        are safe if they store a chunk more often than this. An upload of jsclient that pauses for longer raises an
-        error, unless it ends at the very moment of the removal. Then its object has missing chunks.
+        are safe if they store a chunk more often than this. An upload of jsclient that pauses for longer, and whose
+        chunks were removed meanwhile, raises an error. Chunks stay if other clients store messages without a pause: the
+        next call removes them.
 
         Args:
             older_than: Seconds since the newest chunk of an upload was stored, or since an object was deleted. At least

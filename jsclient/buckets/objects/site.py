@@ -96,6 +96,11 @@ class ObjectSite(BucketHandle):
         """Return the last chunk of an object from the stream's leader, or None if the bucket has none."""
         return await self._stored({"last_by_subj": self.space.chunk_subject(nuid)})
 
+    async def newest_info_seq(self) -> int:
+        """Return the sequence of the newest description from the stream's leader, 0 if the bucket has none."""
+        message = await self._stored({"last_by_subj": self.space.infos})
+        return 0 if message is None else message.seq
+
     async def stream_handle(self) -> Stream:
         """Return the stream, whose state is requested if it is not known."""
         return Stream(self._context, await self._known())
