@@ -66,11 +66,12 @@ def proxy_for(servers: Sequence[str], text: Any) -> Proxy | None:
 
 def _parsed(text: str) -> ParseResult:
     """Return the parts of the URL. Raises `ConfigError`, whose text shows nothing that may be a password."""
+    url, host, port = ParseResult("", "", "", "", "", ""), None, None
     try:
         url = urlparse(text)
         host, port = url.hostname, url.port
     except ValueError:
-        host = port = None
+        pass  # raised outside of the handler: the original error would show the URL as the context
     # A path or a query may be the rest of a password that is not percent-encoded.
     if not host or _CONTROL.search(text) or "@" in url._replace(netloc="").geturl():
         raise ConfigError(
