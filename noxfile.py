@@ -414,7 +414,7 @@ def bench_objects(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def campaign(session: nox.Session) -> None:
     """Chaos, fuzz, soak, hostile servers and strangers, for minutes to hours. Options after --: see --help."""
-    session.install("--editable", ".[spark]", *group("spark"))  # among it aiohttp, for WebSocket
+    session.install("--editable", ".[spark]", *group("spark"))
     install_speedups(session)  # the fuzzers compare it with the Python reader
     session.run("python", "-m", "integration.campaign", *session.posargs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -141,7 +141,11 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Close the connections and stop all background tasks."""
+        """Close the connections and stop all background tasks. A cancelled call may be repeated."""
+
+    @abc.abstractmethod
+    def abort(self, end: Coroutine[Any, Any, None]) -> None:
+        """Close the connections at once, and run ``end``, which closes the peers and the backend, in the background."""
 
 
 _LONGEST: Final = 30.0

@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections.abc import Mapping
 from functools import partial
-from importlib.util import find_spec
 from random import Random
 from typing import Any
 
@@ -58,7 +57,6 @@ class World:
         self.connections: dict[str, Any] = {}
         self.events: dict[str, list[tuple[float, Any]]] = {}
         self.problems: list[str] = []
-        self.untried: list[str] = []
         self.round_trips: dict[str, float] = {}
         self.others: dict[
             str, dict[str, Any]
@@ -109,10 +107,7 @@ class World:
             assert self.nodes.leaf is not None
             await self._link("leaf", self.nodes.leaf.url, domain=DOMAIN)
             await self._link("tls", self.nodes.urls, tls=self.nodes.tls)
-            if find_spec("aiohttp"):
-                await self._link("websocket", self.nodes.websocket)
-            else:
-                self.untried.append("WebSocket: aiohttp is not installed")
+            await self._link("websocket", self.nodes.websocket)
         for name, options in self.others.items():
             await self._link(name, self.urls, **options)
         for one in (*self.publishers, *self.readers, *self.patterns):
@@ -234,7 +229,6 @@ async def verdict(world: World, history: History, oracle: Oracle) -> list[Outcom
     whole = Outcome(part, "the cluster", seed)
     whole.ran = {"faults": history.counts, "stored": {name: len(one.seqs) for name, one in stored.items()}}
     whole.ran |= {"faults that were refused": len(history.failed), "reconnects": reconnects(world)}
-    whole.ran |= {"not tried": world.untried} if world.untried else {}
     whole.none_of("every task and link works", world.problems)
     for name, seconds in world.round_trips.items():
         fast = seconds <= ROUND_TRIP
