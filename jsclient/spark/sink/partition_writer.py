@@ -93,12 +93,10 @@ class Outcome:
     last_seq: int = 0  # their last sequence
     streams: tuple[str, ...] = ()  # names of the streams that store the messages
     dropped_headers: frozenset[str] = frozenset()  # names of the server's headers that were dropped from rows
-    sequences: dict[str, SequenceRanges] | None = (
-        None  # sequences of all rows by stream, or None if not recorded
-    )
-    checked: Checked | None = (
-        None  # the comparison with earlier runs of the batch, or None without a comparison
-    )
+    # Sequences of all rows by stream, or None if not recorded.
+    sequences: dict[str, SequenceRanges] | None = None
+    # The comparison with earlier runs of the batch, or None without a comparison.
+    checked: Checked | None = None
     unchecked: str = ""  # the reason why the rows could not be compared with the rows of earlier runs, or ""
     keys: RowKeys | None = None  # keys of all rows with ids from a column, or None if not recorded
     # Why it is unknown whether rows with ids from a column were omitted because of messages with other subjects, or "".
@@ -455,9 +453,8 @@ def _rows_of_step(payloads: pa.Array) -> int:
 
 def _column_ids(plan: WritePlan) -> ColumnIds | None:
     options = plan.options
-    kept = (
-        plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers
-    )  # headers may contain ids
+    # Headers that are kept may contain ids.
+    kept = plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers
     if not kept and plan.ids != "column":
         return None
     # In epochs, an id identifies a row regardless of its subject, because the subject depends on the partition.
