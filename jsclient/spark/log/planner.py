@@ -1,4 +1,4 @@
-"""Planning of a query's batches for one stream: the messages ahead, the end of a batch, and its tasks."""
+"""Plan a query's batches for one stream: the messages ahead, the end of a batch, and its tasks."""
 
 from __future__ import annotations
 

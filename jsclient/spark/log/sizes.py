@@ -1,4 +1,4 @@
-"""Measurement of how many of a stream's next messages fit into a number of bytes. The server sends no payloads."""
+"""Measure how many of a stream's next messages fit into a number of bytes. The server sends no payloads."""
 
 from __future__ import annotations
 

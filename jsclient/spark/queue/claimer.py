@@ -1,4 +1,4 @@
-"""Claiming of messages from a durable consumer on the driver. Claims are kept alive until their batch is committed.
+"""Claim messages from a durable consumer on the driver, and keep claims alive until their batch is committed.
 
 A claim is a delivery that was pulled and is not yet acked. Its payload is dropped, because executors read the message
 from the stream. All code here runs on the event loop of the session.
@@ -385,7 +385,7 @@ class Claimer:
         return offset
 
     async def _ack_again(self) -> None:
-        """Ack messages that were redelivered after they had been processed."""
+        """Ack messages that were redelivered after they had already been processed."""
         if self._again:
             try:
                 await self._holder.ack(self._again)

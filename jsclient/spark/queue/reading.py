@@ -1,4 +1,4 @@
-"""Reading of claimed messages on an executor, by direct get, which neither needs nor affects a consumer."""
+"""Read claimed messages on an executor by direct get, which neither needs nor affects a consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing of one partition. Each row ends up stored, rejected with an error, or counted as unknown."""
+"""Publish one partition. Each row ends up stored, rejected with an error, or counted as unknown."""
 
 from __future__ import annotations
 
@@ -431,7 +431,7 @@ class PartitionWriter:
         return advice(error, self._plan.options.connect.servers)
 
     async def _error(self, row: int, subject: str, column: str, reason: str) -> RowError:
-        """Build the error after all other messages are settled."""
+        """Wait until all other messages are settled, then build the error."""
         await self._bulk.settle()
         unknown = sum(isinstance(one.error, _UNKNOWN) for one in self._bulk.failures)
         return RowError(
