@@ -1,4 +1,4 @@
-"""Reading of a range of a stream as Arrow record batches."""
+"""Read a range of a stream as Arrow record batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration of the data source with a Spark session."""
+"""Register the data source with a Spark session."""
 
 from __future__ import annotations
 

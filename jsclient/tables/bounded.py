@@ -1,4 +1,4 @@
-"""Planning of a read of all messages between two positions. Needs no pyspark."""
+"""Plan a read of all messages between two positions. Needs no pyspark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of batches of messages to Arrow columns."""
+"""Convert batches of messages to Arrow columns."""
 
 from __future__ import annotations
 

@@ -42,9 +42,8 @@ class StreamListing:
     def __init__(self, options: SourceOptions) -> None:
         self.names: frozenset[str] = frozenset(options.streams)
         self.pages: int = 0
-        self._requested: int | None = (
-            None  # number of streams that this round requests, or None for all of them
-        )
+        # Number of streams that this round requests, or None for all of them.
+        self._requested: int | None = None
         self._connect = options.connect
         self._listed: dict[str, StreamFacts] = {}  # facts from the last list that were not taken yet
         self._used: set[str] = set()  # streams whose facts were taken from the last list

@@ -106,10 +106,7 @@ class Lookup:
         self.was_listed: bool = False
 
     def facts(self) -> StreamFacts:
-        """Return the current state of the stream from its leader.
-
-        Takes one request, and more requests if the filters have to be compared with the stream's subjects.
-        """
+        """Return the current state of the stream from its leader. Takes one request, or more to compare the filters."""
 
         async def query() -> StreamFacts:
             stream = self._stream
@@ -168,10 +165,7 @@ class Lookup:
         self._narrowed_for = compared
 
     def stream_names(self) -> list[str]:
-        """Return the names of all streams. Takes one request for each 1,024 streams.
-
-        A failure is retried only if an earlier request has succeeded.
-        """
+        """Return the names of all streams, with one request for each 1,024 streams. A new lookup does not retry."""
 
         async def query() -> list[str]:
             return [name async for name in self._opened().js.stream_names()]

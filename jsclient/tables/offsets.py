@@ -78,9 +78,8 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     # For one of several streams, whether no filter could match its messages up to here, so that none can be lost.
     idle: bool = False
     rewound: bool = False  # whether this is the end of an empty batch that a rewind added
-    mark: StoredMark | None = (
-        None  # last message of the stream when the offset was recorded, or None if unknown
-    )
+    # The last message of the stream when the offset was recorded, or None if unknown.
+    mark: StoredMark | None = None
 
     def __post_init__(self) -> None:
         ends = (*self.cuts, self.seq + 1)
@@ -188,9 +187,8 @@ class StreamFacts:
     last_time: datetime | None = None  # when the last message was stored
     seen_at: datetime | None = None  # when the snapshot was taken, by the server's clock
     subjects: tuple[str, ...] = ()  # subjects of stored messages, after subject transforms
-    copies: bool = (
-        False  # whether the stream copies other streams, so that it may store other subjects as well
-    )
+    # Whether the stream copies other streams, so that it may store other subjects as well.
+    copies: bool = False
     removal: Removal = field(default_factory=Removal)
     replicas: int = 1
     connects: int = 0  # reconnects and failed requests before this snapshot

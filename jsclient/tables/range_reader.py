@@ -44,10 +44,7 @@ __all__ = ["ConsumerRange", "DirectRange", "RangeReader", "RangeTracker", "seque
 T = TypeVar("T")
 
 _LOOK = 1.0  # seconds between checks of the head of the stream
-_FIRST_DOUBT, _LONGEST_DOUBT = (
-    0.25,
-    5.0,
-)  # seconds without a message before asking the leader for the next message
+_FIRST_DOUBT, _LONGEST_DOUBT = 0.25, 5.0  # seconds without a message before asking the leader for more
 _STALLED = 120.0  # seconds without a message, although the stream has one, before the read fails
 _RETRY = RetryPolicy(0.05, 1.0, patience=30.0)
 _ATTEMPT = 2.0  # timeout of one attempt in seconds

@@ -162,10 +162,8 @@ def admit(
         return whole.last
     least = min(whole.last, whole.first + most - 1)
     floor = remaining - most  # at least this many messages must remain after the batch
-    low, high = (
-        least + 1,
-        whole.last + 1,
-    )  # a batch may end before `low`, but ending before `high` may be too far
+    # A batch that ends before `low` is small enough. A batch that ends before `high` is too large.
+    low, high = least + 1, whole.last + 1
     low_remaining, high_remaining = remaining, after
     for step in range(steps):
         if high - low <= 1 or low_remaining - floor <= most // _NEAR:

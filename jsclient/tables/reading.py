@@ -1,4 +1,4 @@
-"""Reading of ranges on the executors, as Arrow batches. The driver does not import this module, to start faster."""
+"""Read ranges on the executors as Arrow batches. The driver does not import this module, to start faster."""
 
 from __future__ import annotations
 

@@ -183,19 +183,19 @@ class ServerOptions:
     servers: tuple[str, ...]  # URLs
     credentials_file: str | None = None  # a ``.creds`` file
     nkey_seed_file: str | None = None  # a file with an nkey seed
-    user: str | None = None  # with ``password``, or with ``password_env``, its environment variable
+    user: str | None = None  # a user name, which needs ``password`` or ``password_env``
     password: str | None = None
-    password_env: str | None = None
-    token: str | None = None  # or ``token_env``, its environment variable
-    token_env: str | None = None
-    token_provider: str | None = None  # token_provider, credentials_provider: ``package.module:function``
-    credentials_provider: str | None = None
-    tls_ca: str | None = None  # tls_ca, tls_cert and tls_key are files, and any of them requires TLS
+    password_env: str | None = None  # name of the environment variable with the password
+    token: str | None = None
+    token_env: str | None = None  # name of the environment variable with the token
+    token_provider: str | None = None  # a function that returns the token, as ``package.module:function``
+    credentials_provider: str | None = None  # a function that returns credentials, in the same notation
+    tls_ca: str | None = None  # tls_ca, tls_cert and tls_key are files. Each of them requires TLS
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_hostname: str | None = None  # the name in the server's certificate
     tls_handshake_first: bool = False
-    domain: str | None = None  # for domain and prefix see `jsclient.connect`
+    domain: str | None = None  # domain and prefix as in `jsclient.connect`
     prefix: str = DEFAULT_PREFIX
     inbox_prefix: str = "_INBOX"  # prefix of reply subjects
     timeout: float = 5.0  # seconds for an API request, and for one attempt to connect

@@ -141,7 +141,8 @@ def _loop_thread() -> _LoopThread:
             thread = _loop_threads[os.getpid()] = _LoopThread()
             atexit.register(thread.close)
             if _is_worker():
-                # Spark's workers run a full collection after every task, which takes 50 ms for the objects of modules.
+                # Spark's workers run a full collection after every task. Freeze the objects of modules, which would
+                # take 50 ms each time.
                 gc.collect()
                 gc.freeze()
         return thread

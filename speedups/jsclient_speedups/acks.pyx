@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reading of the acks of publishes."""
+"""Read the acks of publishes."""
 
 from libc.string cimport memcmp, memcpy
 

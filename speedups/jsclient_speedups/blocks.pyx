@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Writing of header blocks. `jsclient.protocol.wire.headers.ordinary_block` is the specification."""
+"""Write header blocks. `jsclient.protocol.wire.headers.ordinary_block` is the specification."""
 
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_Next

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Calls of a push subscription's callback with the messages that wait, one after another."""
+"""Call the callback of a push subscription with the messages that wait, one after another."""
 
 cdef extern from "Python.h":
     ctypedef struct PyObject

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Writing of the commands that publish messages."""
+"""Write the commands that publish messages."""
 
 from libc.string cimport memcpy
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reading of single headers and of JSAck subjects."""
+"""Read single headers and JSAck subjects."""
 
 from cpython.bytes cimport PyBytes_AsString
 from libc.string cimport memchr, memcmp

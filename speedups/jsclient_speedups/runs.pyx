@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Checks of messages that have arrived together: their sequences, their size, and the numbers in their JSAcks."""
+"""Check the sequences of messages that have arrived together, and read their size and the numbers in their JSAcks."""
 
 from libc.string cimport memcmp, memcpy
 

@@ -30,10 +30,7 @@ cdef str SET_RESULT = "set_result"
 
 
 cdef class Slots:
-    """A table of publishes in flight.
-
-    `tests.support.slots.Slots` is the specification. `jsclient.protocol.publishing.slot_window` explains its use.
-    """
+    """A table of publishes in flight, specified by `tests.support.slots.Slots` and used by `SlotWindow`."""
 
     cdef Ring ring
     cdef unsigned long long resumes
@@ -156,10 +153,7 @@ cdef class Slots:
             free(numbers)
 
     cdef unsigned long long acked(self, PyObject *frame, Py_ssize_t *text) except? 0:
-        """Mark the publish that a frame acks, and return its number, or 0 if the frame is not an ordinary ack.
-
-        The size of the ack is added to ``text``.
-        """
+        """Mark the publish that a frame acks, and return its number, or 0 if the frame is not an ordinary ack."""
         cdef unsigned long long number = number_of(PyTuple_GetItem(frame, REPLY), self.prefix_)
         cdef Slot *slot = find(&self.ring, number)
         cdef PyObject *payload
@@ -175,10 +169,7 @@ cdef class Slots:
         return number
 
     cdef int settle(self, unsigned long long number, PyObject *ack) except -1:
-        """Free the slot of a publish, and set the ack as the result of its future.
-
-        A future that is already done, for example because it was cancelled, is not changed.
-        """
+        """Free the slot of a publish, and set the ack as the result of its future, unless the future is done."""
         cdef PyObject *ticket = find(&self.ring, number).ticket
         cdef object kept = <object> ticket
         remove(&self.ring, number)

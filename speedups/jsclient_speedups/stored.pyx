@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reading of the headers that a server adds to the stored messages of a direct get."""
+"""Read the headers that a server adds to the stored messages of a direct get."""
 
 from libc.string cimport memcmp
 

@@ -214,7 +214,7 @@ class SinkTopic:
         return ids
 
     def subject(self, partition: int) -> str:
-        """Return the subject of a partition's data."""
+        """Return the subject to which the data of a partition is published."""
         return data_subject(self.name, partition)
 
 

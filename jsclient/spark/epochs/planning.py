@@ -1,4 +1,4 @@
-"""Planning of the batches and tasks of a read from the frontier records of a topic. Does no I/O.
+"""Plan the batches and tasks of a read from the frontier records of a topic. Does no I/O.
 
 Planning reads no data, because a frontier record bounds the data around it. Its upper frontier has the greatest times
 sent so far in its partition. Data of a time that is not at or before one of these times is stored after the record. Its
@@ -345,7 +345,10 @@ def request_between(
 
 
 def order_of(name: str, topic: str) -> Order[Any]:
-    """Return the order with this name: integers, or tuples of integers. Raises `ConfigError` for a custom order."""
+    """Return the order with this name, which has integers or tuples of integers.
+
+    Raises `ConfigError` for a custom order.
+    """
     try:
         return _order(ast.parse(name, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Reading of a topic's segments on an executor. Messages are filtered by their headers, without decoding payloads."""
+"""Read a topic's segments on an executor. Messages are filtered by their headers, without decoding payloads."""
 
 from __future__ import annotations
 

@@ -38,9 +38,7 @@ __all__ = [
 _VERSION = "v1"
 _NAMED = "v2"  # version of a file of offsets whose lines begin with the names of the sources
 _VOID = "-"  # the line of a source without an offset in this batch
-_URL = re.compile(
-    r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE | re.ASCII
-)  # a single letter is a drive, not a scheme
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE | re.ASCII)  # a single letter is a drive
 _FILE_URL = re.compile(r"file:(?://)?(/(?!/).*)", re.IGNORECASE | re.ASCII | re.DOTALL)  # without a host
 
 

@@ -1,4 +1,4 @@
-"""The delay of a batch until enough messages are stored (``minOffsetsPerTrigger``, ``maxTriggerDelay``)."""
+"""Delay a batch until enough messages are stored (``minOffsetsPerTrigger``, ``maxTriggerDelay``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grouping of the small ranges of many streams, so that one task reads several of them. Does no I/O.
+"""Group the small ranges of many streams, so that one task reads several of them. Does no I/O.
 
 A task costs Spark as much as ten thousand rows. Without groups, a source of a thousand streams with a few messages each
 would spend its time on starting tasks.

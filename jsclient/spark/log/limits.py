@@ -1,4 +1,4 @@
-"""Conversion of the limits of a micro-batch to and from Spark's classes."""
+"""Convert the limits of a micro-batch to and from Spark's classes."""
 
 from __future__ import annotations
 

@@ -126,9 +126,7 @@ class Members:
 
         def checked(name: str) -> StreamPlanner:
             planner = self._open_planner(name)
-            with contextlib.suppress(
-                JetStreamError
-            ):  # the error is raised when the stream's offsets are requested
+            with contextlib.suppress(JetStreamError):  # raised later, with the request for the offsets
                 planner.check_facts(planner.facts)
             return planner
 
@@ -216,9 +214,8 @@ class Members:
         if name in self.names:
             return True
         if pattern is not None and matches(name, pattern):
-            self.planner(
-                name
-            ).lookup.facts()  # the list of names is not a snapshot, and may have missed the stream
+            # The list of names is not a snapshot, and may have missed the stream.
+            self.planner(name).lookup.facts()
             return True
         if name not in self._logged:
             self._logged.add(name)

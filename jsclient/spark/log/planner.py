@@ -1,4 +1,4 @@
-"""Planning of a query's batches for one stream: the messages ahead, the end of a batch, and its tasks."""
+"""Plan a query's batches for one stream: the messages ahead, the end of a batch, and its tasks."""
 
 from __future__ import annotations
 
@@ -74,9 +74,8 @@ class StreamPlanner:
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # the read mode that was chosen by the last check of the stream
         self._checked_for: tuple[str, ...] = ()  # the filters at the last check of the stream
-        self._compared: object = (
-            None  # the mark of the last comparison, and the stream's last message at that time
-        )
+        # The mark of the last comparison, and the stream's last message at that time.
+        self._compared: object = None
         self._losses = Losses()
         self._sizes = Sizes()
 
@@ -449,9 +448,8 @@ class Head:
         self._pace = pace
         self.facts: StreamFacts | None = None
         self.last: int = 0  # sequence of the last matching message
-        self._facts_key: object = (
-            None  # the state of the stream and the filters for which `last` was looked up
-        )
+        # The state of the stream and the filters for which `last` was looked up.
+        self._facts_key: object = None
         self._seen_free = (0, 0)  # no message matched after the first sequence and up to the second
 
     def refresh_facts(self) -> StreamFacts:

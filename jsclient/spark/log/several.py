@@ -179,9 +179,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins = {}
         self._members().refresh_facts([name for name, stop in ends.items() if begins.get(name) != stop])
         tasks: list[LogPartition] = []
-        widths: list[
-            int
-        ] = []  # of the recorded tasks, so that a task whose messages were removed keeps its number
+        # The widths of the recorded tasks, so that a task whose messages were removed keeps its number.
+        widths: list[int] = []
         for name, stop in sorted(ends.items()):
             planned = self._tasks(name, begins.get(name) or stop.first, stop)
             parts = stop.parts

@@ -1,4 +1,4 @@
-"""Measurement of how many of a stream's next messages fit into a number of bytes. The server sends no payloads."""
+"""Measure how many of a stream's next messages fit into a number of bytes. The server sends no payloads."""
 
 from __future__ import annotations
 
@@ -62,9 +62,8 @@ class Sizes:
     def __init__(self) -> None:
         # Earlier ends of the stream: its last sequence, and its total bytes at that time.
         self._ends: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
-        self._ends_of: object = (
-            None  # the stream, its first sequence and its gaps, for which the ends are valid
-        )
+        # The stream, its first sequence and its gaps, for which the ends are valid.
+        self._ends_of: object = None
         self._seen_of: object = None  # the stream and the filters of the measured messages
         # The first and the last measured sequence. The arrays have the sequence and the size of every message between.
         self._seen = (1, 0)

@@ -1,4 +1,4 @@
-"""Requests to a server about the age of the messages that queries have not read."""
+"""Ask a server for the age of the messages that queries have not read."""
 
 from __future__ import annotations
 

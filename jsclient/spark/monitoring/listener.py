@@ -134,7 +134,7 @@ class JetStreamListener(StreamingQueryListener):
             self._end_run(query)
             if event.exception is not None:
                 query.failed = True
-                self._queries[query.id] = query  # moves it to the end, as the newest query
+                self._queries[query.id] = query  # moves the query to the end, where the newest queries are
                 failed = [figures.id for figures in self._queries.values() if figures.failed]
                 for old in failed[:-_FAILED]:
                     del self._queries[old]

@@ -1,4 +1,4 @@
-"""The metrics of queries, and their text format for Prometheus. No I/O and no clock."""
+"""The metrics of queries, and their text format for Prometheus. This module does no I/O and reads no clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parser for the progress of a query that Spark passes to listeners. No I/O.
+"""Parse the progress of a query that Spark passes to listeners. Does no I/O.
 
 Spark gives every Python source the same description, so a JetStream source is recognized by the form of its offsets.
 ``latestOffset`` is the state that the source knew when it planned the batch, returned by its ``reportLatestOffset``.

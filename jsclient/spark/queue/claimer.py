@@ -1,4 +1,4 @@
-"""Claiming of messages from a durable consumer on the driver. Claims are kept alive until their batch is committed.
+"""Claim messages from a durable consumer on the driver, and keep claims alive until their batch is committed.
 
 A claim is a delivery that was pulled and is not yet acked. Its payload is dropped, because executors read the message
 from the stream. All code here runs on the event loop of the session.
@@ -69,9 +69,8 @@ class _Held:
     """The claims of one batch that are kept alive."""
 
     offset: QueueOffset
-    alive_at: (
-        float  # monotonic time when claiming began, or when the last confirmed in-progress acks were sent
-    )
+    # Monotonic time when claiming began, or when the last confirmed in-progress acks were sent.
+    alive_at: float
     unconfirmed: bool = False  # whether ack_wait may have expired, so that the server may redeliver claims
     reported: int = 0  # number of claims that were reported as lapsed
 
@@ -171,10 +170,7 @@ class Holder:
         return False
 
     async def _count_lapsed(self, held: _Held, reason: str) -> None:
-        """Report how many claims other clients may have received.
-
-        This is at most the number of deliveries since the claims were made.
-        """
+        """Report how many claims other clients may have received, which is at most the number of later deliveries."""
         held.unconfirmed = True
         info = await self._consumer.info()
         since = info.delivered.consumer_seq - held.offset.last_consumer_seq
@@ -271,11 +267,7 @@ class Holder:
 
 
 async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Consumer]:
-    """Look up the stream and the consumer of a query.
-
-    Raises:
-        ConfigError: One of them does not exist, does not fit the options, or may not be used by the user.
-    """
+    """Look up the stream and the consumer of a query. Raises `ConfigError` if they do not fit the options."""
     name, consumer_name = options.stream, options.consumer or ""
     option, why = "stream", "the stream is looked up"
     try:
@@ -392,7 +384,7 @@ class Claimer:
         return offset
 
     async def _ack_again(self) -> None:
-        """Ack messages that were redelivered after they had been processed."""
+        """Ack messages that were redelivered after they had already been processed."""
         if self._again:
             try:
                 await self._holder.ack(self._again)
@@ -442,7 +434,7 @@ class Claimer:
             await self.outstanding()
 
     async def is_empty(self) -> bool:
-        """Return whether the consumer has no pending messages, has reached ``max_ack_pending``, or is paused."""
+        """Return whether no message is pending, or the consumer is paused or has reached ``max_ack_pending``."""
         info = await self._info()
         bound = self._config.max_ack_pending or 0
         full = bound > 0 and info.num_ack_pending >= bound

@@ -1,4 +1,4 @@
-"""Reading of claimed messages on an executor, by direct get, which neither needs nor affects a consumer."""
+"""Read claimed messages on an executor by direct get, which neither needs nor affects a consumer."""
 
 from __future__ import annotations
 
@@ -218,9 +218,8 @@ class _ClaimReader:
                 raise answer
             if inline_status(answer[2]):
                 try:
-                    read_direct_answer(
-                        answer
-                    )  # does not raise for a stored message whose headers have a status line
+                    # This does not raise for a stored message whose headers have a status line.
+                    read_direct_answer(answer)
                 except MessageNotFoundError:
                     continue
             frames.append((*answer[:2], answer[2][:-2] + _AS_IN_BATCH, answer[3]))

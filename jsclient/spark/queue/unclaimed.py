@@ -1,4 +1,4 @@
-"""Detection of messages that a stream has removed before the consumer of a query could deliver them."""
+"""Detect messages that a stream has removed before the consumer of a query could deliver them."""
 
 from __future__ import annotations
 

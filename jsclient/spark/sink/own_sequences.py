@@ -1,4 +1,4 @@
-"""A check that no two rows of a write share a message, for kinds of ids that two rows can have in common.
+"""Check that no two rows of a write share a message, for kinds of ids that two rows can have in common.
 
 With ``dedup=source``, two rows that were made from one message have the same id. With ``dedup=column``, any two rows
 may have the same id. The stream stores the first row, and acks the second as a duplicate, with the sequence of the

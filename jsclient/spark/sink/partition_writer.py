@@ -1,4 +1,4 @@
-"""Publishing of one partition. Each row ends up stored, rejected with an error, or counted as unknown."""
+"""Publish one partition. Each row ends up stored, rejected with an error, or counted as unknown."""
 
 from __future__ import annotations
 
@@ -93,12 +93,10 @@ class Outcome:
     last_seq: int = 0  # their last sequence
     streams: tuple[str, ...] = ()  # names of the streams that store the messages
     dropped_headers: frozenset[str] = frozenset()  # names of the server's headers that were dropped from rows
-    sequences: dict[str, SequenceRanges] | None = (
-        None  # sequences of all rows by stream, or None if not recorded
-    )
-    checked: Checked | None = (
-        None  # the comparison with earlier runs of the batch, or None without a comparison
-    )
+    # Sequences of all rows by stream, or None if not recorded.
+    sequences: dict[str, SequenceRanges] | None = None
+    # The comparison with earlier runs of the batch, or None without a comparison.
+    checked: Checked | None = None
     unchecked: str = ""  # the reason why the rows could not be compared with the rows of earlier runs, or ""
     keys: RowKeys | None = None  # keys of all rows with ids from a column, or None if not recorded
     # Why it is unknown whether rows with ids from a column were omitted because of messages with other subjects, or "".
@@ -433,7 +431,7 @@ class PartitionWriter:
         return advice(error, self._plan.options.connect.servers)
 
     async def _error(self, row: int, subject: str, column: str, reason: str) -> RowError:
-        """Build the error after all other messages are settled."""
+        """Wait until all other messages are settled, then build the error."""
         await self._bulk.settle()
         unknown = sum(isinstance(one.error, _UNKNOWN) for one in self._bulk.failures)
         return RowError(
@@ -455,9 +453,8 @@ def _rows_of_step(payloads: pa.Array) -> int:
 
 def _column_ids(plan: WritePlan) -> ColumnIds | None:
     options = plan.options
-    kept = (
-        plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers
-    )  # headers may contain ids
+    # Headers that are kept may contain ids.
+    kept = plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers
     if not kept and plan.ids != "column":
         return None
     # In epochs, an id identifies a row regardless of its subject, because the subject depends on the partition.

@@ -1,4 +1,4 @@
-"""Publishing of a single DataFrame with the sink, for example in ``foreachBatch``."""
+"""Publish a single DataFrame with the sink, for example in ``foreachBatch``."""
 
 from __future__ import annotations
 

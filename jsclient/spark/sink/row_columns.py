@@ -1,4 +1,4 @@
-"""Conversion of Arrow batches from Spark to columns of subjects, headers and payloads, as bytes."""
+"""Convert Arrow batches from Spark to columns of subjects, headers and payloads, as bytes."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def _ids_of_source(batch: pa.RecordBatch, subjects: Sequence[bytes], source_ids:
                 batch.column("stream").index(one).as_py(), "stream", f"{one!r} is not the name of a stream"
             )
     times = pc.unique(created).to_pylist()
-    if len(streams) == len(times) == 1:  # nearly always
+    if len(streams) == len(times) == 1:  # this is nearly always so
         sequences = _integers(batch.column("sequence"))
         return source_ids.ids_of_one_stream(subjects, streams[0].encode(), times[0], sequences)
     parts = [batch.column("stream"), created, batch.column("sequence")]

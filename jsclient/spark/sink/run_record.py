@@ -40,9 +40,7 @@ class RunRecord:
 
     target: tuple[str, str]  # name and creation time of the target stream
     batches: tuple[BatchRuns, ...] = ()  # in the order in which they were written last
-    forgotten: int = (
-        -1
-    )  # the highest number of a batch that was removed from the record, or -1 if none was removed
+    forgotten: int = -1  # the highest number of a batch that was removed from the record, or -1
 
     def encode(self) -> bytes:
         batches = [[batch.epoch, batch.runs] for batch in self.batches]

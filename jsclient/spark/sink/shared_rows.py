@@ -1,4 +1,4 @@
-"""A check at the commit of a batch that no row is lost because two rows share a message.
+"""Check at the commit of a batch that no row is lost because two rows share a message.
 
 If two rows share a message, only one of them is stored. With ``dedup=source``, two rows share a message if they were
 made from the same message of the source and have the same subject, see `own_sequences`. With ``dedup=column``, two rows

@@ -1,4 +1,4 @@
-"""Reading of the message ids that are stored in a part of a stream."""
+"""Read the message ids that are stored in a part of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the target before the tasks of a write start: what it cannot store, and what it cannot guarantee."""
+"""Check before the tasks of a write start what the target cannot store, and what it cannot guarantee."""
 
 from __future__ import annotations
 

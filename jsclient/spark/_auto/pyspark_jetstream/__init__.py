@@ -1,4 +1,4 @@
-"""Automatic registration of ``format("jetstream")``. Spark looks for sources in packages named ``pyspark_...``.
+"""Register ``format("jetstream")`` automatically. Spark looks for sources in packages named ``pyspark_...``.
 
 In a wheel, this package is at the top level. Spark imports the package when a session first uses a Python source of any
 kind, and does not catch errors of the import. This module must therefore never raise, whatever is missing, and imports
