@@ -52,7 +52,7 @@ class _Reports:
         self._backend = backend
 
     def _report_failed(self, event: str, error: BaseException, attempt: int) -> float | None:
-        """Report that an event's handlers failed. Returns the seconds until the next attempt, or None after the last."""
+        """Report that an event's handlers failed. Returns seconds until the next attempt, or None after the last."""
         options = self._backend.options
         last = attempt >= options.max_deliver or isinstance(error, DeliveriesExhaustedError)
         delay = None if last else backoff(attempt, options.handler_delay, _LONGEST_RETRY)

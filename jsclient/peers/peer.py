@@ -45,10 +45,9 @@ Rule = Callable[[Attrs], bool]
 class Peer:
     """A peer with channels and relationships. Created by `Engine.peer`.
 
-    The attributes of a relationship have the names that picos use. ``Rx`` is this side's channel of the relationship,
-    and ``Tx`` is the other side's channel. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other
-    side. ``Tx_host`` is the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both
-    sides.
+    The attributes of a relationship have the names that picos use. ``Rx`` is this side's channel, and ``Tx`` the
+    other side's channel. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other side. ``Tx_host`` is
+    the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both sides.
 
     When a call returns, its effect is stored. The other side eventually receives all events, in order, even if
     processes crash. After a crash, handlers may receive an event again.
@@ -110,9 +109,9 @@ class Peer:
         """Register a handler of events: ``@peer.on("wrangler:subscription_added")``, or ``peer.on(event, handler)``.
 
         A handler is called with the `RaisedEvent`. Coroutine functions run on the event loop, plain functions in a
-        thread. Handlers of an event are called one after another in the order of their registration. An event that
-        has no handler counts as handled. If a handler raises, all handlers of the event are called again, up to
-        ``max_deliver`` times. After that `EventGivenUp` is reported.
+        thread. Handlers of an event are called one after another in the order of their registration. An event without
+        a handler counts as handled. If a handler raises, all of them are called again, up to ``max_deliver`` times.
+        After that `EventGivenUp` is reported.
 
         Stored events may be waiting, so register handlers right after `Engine.peer`, before the next ``await``, or
         pass them to `Engine.peer` as ``handlers``.
@@ -277,16 +276,16 @@ class Peer:
         return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
-        """Return the public ECI on which other peers request relationships. Raises `ConfigError` without the
-        capability.
-        """
+        """Return the public ECI for requests of other peers. Raises `ConfigError` without the capability."""
         eci = self._tracker.well_known_rx
         if eci is None:
             raise ConfigError(f"the peer {self._tracker.name!r} has not the capability to have relationships")
         return eci
 
     async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
-        """Create and return a channel, by default without any right to use it. Raises the errors of any publish."""
+        """Create and return a channel, by default with a policy that allows nothing. Raises the errors of any
+        publish.
+        """
         self._check_open()
         if isinstance(tags, str):
             raise ConfigError("tags is a str, needs a list")
@@ -352,15 +351,14 @@ class Peer:
         host: str | None = None,
         msg_id: str | None = None,
     ) -> None:
-        """Send an event to a single peer. On return the event is stored on the other side's system.
+        """Send an event to a single peer. It is stored on the peer's system on return. Raises the errors of `send`.
 
         Args:
-            to: An ECI, the Id of an established relationship, or the relationship itself, as `established` returns it.
+            to: An ECI, the Id of an established relationship, or the relationship itself, as `established` returns
+                it.
             domain, type, attrs: The event.
             host: The NATS system of an ECI. For a relationship its ``Tx_host`` is used.
             msg_id: Pass the same value when you send the event again, so that it is stored once.
-
-        Raises the errors of `send`.
         """
         self._check_open()
         data = read_attrs(attrs or {}, self._backend.options.max_event_size)
