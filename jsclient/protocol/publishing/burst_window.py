@@ -156,7 +156,7 @@ class BurstWindow(PublishWindow[TicketT]):
         return end - first
 
     def _read_acks(self, frames: list[Frame], start: int, replies: list[bytes], first: int, end: int) -> bool:
-        """Add the acks from frame ``start`` on. Returns False unless they answer to ``replies[first:end]``, in order."""
+        """Add the acks from frame ``start`` on. Returns False unless they answer exactly to ``replies[first:end]``."""
         stop, count = start + end - first, end - first
         joined = b"" if self.join_acks is None else self.join_acks(frames, start, stop, replies, first)
         joined = joined or _joined(frames[start:stop], replies[first:end])
@@ -190,7 +190,9 @@ class BurstWindow(PublishWindow[TicketT]):
 
 
 def _joined(answers: list[Frame], replies: list[bytes]) -> bytes:
-    """Join answers to these reply subjects into a JSON array. Empty if they have other subjects, or cannot be joined."""
+    """Join answers to these reply subjects into a JSON array. Empty if their subjects differ, or if it is not
+    possible.
+    """
     if [frame[0] for frame in answers] != replies:
         return b""
     texts = [frame[3] for frame in answers]

@@ -39,9 +39,9 @@ class QuietTimer:
             )
 
     def page_was_empty(self) -> None:
-        """Lengthen the period, because the history had no new record."""
+        """Lengthen the time, because the history had no new record."""
         self.period = min(self.period * self.factor, self.longest)
 
     def page_had_records(self) -> None:
-        """Shorten the period, because the history had a record that was not pushed."""
+        """Shorten the time, because the history had a record that was not pushed."""
         self.period = max(self.period / self.factor, self.shortest)
