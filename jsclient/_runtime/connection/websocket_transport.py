@@ -1,4 +1,4 @@
-"""A WebSocket by aiohttp."""
+"""A transport over a WebSocket, with aiohttp."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["WebSocketTransport"]
 
 
 def _no_websocket(status: int, message: str, scheme: str) -> str:
-    """Return the error text for an answer that opens no WebSocket."""
+    """Return the error text for an answer that does not open a WebSocket."""
     if "INFO {" in message:
         return f"a NATS server answers there, and no WebSocket: use {'nats' if scheme == 'ws' else 'tls'}://"
     hint = ": use wss:// if it has TLS" if scheme == "ws" and status == 400 else ""
@@ -31,7 +31,7 @@ def _no_websocket(status: int, message: str, scheme: str) -> str:
 
 
 async def _refuse_redirect(*_: Any) -> None:
-    """Called by aiohttp, which would follow a redirect even from TLS to clear text, with the given headers."""
+    """Refuse a redirect. aiohttp would follow it even from TLS to clear text, with the given headers."""
     raise HandshakeError("what answers there redirects to another URL: use that of the server itself")
 
 
@@ -90,7 +90,7 @@ class WebSocketTransport:
         return [(name, v) for name, vs in headers for v in ([vs] if isinstance(vs, str) else vs)]
 
     async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
-        """Raise `HandshakeError`: an open WebSocket cannot be upgraded."""
+        """Raise `HandshakeError`, because an open WebSocket cannot be upgraded."""
         raise HandshakeError("TLS cannot start on an open WebSocket")
 
     # --- reading -------------------------------------------------------------------------------------------
@@ -121,7 +121,9 @@ class WebSocketTransport:
     def deliver_to(
         self, reader: FrameReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
-        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of it."""
+        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
+        reader.
+        """
 
         async def deliver() -> None:
             nonlocal rest
@@ -146,7 +148,7 @@ class WebSocketTransport:
     # --- writing -------------------------------------------------------------------------------------------
 
     def write(self, payload: bytes) -> None:
-        """Write, unless the connection is lost."""
+        """Write bytes, unless the connection is lost."""
         self._waiting.append(payload)
         self._size += len(payload)
         if self._sender is None or self._sender.done():
@@ -230,7 +232,7 @@ class WebSocketTransport:
         return None
 
     def _discard(self) -> None:
-        """Discard unsent bytes. Otherwise they would wait for a peer that does not read, and reach it much later."""
+        """Discard unsent bytes. Otherwise they would wait for a peer that does not read, and arrive much later."""
         if self._raw is not None:
             with contextlib.suppress(OSError):  # closed by the peer, or at the end
                 self._raw.shutdown(socket.SHUT_RDWR)

@@ -17,7 +17,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
-    """Chunks without a description. They remain from an incomplete upload, or belong to an upload in progress.
+    """Chunks without a description. They remain from an earlier upload, or belong to an upload in progress.
 
     Attributes:
         nuid: The unique name under which the chunks are stored.

@@ -50,7 +50,7 @@ class HeartbeatMonitor:
         """Return whether a heartbeat is missing, so that the consumer may not exist, and when to call this again.
 
         This check comes long before the alarm. It costs only a request for the consumer's info, and it detects a
-        deleted consumer even if other consumers keep the server from being silent.
+        deleted consumer although the server is not silent.
         """
         due = self.last_activity + self.interval * _LATE
         return now >= due, due if now < due else now + self.interval

@@ -201,9 +201,7 @@ def _blank(cls: type[ModelT]) -> ModelT:
 
 
 def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
-    """Create a model from a pickle. The values are not checked, because they may contain words that only the server
-    knows.
-    """
+    """Create a model from a pickle, without a check, because it may contain words that only the server knows."""
     model = copy.copy(_blank(cls))
     for name, value in values.items():
         force_setattr(model, name, value)
@@ -244,9 +242,7 @@ class _Kind(NamedTuple):
 
 
 class _WrongValueError(Exception):
-    """Raised for a value that a field does not accept. ``path`` leads to it in the field's value, for example
-    ``[2].name``.
-    """
+    """Raised for a value that a field does not accept. ``path`` leads to it in the value, for example ``[2].name``."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(reason, path)

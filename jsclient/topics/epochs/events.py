@@ -189,9 +189,7 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
 
     @property
     def filter(self) -> Antichain[T]:
-        """The filter of early data. Data at or before one of its elements is dropped. Empty once these epochs are
-        completed.
-        """
+        """The times at or before which data is dropped. It becomes empty as these epochs are completed."""
         return self._core.filter
 
     def is_completed(self, time: T) -> bool:

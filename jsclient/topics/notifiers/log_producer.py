@@ -146,8 +146,8 @@ class LogProducer:
         )
 
     def publish(self, kind: Kind, value: Any) -> _PendingMember:
-        """Start to append a member. Raises the errors of `Producer`, or a failure of earlier members that is not
-        reported yet.
+        """Start to append a member. Raises the errors of `Producer`, and once the error of earlier members if no call
+        awaits it.
         """
         if self._unreported is not None:
             failure, self._unreported = self._unreported, None

@@ -237,7 +237,7 @@ class _Pulled(NewestLog):
             pulling.cancel()
             await asyncio.wait({pulling})
         if self._consumer is None:
-            self.context.open.discard(self)  # the consumer was not created
+            self.context.open.discard(self)  # the creation of the consumer was cancelled
         else:
             self._timer.set(self.context.connection.now() + _LINGER)
 
