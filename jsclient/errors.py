@@ -733,9 +733,9 @@ class NotJetStreamMessageError(_Fields, ValueError):
 
 
 class PositionInvalidError(JetStreamError):
-    """Reading cannot continue from a position: the stream was recreated, or ends before the position.
+    """Reading cannot continue from a position, because the stream was recreated or ends before the position.
 
-    Also raised for a malformed position token, and by a comparison of positions in different streams.
+    Also raised for a malformed position token, and for a comparison of positions in different streams.
     """
 
 
@@ -744,8 +744,8 @@ class HistoryTruncatedError(_Fields):
 
     Attributes:
         first_available: The first stream sequence that can be read.
-        wanted: The stream sequence requested.
-        stream: The stream.
+        wanted: The requested stream sequence, or None if no single sequence was requested.
+        stream: The name of the stream.
     """
 
     first_available: int
@@ -759,12 +759,12 @@ class HistoryTruncatedError(_Fields):
 
 
 class ProducerFencedError(_Fields):
-    """Another producer took over, so this producer cannot continue. The refused record is not stored.
+    """Another producer took over, so this producer cannot continue. The refused record was not stored.
 
     Attributes:
         subject: The subject of the record.
-        expected: The last sequence of the subject that this producer knows. None if it is unknown.
-        found: The last sequence of the subject in the stream. None if it is unknown.
+        expected: The last sequence of the subject that this producer knows, or None if it is unknown.
+        found: The last sequence of the subject in the stream, or None if it is unknown.
     """
 
     subject: str
@@ -812,10 +812,10 @@ class TopicMismatchError(_Fields):
 
 
 class PublisherExistsError(_Fields):
-    """The partition has a publisher that is alive. Nothing has changed.
+    """The partition already has a live publisher. Nothing was changed.
 
     Attributes:
-        topic: The topic of the partition.
+        topic: The name of the topic.
         partition: The number of the partition.
     """
 
@@ -832,12 +832,12 @@ class PublisherExistsError(_Fields):
 class EpochCompletedError(_Fields):
     """A time cannot be sent or advanced to, because it is completed or no capability allows it.
 
-    Raised before anything is sent, so nothing has changed.
+    The check is made before anything is sent, so nothing was changed.
 
     Attributes:
         time: The time.
-        frontier: The lower frontier. A time can be sent if it is greater than or equal to one of these times. Empty if
-            no time can be sent.
+        frontier: The lower frontier. A time can be sent if it is greater than or equal to one of these times. Empty
+            if no time can be sent.
     """
 
     time: Any
@@ -849,7 +849,7 @@ class EpochCompletedError(_Fields):
 
 
 class EpochsLostError(_Fields):
-    """Records of epochs that had begun were removed. Discard the received data of these epochs and take a new snapshot.
+    """Records of epochs that had begun were lost. Discard the received data of these epochs and take a new snapshot.
 
     Attributes:
         epochs: The epochs that were read in part. Other epochs may have been lost completely.
@@ -866,7 +866,9 @@ class EpochsLostError(_Fields):
 
 
 class IterationFailed(_Fields):
-    """An iteration failed: its producer called ``fail``, in another process or with a reason that is not an exception.
+    """The producer of an iteration called ``fail``, and its reason cannot be raised itself.
+
+    A reason can be raised only if it is an exception and was passed on within the same process.
 
     Attributes:
         reason: The reason given by the producer.
@@ -884,7 +886,7 @@ class BucketNotFoundError(ApiError):
 
 
 class BucketExistsError(ApiError):
-    """A bucket of this name exists, with another configuration."""
+    """A bucket with this name already exists, and it has a different configuration."""
 
 
 class BucketFullError(ApiError):
@@ -902,10 +904,10 @@ class BucketSealedError(ApiError):
 
 
 class NotABucketError(_Fields):
-    """The stream has the name of a bucket, but is not one.
+    """The stream is named like a bucket, but it lacks what a bucket of this kind needs.
 
     Attributes:
-        stream: The stream.
+        stream: The name of the stream.
         reason: What the stream lacks.
     """
 
@@ -917,10 +919,10 @@ class NotABucketError(_Fields):
 
 
 class ReadOnlyError(_Fields, ConfigError):
-    """The handle of the bucket reads only, so nothing was sent.
+    """The handle of the bucket is read-only. Nothing was sent.
 
     Attributes:
-        bucket: The bucket.
+        bucket: The name of the bucket.
     """
 
     bucket: str
@@ -928,11 +930,11 @@ class ReadOnlyError(_Fields, ConfigError):
 
 
 class KeyNotFoundError(_Fields):
-    """The key has no value.
+    """The key has no value, or its value was deleted.
 
     Attributes:
         bucket, key: The bucket and the key.
-        deleted: The `KeyValueEntry` of the deletion, or None if the bucket has no entry of the key.
+        deleted: The `KeyValueEntry` of the deletion, or None if the bucket has no entry for the key.
     """
 
     bucket: str
@@ -948,13 +950,13 @@ class KeyNotFoundError(_Fields):
 
 
 class ValueInvalidError(_Fields):
-    """The codec of the bucket cannot decode the value of the key. The key can be put, deleted and read again.
+    """The codec of the bucket cannot decode the value of the key. The key can still be put, deleted and read.
 
     Attributes:
         bucket, key: The bucket and the key.
         revision: The revision of the value.
-        reason: What is wrong.
-        entry: The `KeyValueEntry`. Its ``raw`` has the bytes.
+        reason: What is wrong with the value.
+        entry: The `KeyValueEntry`. Its ``raw`` attribute has the bytes.
     """
 
     bucket: str
@@ -966,11 +968,11 @@ class ValueInvalidError(_Fields):
 
 
 class KeyExistsError(_Fields):
-    """The key has a value, so `KeyValue.create` stored nothing.
+    """The key already has a value, so `KeyValue.create` stored nothing.
 
     Attributes:
         bucket, key: The bucket and the key.
-        revision: The revision of the value, 0 if it is not known.
+        revision: The revision of the value, or 0 if it is not known.
     """
 
     bucket: str
@@ -983,7 +985,7 @@ class KeyExistsError(_Fields):
 
 
 class RevisionMismatchError(_Fields):
-    """The newest revision of the key is not the expected revision, so nothing was stored.
+    """The newest revision of the key is not the expected revision. Nothing was stored.
 
     Attributes:
         bucket, key: The bucket and the key.
@@ -1002,12 +1004,12 @@ class RevisionMismatchError(_Fields):
 
 
 class LeaseLostError(_Fields):
-    """A lock is not held any more, or it is not certain that it is.
+    """A lock is no longer held, or it is uncertain whether it is still held.
 
     Attributes:
         bucket, key: The bucket and the key.
         token: The fencing token of the lock.
-        reason: How it was lost.
+        reason: How the lock was lost.
     """
 
     bucket: str
@@ -1018,11 +1020,11 @@ class LeaseLostError(_Fields):
 
 
 class ObjectNotFoundError(_Fields):
-    """The object does not exist.
+    """The object does not exist, or it was deleted.
 
     Attributes:
-        bucket, name: The bucket and the name.
-        deleted: The `ObjectInfo` of the deletion, or None if the bucket has no entry of the name.
+        bucket, name: The bucket and the name of the object.
+        deleted: The `ObjectInfo` of the deletion, or None if the bucket has no entry for the name.
         link: The requested name, if it is a link to this object. Otherwise "".
     """
 
@@ -1041,11 +1043,11 @@ class ObjectNotFoundError(_Fields):
 
 
 class ObjectExistsError(_Fields):
-    """An object of this name exists, so nothing was stored.
+    """An object with this name already exists. Nothing was stored.
 
     Attributes:
-        bucket, name: The bucket and the name.
-        revision: The revision of the object, 0 if it is not known.
+        bucket, name: The bucket and the name of the object.
+        revision: The revision of the object, or 0 if it is not known.
     """
 
     bucket: str
@@ -1058,12 +1060,12 @@ class ObjectExistsError(_Fields):
 
 
 class ObjectChangedError(_Fields):
-    """The object was replaced or deleted during a read, or before a change to it was stored.
+    """The object was replaced or deleted while it was read, or before a change to it was stored.
 
     Attributes:
-        bucket, name: The bucket and the name.
+        bucket, name: The bucket and the name of the object.
         expected: The revision that was read or expected.
-        current: The revision of the object now, 0 if it was deleted, None if other clients keep changing it.
+        current: The current revision of the object, 0 if it was deleted, or None if other clients keep changing it.
     """
 
     bucket: str
@@ -1079,10 +1081,10 @@ class ObjectChangedError(_Fields):
 
 
 class SourceChangedError(_Fields):
-    """The content differs from the content that an earlier attempt of this upload has stored. Nothing was sent.
+    """The content differs from the content that an earlier attempt at this upload has stored. Nothing was sent.
 
     Attributes:
-        bucket, name: The bucket and the name.
+        bucket, name: The bucket and the name of the object.
         stored: The number of bytes that the earlier attempt has stored.
     """
 
@@ -1101,8 +1103,8 @@ class ObjectIncompleteError(_Fields):
     """The bucket lacks parts of the object, or has too many parts.
 
     Attributes:
-        bucket, name: The bucket and the name.
-        size: The size of the object in bytes, by its description.
+        bucket, name: The bucket and the name of the object.
+        size: The size of the object in bytes, according to its description.
         received: The number of bytes that were read before the error.
     """
 
@@ -1122,8 +1124,8 @@ class ObjectInfoError(_Fields):
     """The description of the object is not valid.
 
     Attributes:
-        bucket, name: The bucket and the name. The name is "" if it cannot be read.
-        reason: What is wrong.
+        bucket, name: The bucket and the name of the object. The name is "" if it cannot be read.
+        reason: What is wrong with the description.
     """
 
     bucket: str
@@ -1133,12 +1135,12 @@ class ObjectInfoError(_Fields):
 
 
 class DigestMismatchError(_Fields):
-    """The content of the object differs from the content that was stored: the SHA-256 digests are different.
+    """The content of the object is not the content that was stored, because its SHA-256 digest is different.
 
     Attributes:
-        bucket, name: The bucket and the name.
+        bucket, name: The bucket and the name of the object.
         expected: The digest in the description of the object.
-        actual: The digest of the content that was read.
+        found: The digest of the content that was read.
     """
 
     bucket: str
@@ -1151,7 +1153,7 @@ class DigestMismatchError(_Fields):
 
 
 class LinkError(_Fields):
-    """The target of the link is not an object.
+    """A link in an object store does not lead to an object.
 
     Attributes:
         bucket, name: The bucket and the name of the link.
@@ -1165,10 +1167,10 @@ class LinkError(_Fields):
 
 
 class ServiceError(_Fields):
-    """An error that a service returns instead of a result. Raised by the handler of an endpoint.
+    """An error that a service returns instead of a result. The handler of an endpoint raises it.
 
     Attributes:
-        code: A number, by convention one of HTTP.
+        code: A number, by convention an HTTP status code.
         description: A line of text for people.
         data: The payload of the answer.
     """
@@ -1194,15 +1196,15 @@ class PublishError(JetStreamError):
 
 
 class BatchAbandonedError(PublishError):
-    """The batch ended before its commit, so nothing was stored. ``__cause__`` says why."""
+    """The batch ended before its commit, so nothing was stored. ``__cause__`` is the reason."""
 
 
 class BatchNotAtomicError(_Fields, PublishError):
-    """The server does not support batches and stored messages of the batch one by one, not all or nothing.
+    """The server does not support batches, so it stored messages of the batch one by one.
 
     Attributes:
-        batch: The id of the batch, a header of each message stored.
-        stream: The stream that stored them.
+        batch: The id of the batch, which is in a header of each stored message.
+        stream: The stream that stored the messages.
         seq: The stream sequence of the message that revealed it.
     """
 
@@ -1216,14 +1218,14 @@ class BatchNotAtomicError(_Fields, PublishError):
 
 
 class IngestError(_Fields, PublishError):
-    """A fast ingest ended before all messages sent were stored. ``__cause__`` says why.
+    """A fast ingest ended before all messages were stored. ``__cause__`` is the reason.
 
     Attributes:
         reason: What happened.
         sent: Number of messages sent.
         stored: Number of messages, counted from the first, that are known to be stored. If gaps are allowed, some of
             them may be missing.
-        complete: True: no later message was stored. False: the outcome of the later messages is unknown.
+        complete: True if no later message was stored. False if the outcome of the later messages is unknown.
     """
 
     reason: str
@@ -1274,7 +1276,7 @@ class PublishesFailedError(_Fields, PublishError):
     """Publishes failed and their futures were never awaited.
 
     Attributes:
-        failures: A `FailedPublishInfo`, a tuple ``(subject, error)``, for each failure in its order. `ApiError` and
+        failures: A `FailedPublishInfo`, a tuple ``(subject, error)``, for each failure, in order. `ApiError` and
             `NoRespondersError` mean that the message was not stored. After `RequestTimeoutError`, `DisconnectedError`
             and `ClosedError` the outcome is unknown.
         reported: Number of earlier failures that were reported as `PublishFailed` events.
@@ -1304,9 +1306,9 @@ class PublishManyError(_Fields, PublishError):
     """`JetStream.publish_many` did not store all messages. It stops sending after the first failure.
 
     Attributes:
-        failures: ``(index, error)`` of the messages that failed, in the order of their payloads. After
-            `RequestTimeoutError`, `DisconnectedError` and `ClosedError` of a message that was sent the outcome is
-            unknown. After any other error the message was not stored.
+        failures: ``(index, error)`` for each message that failed, in the order of the payloads. If a message was
+            sent, its outcome is unknown after `RequestTimeoutError`, `DisconnectedError` and `ClosedError`. After any
+            other error the message was not stored.
         sent: Number of messages that were sent. Messages with an index below it that are not in ``failures`` are
             stored. Messages with this index or a higher index were not sent.
         stored: Number of messages that are stored.
@@ -1326,11 +1328,11 @@ class PublishManyError(_Fields, PublishError):
 
 
 class MaxPayloadError(_Fields, PublishError):
-    """Headers and payload together are larger than the server accepts.
+    """The headers and payload together are larger than the server accepts.
 
     Attributes:
         size: Bytes of headers and payload.
-        limit: The server's ``max_payload``, bytes.
+        limit: The server's ``max_payload``, in bytes.
     """
 
     size: int
@@ -1342,7 +1344,7 @@ class MaxPayloadError(_Fields, PublishError):
 
 
 class TooManyInFlightError(JetStreamError):
-    """The publish window is full: too many publishes wait for their acks."""
+    """The publish window is full, because too many publishes wait for their acks."""
 
 
 class ServerNotFoundError(JetStreamError, FileNotFoundError):

@@ -1,1 +1,1 @@
-"""The asyncio side: runs the trackers of `jsclient.protocol` on a connection. Private: it may change at any time."""
+"""The asyncio runtime, which runs the trackers of `jsclient.protocol`. It is private, and may change at any time."""

@@ -1,4 +1,4 @@
-"""Requests shared by several rooms: consumer info and deletion, stream lookup, subjects of a stream."""
+"""Requests that several rooms share: consumer info and deletion, stream lookup, and subjects of a stream."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ _SINCE = {
 
 
 def check_known(context: Context, config: ConsumerConfig) -> None:
-    """Raise `ConfigError` for an invalid configuration, or a field that the server is too old for and would ignore."""
+    """Raise `ConfigError` for an invalid configuration, or for a field that the server would ignore because it is too
+    old.
+    """
     check_consumer(config, datetime.now(UTC))
     for field, version in _SINCE.items():
         if getattr(config, field):
@@ -105,7 +107,7 @@ async def create_consumer(
     timeout: float | None = None,
     what: str = "create consumer",
 ) -> ConsumerInfo:
-    """Create a consumer. An existing consumer of its name with another configuration is never changed.
+    """Create a consumer. An existing consumer of this name with another configuration is never changed.
 
     Raises:
         ConfigError: The server does not know a field. No request was sent.
@@ -143,7 +145,7 @@ async def delete_consumer(
 
 
 async def is_gone(context: Context, stream: str, consumer: str) -> bool:
-    """Return whether the server says that the consumer or its stream does not exist. False without an answer."""
+    """Return whether the server answers that the consumer or its stream does not exist. False without an answer."""
     try:
         await consumer_info(context, stream, consumer)
     except JetStreamError as error:
@@ -157,7 +159,7 @@ def is_missing(error: JetStreamError) -> bool:
 
 
 async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
-    """Nak messages that will not be read here, so that the server redelivers them at once."""
+    """Nak messages that will not be read here, so that the server redelivers them at once. Never raises."""
     try:
         for frame in frames:
             if is_jsack(frame[1]):

@@ -37,9 +37,9 @@ __all__ = ["Closable", "Context", "Requests", "as_reported"]
 
 
 class _Taker:
-    """Takes the reply to a request in place of a future, and hands it over at once, without a turn of the loop.
+    """Receives the reply to a request in place of a future, and passes it on at once, without a turn of the loop.
 
-    An error is handed over in the next turn, because it may fail many requests together.
+    An error is passed on in the next turn, because it may fail many requests together.
     """
 
     __slots__ = ("_is_done", "_loop", "_take")
@@ -84,7 +84,7 @@ _OF_STORED = b"\r\nNats-Sequence: "  # a header that the server adds to a stored
 
 
 class _Repeat(msgspec.Struct, gc=False):
-    """A request that is sent again as long as it waits, even after reconnects."""
+    """A request that is sent again until it is answered or overdue, even after reconnects."""
 
     due: float  # monotonic seconds of the loop
     pause: float
@@ -121,8 +121,8 @@ class Requests:
 
         The timeout includes waiting for a connection. A request is never sent without a connection.
 
-        ``again`` tells that the request changes nothing on the server. It is then repeated each quarter of the timeout
-        and after a reconnect, because the first answer may be lost with a leader or the connection.
+        ``again`` is true if the request changes nothing on the server. The request is then repeated each quarter of
+        the timeout and after a reconnect, because the first answer may be lost with a leader or the connection.
 
         Raises:
             RequestTimeoutError: No reply arrived within ``timeout`` seconds.
@@ -180,11 +180,11 @@ class Requests:
         answered: Callable[[Frame | JetStreamError], None],
         urgent: bool = True,
     ) -> bool:
-        """Send a request if that needs no wait, and call ``answered`` with its reply, or with an error of `ask`.
+        """Send a request if that is possible without waiting. Call ``answered`` with its reply, or with an error of
+        `ask`.
 
-        ``urgent``: write it at once, see `Connection.publish`.
-
-        False: it cannot be sent at once, or not in this way. Nothing was sent then, and nothing will be called.
+        With ``urgent``, the request is written at once, see `Connection.publish`. If the result is False, nothing was
+        sent, and ``answered`` is not called. Use `ask` instead.
         """
         connection, inbox = self._connection, self._inbox
         out = connection.outbox
@@ -219,7 +219,7 @@ class Requests:
         return True
 
     async def _ready(self, deadline: float, what: str, timeout: float) -> None:
-        """Wait for the connection, and subscribe to the answers. Raises `RequestTimeoutError`."""
+        """Wait for the connection, and subscribe to the answers. Raises `RequestTimeoutError` if the time is over."""
         try:
             await self._connection.wait_connected(deadline)
         except DisconnectedError:
@@ -240,7 +240,7 @@ class Requests:
                 raise pending.too_late(self._connection.problem) from None
 
     def _fail_overdue(self) -> None:
-        """Fail the requests whose deadline has passed."""
+        """Fail the requests whose deadline has passed, and send requests again that are due."""
         now = self._connection.now()
         for pending in self._waiting.values():
             if pending.deadline <= now:
@@ -327,7 +327,7 @@ class Requests:
 
 
 def _checked(subject: str, frame: Frame) -> Frame:
-    """Return the reply. Raises `NoRespondersError` if the server says that the subject has no subscriber."""
+    """Return the reply. Raises `NoRespondersError` if the server answers that the subject has no subscriber."""
     # Servers before 2.14 return a stored message with its own status line.
     if frame[2] and not frame[3] and inline_status(frame[2]) == 503 and _OF_STORED not in frame[2]:
         raise NoRespondersError(503, f"no responders on {subject!r}")
@@ -355,7 +355,7 @@ def as_reported(error: BaseException) -> JetStreamError:
 
 
 class Context:
-    """Shared by all handles of one `JetStream`."""
+    """The objects that all handles of one `JetStream` share."""
 
     __slots__ = (
         "answered",
@@ -375,7 +375,11 @@ class Context:
     def __init__(
         self, connection: Connection, api: Api, timeout: float, stall_after: float | None = None
     ) -> None:
-        """``timeout``: seconds, for API requests. ``stall_after``: without a message until a reader checks why."""
+        """Create the context.
+
+        ``timeout`` is the default timeout of API requests in seconds. ``stall_after`` is the number of seconds
+        without a message after which a reader checks the reason.
+        """
         self.connection: Connection = connection
         self.api: Api = api
         self.timeout: float = timeout
@@ -407,7 +411,7 @@ class Context:
     def attach(
         self, handle: Closable, listener: Listener | None = None, denied: OnDenied | None = None
     ) -> None:
-        """Register a handle until `detach`: its hooks are called, and it is abandoned when the connection closes."""
+        """Register a handle until `detach`. Its hooks are called, and it is abandoned when the connection closes."""
         self.open.add(handle)
         if listener is not None:
             self.connection.add_listener(listener, denied)
@@ -437,13 +441,13 @@ class Context:
         what: str = "",
         optional: bool = False,
     ) -> dict[str, Any]:
-        """Send one request to the JetStream API.
+        """Send one request to the JetStream API, and return the answer.
 
         Args:
             subject: The full API subject.
-            body: The body, sent as JSON. None: an empty request.
-            timeout: Seconds. None: the default timeout.
-            what: The operation, for error texts.
+            body: The body, which is sent as JSON. With None, the request is empty.
+            timeout: Seconds to wait for the answer. By default the timeout of the context.
+            what: A description of the operation, for error texts.
             optional: The caller can continue without the answer, so a denial is raised but not reported as an event.
 
         Raises:

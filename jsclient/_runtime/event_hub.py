@@ -30,7 +30,7 @@ class EventHub:
     """Delivers events to the user in a later iteration of the loop, so that it never blocks the caller of `emit`."""
 
     def __init__(self, on_event: OnEvent | None) -> None:
-        """Raises `ConfigError` if ``on_event`` is not a function of one argument."""
+        """Create the hub. Raises `ConfigError` if ``on_event`` is not a function of one argument."""
         if on_event is not None:
             check_handler("on_event", on_event, "event")
         self._on_event = on_event
@@ -126,8 +126,8 @@ class _Failures:
 def _write(event: Event) -> None:
     """Log an event with its fields, and with the traceback of its error.
 
-    There is no traceback for a dead letter, where `HandlerFailed` has logged it (unless warnings are not logged), for a
-    `Reject`, which is deliberate, and for the error of a worker, which comes from the library.
+    A dead letter has no traceback if `HandlerFailed` has already logged it (unless warnings are not logged). Nor has
+    a `Reject`, which is deliberate, or the error of a worker, which comes from the library.
     """
     log = logging.getLogger(f"jsclient.{event.about}")
     level = getattr(logging, event.severity.upper())
@@ -142,7 +142,7 @@ def _write(event: Event) -> None:
 
 
 def _report(error: BaseException, event: Event | None = None) -> None:
-    """Log what ``on_event`` raised, and the event, which has not been reported otherwise."""
+    """Log an error that ``on_event`` raised, and the event, which has not been reported otherwise."""
     _log.error("on_event raised", exc_info=error)
     if event is not None:
         _write(event)
@@ -164,7 +164,7 @@ class EventLog:
         self._changed.set()
 
     def close(self) -> None:
-        """End the log: readers stop after the last event."""
+        """End the log. Readers stop after the last event."""
         self._closed = True
         self._changed.set()
 

@@ -1,4 +1,4 @@
-"""Base classes of handles, their states, and `Opening`, which opens a handle by ``await`` or ``async with``."""
+"""The base classes of handles, their states, and `Opening`, which opens a handle by ``await`` or ``async with``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _log = logging.getLogger("jsclient")
 
 
 class State(Enum):
-    """The state of a handle. It only moves forward. A drained reader closes when its last message was read."""
+    """The state of a handle, which only moves forward. A drained reader is closed when its last message was read."""
 
     NEW = "new"  # not opened yet. The handle opens when it is first used
     OPEN = "open"
@@ -89,7 +89,7 @@ class Handle(abc.ABC):
 
     @property
     def is_closed(self) -> bool:
-        """True if the handle is closed."""
+        """Whether the handle is closed."""
         return self._state is State.CLOSED
 
     def __repr__(self) -> str:
@@ -176,15 +176,15 @@ class Asking(Coroutine[Any, Any, T]):
         return self._running or self.__await__()
 
     def send(self, value: Any, /) -> Any:
-        """Part of the coroutine protocol, for tasks."""
+        """Advance the request. Tasks call this, as part of the coroutine protocol."""
         return self._run().send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Part of the coroutine protocol, for tasks."""
+        """Raise an error in the request. Tasks call this, as part of the coroutine protocol."""
         return self._run().throw(*error)
 
     def close(self) -> None:
-        """Part of the coroutine protocol, for tasks. End without opening the handle."""
+        """End the request without opening the handle. Tasks call this, as part of the coroutine protocol."""
         self._run().close()
 
     def __del__(self) -> None:
@@ -226,7 +226,7 @@ def _no_argument(owner: str, name: str, known: Collection[str]) -> str:
 
 
 def opening(method: Callable[P, Coroutine[Any, Any, HandleT]]) -> Callable[P, Opening[HandleT]]:
-    """Decorate a coroutine function that opens a handle: calling it returns an `Opening`."""
+    """Decorate a coroutine function that opens a handle. Calling it returns an `Opening`."""
     known = inspect.signature(method).parameters.keys() - {"self"}
 
     @wraps(method)
@@ -240,7 +240,7 @@ def opening(method: Callable[P, Coroutine[Any, Any, HandleT]]) -> Callable[P, Op
 
 
 def asking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Asking[T]]:
-    """Decorate a coroutine function: calling it returns an `Asking`."""
+    """Decorate a coroutine function. Calling it returns an `Asking`."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Asking[T]:
@@ -287,7 +287,7 @@ class Listing(AsyncIterator[T]):
 
 
 def listing(method: Callable[P, AsyncGenerator[T, None]]) -> Callable[P, Listing[T]]:
-    """Decorate an asynchronous generator: calling it returns a `Listing`."""
+    """Decorate an asynchronous generator. Calling it returns a `Listing`."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Listing[T]:

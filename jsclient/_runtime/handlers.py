@@ -1,4 +1,4 @@
-"""Calls the user's handlers: a coroutine function on the event loop, a plain function in a thread.
+"""Calls the user's handlers. Coroutine functions run on the event loop, and plain functions in a thread.
 
 A function whose result is used at once, such as a key function, must be a plain function.
 """
@@ -70,7 +70,7 @@ def check_handler(name: str, handler: object, of: str = "message") -> None:
 
 
 def check_plain(name: str, function: object) -> None:
-    """Raise `ConfigError` for a coroutine function, where the result is needed at once."""
+    """Raise `ConfigError` for a coroutine function. Used if the result is needed at once."""
     if is_coroutine_function(function):
         raise ConfigError(f"{name} is a coroutine function: a plain one is needed, which answers at once")
 
@@ -129,7 +129,7 @@ class Threads:
         return await result if inspect.isawaitable(result) else result
 
     def close(self) -> None:
-        """Refuse further calls and calls that wait for a thread. A running function continues in its thread."""
+        """Refuse further calls, and cancel calls that wait for a thread. A running function continues in its thread."""
         self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

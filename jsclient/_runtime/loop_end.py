@@ -1,4 +1,4 @@
-"""Calls back at the end of the event loop, the last moment at which tasks can still be ended."""
+"""Calls back at the end of the event loop, which is the last moment at which tasks can be ended."""
 
 from __future__ import annotations
 

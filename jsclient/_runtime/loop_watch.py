@@ -1,4 +1,4 @@
-"""Detects handlers that block the event loop, and the message of each."""
+"""Detects handlers that block the event loop, and the messages that they handle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LoopWatch(Generic[T]):
     which it reads anyway, with ``due``, and calls `check_loop` from then on. A message costs no more than that.
 
     Attributes:
-        due: When to call `check_loop`, in monotonic seconds of the loop.
+        due: The time from which to call `check_loop`, in monotonic seconds of the loop.
     """
 
     __slots__ = ("_beat", "_handled", "_loop", "_report", "_timer", "_times", "due")
@@ -33,9 +33,10 @@ class LoopWatch(Generic[T]):
         handled: Callable[[], Iterable[tuple[float, T]]],
         report: Callable[[float, int, T | None], None],
     ) -> None:
-        """Calls ``report`` with the seconds, the number of blocks, and the message, at the 1st, 2nd, 4th, 8th … block.
+        """Watch the running loop.
 
-        ``handled`` returns the messages whose handlers run or have just ended, with the start of each handler.
+        ``report`` is called with the seconds, the number of blocks, and the message, at the 1st, 2nd, 4th, 8th …
+        block. ``handled`` returns the messages whose handlers run or have just ended, with the start of each handler.
         """
         self.due: float = -math.inf
         self._handled, self._report = handled, report
@@ -45,7 +46,7 @@ class LoopWatch(Generic[T]):
         self._times = 0
 
     def check_loop(self, now: float) -> None:
-        """Report how long the loop was blocked. Called before a handler starts, and at each beat."""
+        """Report the time for which the loop was blocked. Called before a handler starts, and at each beat."""
         blocked = now - self._beat
         # Without a handler since the last beat, another part of the program has blocked.
         if self._timer is not None and blocked >= BLOCKED and (handled := list(self._handled())):

@@ -1,4 +1,4 @@
-"""Publishing one message and waiting for its ack. Source: ADR-22; nats-server stream.go."""
+"""Publishes one message and waits for its ack. Source: ADR-22; nats-server stream.go."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class BatchOptions(TypedDict, total=False):
-    """The arguments of a publish in a batch that become headers, see `AtomicBatch.publish`."""
+    """The arguments of a publish in a batch that become headers. See `AtomicBatch.publish`."""
 
     msg_id: str | None
     expected_stream: str | None
@@ -53,13 +53,13 @@ class BatchOptions(TypedDict, total=False):
 
 
 class PublishOptions(BatchOptions, total=False):
-    """The arguments of a publish that become headers, see `JetStream.publish`."""
+    """The arguments of a publish that become headers. See `JetStream.publish`."""
 
     expected_last_msg_id: str | None
 
 
 known_subjects: dict[str, bytes] = {}
-"""Subjects that were checked, with their encoded form."""
+"""The subjects that were checked, with their encoded form."""
 
 _MAX_KNOWN, _MAX_LENGTH = 4096, 256
 _MSG_ID = MSG_ID.encode()
@@ -164,7 +164,7 @@ async def publish(
     stream_exists: bool = False,
     **options: Unpack[PublishOptions],
 ) -> PubAck:
-    """See `JetStream.publish`.
+    """Publish a message and wait for its ack. See `JetStream.publish`.
 
     With ``stream_exists``, "no responders" is retried until the timeout, because the subject cannot be wrong.
     """
@@ -294,8 +294,8 @@ async def request_stored(
 ) -> bytes:
     """Send a message whose answer is not a plain ack, and return the answer.
 
-    "No responders" is retried as for a publish without an id: until the timeout if a stream has answered on this
-    subject before, otherwise for three attempts in total. ``recovery`` counts these attempts.
+    "No responders" is retried like for a publish without an id. If a stream has answered on this subject before, it
+    is retried until the timeout, otherwise for three attempts in total. ``recovery`` counts these attempts.
 
     Raises:
         NoRespondersError: No stream received the message, so it was not stored.
@@ -322,7 +322,7 @@ async def request_stored(
 
 
 async def _connected(context: Context, deadline: float, timeout: float, *, sent: bool) -> None:
-    """Wait for the connection before sending, because the outcome of an unsent message is not in doubt."""
+    """Wait for the connection before sending, so that the outcome of a message that was not sent is certain."""
     if not context.connection.is_connected:
         try:
             await context.connection.wait_connected(deadline)

@@ -1,4 +1,4 @@
-"""Explains refusals whose answer does not say enough, by looking up the limit or the other consumer."""
+"""Explains refusals by looking up the limit that was reached, or the other consumer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHORT_TIMEOUT: Final = 0.25  # seconds for a request that starts after the call
 
 
 async def explained(context: Context, error: ApiError, body: Any) -> ApiError:
-    """Return the error with advice from the server's state, or the same error if that does not explain it.
+    """Return the error with advice from the server's state, or the same error if the state does not explain it.
 
     Args:
         context: Sends the request. A missing permission is not reported.

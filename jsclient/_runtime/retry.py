@@ -27,7 +27,10 @@ __all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient", "varied
 T = TypeVar("T")
 
 _CLOSING: Final = {"consumer closed", "store is closed", "stream closed", "stream not valid"}
-"""The server's descriptions of a request that arrived while it stopped or deleted the stream. err_code says less."""
+"""The server's descriptions for a request that arrived while it stopped or deleted the stream.
+
+The err_code of these errors is less specific.
+"""
 
 _random = random.Random()  # noqa: S311  no secret; not the shared generator, which a program may have seeded
 
@@ -38,8 +41,9 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     Attributes:
         first_pause, longest_pause: Seconds between attempts, doubled each time.
         patience: Seconds after which a transient error is final. None means never.
-        missing_stream: Seconds that a stream may be missing, as it seems to be while a cluster elects a leader.
-        lost_answers: Consecutive lost answers after which the error is final.
+        missing_stream: Seconds for which a stream may be missing. It may seem to be missing while a cluster elects a
+            leader.
+        lost_answers: The number of consecutive lost answers after which the error is final.
         also: Errors that are transient for this request only.
     """
 
@@ -54,10 +58,10 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 READING: Final = RetryPolicy(
     0.05, 1.0, missing_stream=5.0, also=(ConsumerNotFoundError, ConsumerDeletedError)
 )
-"""For readers, which create their consumers: retry as long as the server is unavailable."""
+"""The policy of readers, which create their consumers. They retry as long as the server is unavailable."""
 
 PATIENT: Final = RetryPolicy(0.25, 0.25, patience=30.0)
-"""For a request of a driver program: retries for the time of a server restart, but not longer."""
+"""The policy for a request of a driver program. It retries for the time of a server restart, but not longer."""
 
 
 def varied(seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""The contexts of the command line tool ``nats``: files that say how to connect.
+"""The contexts of the command line tool ``nats``, which are files with options to connect.
 
 Source: natscontext of nats-io/jsm.go.
 """
@@ -68,14 +68,14 @@ _REFERENCE: Final = re.compile(r"(?i)(op|nsc|env|data|file):(?://)?")
 
 
 def with_context(context: object, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `connect`: those that are given, and otherwise those of a context of ``nats``.
+    """Return the given options of `connect`, completed by the options in a context of ``nats``.
 
     Args:
         context: The name of the context, or True for the selected context.
-        given: The options that are given, with ``servers`` as a list of URLs.
+        given: The given options, with ``servers`` as a list of URLs. They take precedence over the context.
 
     Raises:
-        ConfigError: There is no such context, its file is malformed, or it has a field that cannot be used.
+        ConfigError: The context does not exist, its file is malformed, or it has a field that cannot be used.
     """
     folder = _folder()
     name = _selected(folder) if context is True else _checked_name(context)
@@ -115,7 +115,7 @@ def _checked_name(name: object) -> str:
 
 
 def _known(folder: Path) -> str:
-    """Return the text that names the contexts that exist."""
+    """Return a text that names the existing contexts."""
     names = sorted(path.stem for path in (folder / "context").glob("*.json"))
     if len(names) < 2:
         return f"the only context is {names[0]}" if names else "there are no contexts"
@@ -141,7 +141,9 @@ def _is_empty(value: object) -> bool:
 
 
 def _options(fields: Mapping[str, Any], shown: str) -> dict[str, Any]:
-    """Return the options of `connect` for the fields of a context. Raises `ConfigError` for a field by its name."""
+    """Return the options of `connect` for the fields of a context. Raises `ConfigError` with the name of a wrong
+    field.
+    """
     known = _SHOWN | _USED.keys() | _UNSUPPORTED.keys()
     for name, value in fields.items():
         if name not in known:
@@ -179,7 +181,7 @@ def _value(name: str, value: Any, shown: str) -> Any:
 
 
 def _text(kind: str, rest: str, name: str, shown: str) -> str:
-    """Return the text that a reference stands for. No error shows it."""
+    """Return the text that a reference stands for. No error shows the text."""
     if kind == "env":
         text, problem = os.environ.get(rest, ""), f"the environment variable {rest} is not set"
     elif kind == "file":

@@ -22,8 +22,8 @@ class Tasks:
     """A group of background tasks. Errors are reported to ``on_error``.
 
     `asyncio.run` cancels the tasks of a program that ends, but not a task that a cancelled task starts, such as the
-    deletion of a new consumer. The group waits for such tasks for a second, and then cancels them, when the loop closes
-    its asynchronous generators: the group keeps a generator open as long as tasks run.
+    deletion of a new consumer. When the loop closes its asynchronous generators, the group waits for such tasks for a
+    second, and then cancels them. For this, the group keeps a generator open as long as tasks run.
     """
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
@@ -37,7 +37,7 @@ class Tasks:
     ) -> asyncio.Task[Any]:
         """Run a coroutine in the background. ``name`` is shown in task dumps.
 
-        ``awaited`` tells that the caller awaits the result, so its error is not reported.
+        ``awaited`` is true if the caller awaits the result, so that its error is not reported.
         """
         loop = asyncio.get_running_loop()
         task = loop.create_task(coroutine, name=f"jsclient:{name}")
@@ -60,7 +60,9 @@ class Tasks:
                 await self._finish_tasks()
 
     async def _finish_tasks(self) -> None:
-        """Wait for the tasks, which other generators may await at their end. Then cancel them and what they start."""
+        """Wait for the tasks, which other generators may await at their end. Then cancel them and the tasks that they
+        start.
+        """
         now = asyncio.get_running_loop().time
         deadline = now() + _LAST
         while self._tasks and now() < deadline:
@@ -176,7 +178,7 @@ class Signal:
 
     @property
     def is_awaited(self) -> bool:
-        """True if a task waits."""
+        """Whether a task waits."""
         return bool(self.waiters)
 
     def set(self) -> None:
@@ -198,7 +200,7 @@ class Signal:
                 self._discard(waiter)
 
     async def wait_until(self, deadline: float | None) -> bool:
-        """Return True at the next `set`, or False at ``deadline`` (monotonic seconds of the loop; None: never)."""
+        """Return True at the next `set`, or False at ``deadline`` (monotonic seconds of the loop; None means never)."""
         if deadline is None:
             await self.wait()
             return True

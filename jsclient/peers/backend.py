@@ -41,13 +41,13 @@ __all__ = [
 
 @dataclass(slots=True, frozen=True)
 class Delivery:
-    """An event for a peer. It is done when the receiver returns, unless ``later`` or ``refuse`` was called.
+    """An event delivered to a peer. It is done when the receiver returns, unless ``later`` or ``refuse`` was called.
 
     Attributes:
         data: The attributes of the event.
         ident: Identifies the event, and is the same in every delivery.
-        attempt: The number of deliveries.
-        later: Redelivers the event after a number of seconds.
+        attempt: How often the event has been delivered, including this delivery.
+        later: Requests a redelivery after a number of seconds.
         refuse: Prevents a redelivery, with a reason of one line.
     """
 
@@ -84,11 +84,13 @@ class Attendance(abc.ABC):
 
     @abc.abstractmethod
     def stop_delivery(self, grace: float) -> None:
-        """Stop delivering. Running handlers have ``grace`` seconds. Unfinished events are redelivered later."""
+        """Stop delivering. Running handlers have ``grace`` seconds to finish. Unfinished events are redelivered
+        later.
+        """
 
     @abc.abstractmethod
     async def close(self, grace: float) -> None:
-        """Stop, and wait for the end."""
+        """Stop delivering, and wait until the running handlers have ended."""
 
 
 class Backend(abc.ABC):
@@ -107,7 +109,10 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
-        """Receive a peer's events and queries. Raises the errors of any request."""
+        """Connect a peer to its events and queries, which arrive after `Attendance.begin_delivery`.
+
+        Raises the errors of any request.
+        """
 
     @abc.abstractmethod
     async def publish(self, send: Send) -> None:
@@ -121,11 +126,14 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
-        """Send a query. Raises `NoRespondersError` if the peer is not open, and the errors of any request."""
+        """Send a query, and return the encoded answer.
+
+        Raises `NoRespondersError` if the peer is not open, and the errors of any request.
+        """
 
     @abc.abstractmethod
     async def forget_peer(self, peer: str) -> None:
-        """Delete a peer's inbox."""
+        """Delete a peer's inbox, with the events that wait in it."""
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
@@ -157,7 +165,7 @@ def backoff(attempt: int, first: float = 0.1, longest: float = _LONGEST) -> floa
 
 
 class Stopping:
-    """Tells whether closing has begun, and wakes tasks that pause until then."""
+    """A flag that is set when closing begins. Setting it wakes the tasks that pause."""
 
     def __init__(self) -> None:
         self._signal = Signal()
@@ -169,7 +177,7 @@ class Stopping:
         self._signal.set()
 
     async def pause(self, seconds: float) -> bool:
-        """Wait for some seconds. Return False if closing has begun."""
+        """Wait for some seconds, or until closing begins. Return False if it has begun."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self.begun and await self._signal.wait_until(deadline):
             pass
@@ -177,7 +185,7 @@ class Stopping:
 
 
 def pack(attrs: Mapping[str, Any]) -> bytes:
-    """Encode attributes. Raises `ConfigError` if they are not JSON."""
+    """Encode attributes as JSON. Raises `ConfigError` if that is not possible."""
     try:
         data = msgspec.json.encode(dict(attrs))
         if all(isinstance(name, str) for name in attrs):
@@ -212,12 +220,12 @@ def unpack(data: bytes) -> Attrs | None:
 
 
 def reply(value: Any) -> bytes:
-    """Return the encoded answer to a query. Raises `ConfigError` if the value is not JSON."""
+    """Encode the answer to a query. Raises `ConfigError` if the value is not JSON."""
     return pack({"value": value})
 
 
 def refusal(which: str, detail: str = "") -> bytes:
-    """Return the encoded refusal of a query."""
+    """Encode the refusal of a query."""
     return pack({"refusal": which, "detail": detail})
 
 

@@ -1,4 +1,4 @@
-"""Events and queries to a peer, dispatched to its handlers, and the messages of its relationships to other peers."""
+"""Dispatches the events and queries of a peer to its handlers, and sends its messages to other peers."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def _is_final(error: JetStreamError) -> bool:
 
 
 class _Reports:
-    """Reports failed handlers and abandoned events of a peer."""
+    """Reports the failed handlers and the abandoned events of a peer."""
 
     def __init__(self, peer: str, backend: Backend) -> None:
         self._peer = peer
         self._backend = backend
 
     def _report_failed(self, event: str, error: BaseException, attempt: int) -> float | None:
-        """Report that an event's handlers failed. Returns seconds until the next attempt, or None to abandon it."""
+        """Report that an event's handlers failed. Returns seconds until the next attempt, or None after the last."""
         options = self._backend.options
         last = attempt >= options.max_deliver or isinstance(error, DeliveriesExhaustedError)
         delay = None if last else backoff(attempt, options.handler_delay, _LONGEST_RETRY)
@@ -68,7 +68,7 @@ class _Reports:
 
 
 class Dispatcher(_Reports):
-    """Handles the events and queries of one peer. Its tracker decides, and it calls the handlers."""
+    """Handles the events and queries that one peer receives. The tracker decides, and this class calls the handlers."""
 
     def __init__(
         self, peer: str, backend: Backend, machine: Machine, answers: Answers, notify: Notify
@@ -82,7 +82,7 @@ class Dispatcher(_Reports):
         self._failures: dict[bytes, int] = {}
 
     async def handle(self, delivery: Delivery) -> None:
-        """Handle an event. On return the event is done, or its redelivery was requested."""
+        """Handle an event. On return, the event is handled or refused, or its redelivery was requested."""
         address = self._address(delivery.subject)
         try:
             await self._handle_delivery(delivery, address)
@@ -207,7 +207,7 @@ class Dispatcher(_Reports):
 
 
 def _is_unknown(commands: list[Command]) -> bool:
-    """Return whether the channel is unknown here, though another process of this peer may have created it."""
+    """Return whether an event or query was refused because its channel is unknown."""
     return any(isinstance(command, Refuse) and command.refusal is Refusal.NO_CHANNEL for command in commands)
 
 
@@ -219,7 +219,7 @@ class OutboxSender(_Reports):
     """Carries out the outbox items of a peer's relationships, each in its own task, and then calls ``done``.
 
     The tracker starts one item of each kind at a time for each relationship. A message that cannot be sent now is
-    retried without limit. Events whose handlers fail are abandoned after ``max_deliver`` attempts.
+    retried without limit. An event whose handlers fail is abandoned after ``max_deliver`` attempts.
     """
 
     def __init__(
@@ -241,13 +241,16 @@ class OutboxSender(_Reports):
         self._sending: dict[str | None, asyncio.Semaphore] = {}
 
     def begin_sending(self) -> None:
-        """Start with the items found in the store. Call it after handlers are registered."""
+        """Start to carry out items, beginning with the items loaded from the store.
+
+        Call it after handlers are registered.
+        """
         waiting, self._waiting = self._waiting or [], None
         for item in waiting:
             self.start_item(item)
 
     def start_item(self, item: OutboxItem) -> None:
-        """Carry out an item in its own task."""
+        """Carry out an item in its own task, or keep it until `begin_sending`."""
         if self._waiting is not None:
             self._waiting.append(item)
         elif not self._stopping.begun:
@@ -304,7 +307,10 @@ class OutboxSender(_Reports):
 
 
 async def publish_all(backend: Backend, sends: Sequence[Send]) -> None:
-    """Publish several events at the same time. Raises the error of a single event, or an `ExceptionGroup`."""
+    """Publish several events concurrently.
+
+    With a single event, its error is raised. With several, all errors are raised in an `ExceptionGroup`.
+    """
     results = await asyncio.gather(*map(backend.publish, sends), return_exceptions=True)
     errors = [result for result in results if isinstance(result, BaseException)]
     if len(sends) > 1 and errors and all(isinstance(error, Exception) for error in errors):

@@ -25,14 +25,15 @@ __all__ = ["Engine"]
 
 
 class Engine(Handle):
-    """Peers on one NATS system, or in this process.
+    """Runs peers on one NATS system, or in this process.
 
     ``Engine.connect(url)`` opens a connection, ``Engine(js)`` uses your connection, and ``Engine.local()`` needs no
     server. Use any of them with ``async with``. An engine keeps its state in two streams, so another process can
     continue where an engine ended.
 
     Run a peer in one process at a time. If two processes overlap, as in a rolling restart, they share its events and
-    queries, and each overwrites only the state that it knows. In the process that did not write, lists may lag.
+    queries, and each overwrites only the state that it knows. Lists may lag in the process that did not make a
+    change.
 
     Args:
         js: Your connection. The engine leaves it open, and is closed when the connection is closed.
@@ -55,7 +56,7 @@ class Engine(Handle):
         self._peers: dict[str, Peer] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         if isinstance(backend, ServerBackend):
-            backend.js._context.attach(self)  # noqa: SLF001  it ends with the connection
+            backend.js._context.attach(self)  # noqa: SLF001  the engine closes with the connection
 
     @classmethod
     def connect(
@@ -136,7 +137,7 @@ class Engine(Handle):
     async def remove(self, peer: Peer | str, timeout: float = 30.0) -> None:
         """Remove a peer permanently. Its relationships end, and its channels, its inbox and its state are deleted.
 
-        Do not call it from a handler of its relationships, because it waits for them.
+        Do not call it from a handler of the peer's relationships, because it waits for those handlers.
 
         Args:
             peer: The peer, or the name of a peer.
@@ -145,8 +146,8 @@ class Engine(Handle):
         Raises:
             RequestTimeoutError: Some sides could not be informed yet.
 
-        After an error or a cancelled call, its relationships are over and the other sides are informed as soon as
-        possible. The peer remains until it is removed again.
+        After an error or a cancelled call, the peer's relationships are over, and the other sides are informed as
+        soon as possible. The peer remains until it is removed again.
         """
         self._check_open()
         if isinstance(peer, str) or peer.is_closed:

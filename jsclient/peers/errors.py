@@ -18,10 +18,10 @@ __all__ = [
 
 
 class PeerError(JetStreamError):
-    """Raised when a peer cannot do what was requested. Its handlers receive the event ``event``.
+    """Raised when a peer cannot do what was requested. Its handlers receive the failure as an event too.
 
     Attributes:
-        event: The failure as an event, such as ``"wrangler:no_such_subscription_failure"``.
+        event: The name of that event, such as ``"wrangler:no_such_subscription_failure"``.
         reason: Why the peer cannot do it.
     """
 
@@ -54,10 +54,10 @@ class QueryRefusedError(JetStreamError):
 
 
 class HostNotAllowedError(JetStreamError):
-    """Raised when the host of a peer is not one of the engine's ``allowed_hosts``.
+    """Raised when the NATS system of a peer is not one of the engine's ``allowed_hosts``.
 
     Attributes:
-        host: The URL.
+        host: The URL of the NATS system.
     """
 
     def __init__(self, host: str) -> None:
@@ -85,7 +85,7 @@ class EventRefused(Event, frozen=True, kw_only=True):
 
 
 class PeerHandlerFailed(Event, frozen=True, kw_only=True):
-    """A handler of a peer raised. It is called again after ``retry_in`` seconds, or not again if that is None."""
+    """A handler of a peer raised. It is called again after ``retry_in`` seconds, or not at all if that is None."""
 
     peer: str
     event: str

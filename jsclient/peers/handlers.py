@@ -30,10 +30,10 @@ QueryHandler: TypeAlias = Callable[..., Any]
 
 
 class Answers:
-    """The functions that answer a peer's queries, by rid and name. Arguments are passed by name.
+    """The functions that answer a peer's queries, by rid and name. They receive the query's arguments by name.
 
-    A function that has a parameter ``relationship`` gets the established relationship on which the query came, or None
-    for another channel. The sender cannot set it.
+    A function that has a parameter ``relationship`` receives the established relationship on which the query came, or
+    None for another channel. The sender of the query cannot set this parameter.
     """
 
     def __init__(self, threads: Threads) -> None:
@@ -41,7 +41,7 @@ class Answers:
         self._handlers: dict[tuple[str, str], QueryHandler] = {}
 
     def add_answer(self, rid: str, name: str, handler: QueryHandler) -> None:
-        """Register a function. Raises `ConfigError` if a name is not valid or reserved, or it is not a function."""
+        """Register a function. Raises `ConfigError` if it cannot answer queries, or a name is invalid or reserved."""
         key = check_token(rid, "rid"), check_token(name, "name")
         if rid == RID:
             raise ConfigError(f"the queries of {RID!r} are the peer's own")
@@ -53,7 +53,10 @@ class Answers:
         return self._handlers.get((rid, name))
 
     async def call(self, handler: QueryHandler, args: Attrs, relationship: Mapping[str, Any] | None) -> Any:
-        """Call a function. Raises its errors, which include `TypeError` for arguments that it does not accept."""
+        """Call a function with a query's arguments, and return its result.
+
+        Raises its errors, and `TypeError` for arguments that it does not accept.
+        """
         if _RELATIONSHIP in inspect.signature(handler).parameters:
             args = args | {_RELATIONSHIP: relationship}
         if is_coroutine_function(handler):
@@ -67,7 +70,7 @@ _AT_ONCE: Final = 8  # number of a peer's plain functions that run concurrently
 
 @dataclass(frozen=True, slots=True)
 class RaisedEvent:
-    """An event as passed to a handler. ``event["Id"]`` is the same as ``event.attrs["Id"]``.
+    """An event, as a handler receives it. ``event["Id"]`` is the same as ``event.attrs["Id"]``.
 
     Attributes:
         domain, type: The domain and type of the event.
@@ -75,7 +78,7 @@ class RaisedEvent:
         eci: The channel on which the event came, or None if the peer raised it itself.
         relationship: The established relationship on which the event came, as `Peer.established` returns it, or None
             for another channel.
-        error: The reason for a failure that the event reports, otherwise empty.
+        error: The reason, if the event reports a failure. Otherwise empty.
     """
 
     domain: str
@@ -104,11 +107,11 @@ def check_rule(rule: object) -> None:
 
 
 class HandlerError(Exception):
-    """Raised when a handler raised an error, which is the cause."""
+    """Raised when a handler of an event failed or could not be called. ``__cause__`` is the reason."""
 
 
 class Handlers:
-    """The handlers of a peer, and its last events for `wait_for`."""
+    """The handlers of a peer, and the recent events that `wait_for` can return."""
 
     def __init__(self) -> None:
         self.threads: Threads = Threads(_AT_ONCE)
@@ -123,14 +126,15 @@ class Handlers:
         self._handlers.append((Policy(events=(event,)), handler))
 
     def note(self, event: RaisedEvent) -> None:
-        """Keep an event for `wait_for`."""
+        """Keep an event for `wait_for`, and wake the calls that wait for it."""
         self._recent.append(event)
         self._noted.set()
 
     async def run_handlers(self, event: RaisedEvent) -> None:
         """Call the handlers of an event in the order of their registration. Closing the peer cancels them.
 
-        Raises `HandlerError` if a handler raises or was not called. The handlers after it are skipped.
+        Raises `HandlerError` if a handler raises, or is not called because the peer was closed. The remaining
+        handlers are skipped.
         """
         for policy, handler in list(self._handlers):
             if policy.allows_event(event.domain, event.type):
@@ -160,7 +164,7 @@ class Handlers:
                 raise RequestTimeoutError(f"waiting for the event {event}{shown}", timeout)
 
     def close(self) -> None:
-        """End all waits, and the threads."""
+        """End all calls of `wait_for` with `ClosedError`, and close the threads."""
         self._closed = True
         self._noted.set()
         self.threads.close()

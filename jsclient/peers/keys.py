@@ -1,8 +1,9 @@
-"""The keys of channels, which are created when a relationship is requested here or by another peer, and their uses.
+"""Keys of channels, for signing and encrypting data outside events.
 
-A channel of a relationship has a pair of keys to sign (Ed25519), and a pair to encrypt (X25519). The public halves are
-exchanged with the request and its approval. The private halves are not stored. They follow from the peer's secret and
-the ECI, so each process of the peer has the same keys, and a request that is redelivered gets the same keys.
+A channel gets its keys when its relationship is requested, by this peer or by another. It has a pair of keys to sign
+(Ed25519) and a pair to encrypt (X25519). The public halves are exchanged with the request and its approval. The
+private halves are not stored. They are derived from the peer's secret and the ECI, so each process of the peer has
+the same keys, and a request that is redelivered gets the same keys.
 
 Source: the picos' subscriptions, ``Tx_verify_key`` and ``Tx_public_key``.
 """
@@ -24,7 +25,7 @@ _SIZE: Final = 32  # bytes of a key
 
 
 class PublicKeys(NamedTuple):
-    """The public keys as text, base64 of 32 bytes, or None if keys cannot be created here."""
+    """The public keys of a channel, each 32 bytes encoded as base64. Both are None if PyNaCl is not installed."""
 
     verify_key: str | None
     public_key: str | None
@@ -56,7 +57,7 @@ class ChannelKeys:
         self._established = established
 
     def sign(self, to: str, data: bytes) -> bytes:
-        """Return the signature of ``data``, 64 bytes, by this side's channel of the relationship."""
+        """Sign ``data`` with the key of this side's channel, and return the signature of 64 bytes."""
         signing, _ = self._own(self._relationship(to))
         return bytes(signing.sign(data).signature)
 
@@ -70,7 +71,9 @@ class ChannelKeys:
         return True
 
     def encrypt(self, to: str, data: bytes) -> bytes:
-        """Encrypt ``data`` for the other side of this relationship, which can `decrypt` it. Adds 40 bytes."""
+        """Encrypt ``data`` for the other side of this relationship, which can `decrypt` it. The result has 40 more
+        bytes.
+        """
         return bytes(self._box(to).encrypt(data))
 
     def decrypt(self, to: str, data: bytes) -> bytes:
@@ -136,7 +139,7 @@ def _library() -> Any:
 
 
 def _pairs(nacl: Any, secret: bytes, eci: str) -> tuple[Any, Any]:
-    """Return the private keys of a channel, to sign and to encrypt."""
+    """Derive the private keys of a channel, and return the key to sign and the key to encrypt."""
 
     def seed(kind: bytes) -> bytes:
         return hmac.new(secret, kind + eci.encode(), hashlib.sha256).digest()

@@ -1,4 +1,4 @@
-"""Peers in this process, without a server. Their state lives as long as its `LocalHub`."""
+"""A backend of peers in this process, without a server. The state lives as long as its `LocalHub`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUERIES: Final = 100  # queries of each peer that run at a time
 
 
 class MemoryStore:
-    """A `Store` in this process."""
+    """A `Store` that keeps its entries in memory."""
 
     def __init__(self) -> None:
         self._entries: dict[str, StateEntry] = {}
@@ -55,7 +55,7 @@ class MemoryStore:
 
 @dataclass(slots=True)
 class _Letter:
-    """A stored event."""
+    """An event in an inbox, with the number of its deliveries."""
 
     seq: int
     subject: str
@@ -68,7 +68,7 @@ class _Letter:
 
 
 class LocalHub:
-    """The events in flight and the stored state of peers. Local engines can share a hub. It need not be closed."""
+    """The waiting events and the stored state of peers. Local engines can share a hub. It need not be closed."""
 
     def __init__(self) -> None:
         self.stores: dict[str, MemoryStore] = {}
@@ -165,7 +165,7 @@ class LocalBackend(Backend):
 
 
 class _LocalAttendance(Attendance):
-    """Handles the events of each channel in order, in a task that ends after the last event."""
+    """Delivers the events of each channel in order, in a task that ends when no events remain."""
 
     def __init__(self, backend: LocalBackend, inbox: _Inbox, receiver: Receiver, answerer: Answerer) -> None:
         self._inbox = inbox
@@ -187,7 +187,7 @@ class _LocalAttendance(Attendance):
             self.take_letter(letter)
 
     def take_letter(self, letter: _Letter) -> None:
-        """Take a new or redelivered event."""
+        """Queue a new or redelivered event for its channel, or keep it in the inbox if delivery is stopped."""
         if not self._started or self._closed:
             self._inbox.waiting.append(letter)
         elif letter.channel in self._queues:
@@ -220,7 +220,7 @@ class _LocalAttendance(Attendance):
             self._later[handle] = letter
 
         async def refuse(reason: str) -> None:
-            pass  # an event without redelivery is finished
+            pass  # an event is finished unless its redelivery was requested
 
         ident = f"{letter.seq}".encode()
         await self._receiver(Delivery(letter.subject, letter.data, ident, letter.deliveries, later, refuse))
@@ -228,7 +228,7 @@ class _LocalAttendance(Attendance):
         self._inbox.held -= not again
 
     async def answer(self, subject: str, data: bytes) -> bytes:
-        """Answer a query."""
+        """Answer a query, or refuse it if too many queries are running."""
         if self._answering >= _QUERIES:
             return refusal("BUSY")
         self._answering += 1

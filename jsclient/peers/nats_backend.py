@@ -113,11 +113,11 @@ def _has_ended(dialed: asyncio.Task[JetStream]) -> bool:
 
 
 _QUERIES = 100  # queries at a time for each peer
-_LONG = 60.0  # seconds after which a failed worker counts as healthy
+_LONG = 60.0  # seconds: a worker that ran longer before it failed is restarted without a growing delay
 
 
 class ServerBackend(Backend):
-    """A `Backend` for peers on the NATS system of ``js``. An ``owned`` connection is closed with it."""
+    """A `Backend` for peers on the NATS system of ``js``. Closing it also closes an ``owned`` connection."""
 
     def __init__(self, js: JetStream, options: EngineOptions, *, owned: bool) -> None:
         super().__init__(options)
@@ -169,7 +169,7 @@ class ServerBackend(Backend):
         await stream.purge(subject=inbox_subject(peer, self.options.prefix))
 
     def emit(self, event: Event) -> None:
-        self.js._context.emit(event)  # noqa: SLF001  all errors and events go there
+        self.js._context.emit(event)  # noqa: SLF001  errors and events are reported by the connection
 
     async def close(self) -> None:
         await self._hosts.close()
@@ -184,7 +184,10 @@ class ServerBackend(Backend):
 
 
 class _ServerAttendance(Attendance):
-    """A durable consumer, read by a worker that is restarted after failures, and a NATS subscription."""
+    """Reads a peer's events from a durable consumer, and its queries from a NATS subscription.
+
+    The worker that reads the events is restarted after failures.
+    """
 
     def __init__(self, backend: ServerBackend, peer: str, receiver: Receiver, answerer: Answerer) -> None:
         self._backend = backend
@@ -229,7 +232,7 @@ class _ServerAttendance(Attendance):
     # --- events ----------------------------------------------------------------------------------------------
 
     async def _run_worker(self) -> None:
-        """Run a worker while the peer is open."""
+        """Run a worker while the peer is open. After a failure, start the next worker with a growing delay."""
         attempt, now = 0, self._context.connection.now
         while not self._stopping.begun:
             began = now()
@@ -285,7 +288,7 @@ class _ServerAttendance(Attendance):
                 self._tasks.start(self._answer(frame), f"query to peer {self._peer}")
 
     async def _answer(self, frame: Frame) -> None:
-        """Answer a query whose reply is an inbox."""
+        """Answer a query, unless its reply subject is not an inbox."""
         try:
             subject, where = frame[0].decode(), frame[1].decode()
         except UnicodeDecodeError:
@@ -333,10 +336,10 @@ def _channel(message: Message) -> str:
 
 
 def events_config(options: EngineOptions) -> StreamConfig:
-    """Return the configuration of the stream of events. A handled event is removed.
+    """Return the configuration of the stream of events, which removes an event once it is handled.
 
-    The number of waiting events is bounded by channel and type. The stream refuses further events, so a flood on a
-    public channel affects no other channel.
+    The number of waiting events is limited for each channel and event type. The stream refuses events beyond the
+    limit, so a flood on a public channel affects no other channel.
     """
     return StreamConfig(
         name=options.events_stream,

@@ -45,9 +45,9 @@ Rule = Callable[[Attrs], bool]
 class Peer:
     """A peer with channels and relationships. Created by `Engine.peer`.
 
-    Attributes have the names that picos use, seen from this side. ``Rx`` is this side's channel of a relationship,
-    ``Tx`` the other side's channel. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other side.
-    ``Tx_host`` is the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both sides.
+    The attributes of a relationship have the names that picos use. ``Rx`` is this side's channel, and ``Tx`` the
+    other side's channel. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other side. ``Tx_host`` is
+    the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both sides.
 
     When a call returns, its effect is stored. The other side eventually receives all events, in order, even if
     processes crash. After a crash, handlers may receive an event again.
@@ -67,7 +67,7 @@ class Peer:
             self._tasks,
             self._stopping,
             notify=self._call_handlers,
-            done=lambda item: self._machine.done(item),  # noqa: PLW0108  the machine is made after it
+            done=lambda item: self._machine.done(item),  # noqa: PLW0108  self._machine is assigned below
         )
         self._machine = Machine(
             self._tracker, backend.store(name), self._outbox.start_item, self._tasks, self._stopping
@@ -109,16 +109,16 @@ class Peer:
         """Register a handler of events: ``@peer.on("wrangler:subscription_added")``, or ``peer.on(event, handler)``.
 
         A handler is called with the `RaisedEvent`. Coroutine functions run on the event loop, plain functions in a
-        thread. Handlers of an event are called one after another in the order of their registration. An event without a
-        handler is done. If a handler raises, all of them are called again, up to ``max_deliver`` times. After that
-        `EventGivenUp` is reported.
+        thread. Handlers of an event are called one after another in the order of their registration. An event without
+        a handler counts as handled. If a handler raises, all of them are called again, up to ``max_deliver`` times.
+        After that `EventGivenUp` is reported.
 
-        Events may be waiting: register handlers right after `Engine.peer`, before the next ``await``, or pass them to
-        `Engine.peer` as ``handlers``.
+        Stored events may be waiting, so register handlers right after `Engine.peer`, before the next ``await``, or
+        pass them to `Engine.peer` as ``handlers``.
 
         Args:
             event: ``domain:type``, with ``*`` for any domain or any type.
-            handler: The function. Without it a decorator is returned.
+            handler: The function to register. If it is omitted, a decorator is returned.
 
         Raises:
             ConfigError: ``event`` is not valid, or the handler cannot be called with one argument.
@@ -134,17 +134,18 @@ class Peer:
         return handler
 
     async def wait_for(self, event: str, timeout: float | None = 5.0, **attrs: Any) -> RaisedEvent:
-        """Return the first of the last 100 events of this name that no `wait_for` has returned, or wait for the next.
+        """Return the first of the last 100 matching events that no `wait_for` has returned, or wait for the next
+        event.
 
         Cancelling the call loses no event.
 
         Args:
-            event: ``domain:type``, with ``*`` for any.
+            event: ``domain:type``, with ``*`` for any domain or any type.
             timeout: Seconds to wait. None waits for ever.
             attrs: Values that the attributes of the event must have.
 
         Raises:
-            RequestTimeoutError: No event came. ClosedError: The peer was closed.
+            RequestTimeoutError: No matching event arrived in time. ClosedError: The peer was closed.
         """
         return await self._handlers.wait_for(event, timeout, attrs)
 
@@ -170,11 +171,12 @@ class Peer:
         """Approve requests at once if a rule accepts them. Other requests wait for `approve` or `reject`.
 
         Args:
-            rule: A plain function of the request's attributes, as this side sees them. It is called on the event loop.
+            rule: A plain function of the request's attributes, as this side sees them. It is called on the event
+                loop.
             attributes: Values that attributes must have, instead of a rule. A collection allows any of its values.
 
         Raises:
-            ConfigError: Neither or both are given, or the rule is a coroutine function.
+            ConfigError: A rule and attributes are both given or both missing, or the rule is a coroutine function.
         """
         if (rule is None) is not bool(attributes):
             raise ConfigError("give a rule, or attributes, for example auto_accept(Rx_role='thing')")
@@ -262,29 +264,28 @@ class Peer:
         await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """List established relationships, with ``key`` only those where this attribute has ``value``."""
+        """List the established relationships. With ``key``, list only those whose attribute ``key`` is ``value``."""
         return self._tracker.lists(RelationshipState.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """List the requests of other peers that wait here. Takes the arguments of `established`."""
+        """List the requests of other peers that await a decision here. Takes the arguments of `established`."""
         return self._tracker.lists(RelationshipState.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """List the requests of this peer that wait at other peers. Takes the arguments of `established`."""
+        """List the requests of this peer that await another peer's decision. Takes the arguments of `established`."""
         return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
-        """Return the public ECI, on which other peers request relationships.
-
-        Raises `ConfigError` if the peer lacks the capability.
-        """
+        """Return the public ECI for requests of other peers. Raises `ConfigError` without the capability."""
         eci = self._tracker.well_known_rx
         if eci is None:
             raise ConfigError(f"the peer {self._tracker.name!r} has not the capability to have relationships")
         return eci
 
     async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
-        """Create a channel. The default policy allows no event or query. Raises the errors of any publish."""
+        """Create and return a channel, by default with a policy that allows nothing. Raises the errors of any
+        publish.
+        """
         self._check_open()
         if isinstance(tags, str):
             raise ConfigError("tags is a str, needs a list")
@@ -350,15 +351,14 @@ class Peer:
         host: str | None = None,
         msg_id: str | None = None,
     ) -> None:
-        """Send an event to a single peer. On return the event is stored on the other side's system.
+        """Send an event to a single peer. It is stored on the peer's system on return. Raises the errors of `send`.
 
         Args:
-            to: An ECI, the Id of an established relationship, or the relationship itself, as `established` returns it.
+            to: An ECI, the Id of an established relationship, or the relationship itself, as `established` returns
+                it.
             domain, type, attrs: The event.
             host: The NATS system of an ECI. For a relationship its ``Tx_host`` is used.
             msg_id: Pass the same value when you send the event again, so that it is stored once.
-
-        Raises the errors of `send`.
         """
         self._check_open()
         data = read_attrs(attrs or {}, self._backend.options.max_event_size)

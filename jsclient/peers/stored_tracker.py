@@ -1,8 +1,9 @@
-"""A peer's tracker and its store: a decision is stored before any of its messages is sent.
+"""Connects a peer's tracker to its store. A decision is stored before any of its messages is sent.
 
-The tracker's state is equal to the store. After a conflict the tracker receives the stored entry and handles the event
-again. A write with an unknown outcome (the server is away) raises to the caller. The entry is then read until that
-succeeds, so that its outbox is sent if it was stored.
+The tracker's state is equal to the store. After a conflict the tracker receives the stored entry and handles the
+event again. If the outcome of a write is unknown, for example because the server cannot be reached, the caller
+receives the error. The entry is then read in the background until that succeeds, so that its outbox is sent if it was
+stored.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SECRET = "secret"  # the key under which the secret is stored
 
 
 class Machine:
-    """Handles events one after another, and stores the results.
+    """Passes events to the tracker one after another, and stores the results.
 
     ``start`` is called with each outbox item, at any time. The caller must call `done` after each item.
     """
@@ -56,7 +57,7 @@ class Machine:
         self._read = 0  # all entries up to this revision were read
 
     async def load(self) -> None:
-        """Load the store. Raises `ProtocolError` if an entry is not valid, and the errors of any request."""
+        """Load the stored state. Raises `ProtocolError` if an entry is not valid, and the errors of any request."""
         await self.catch_up()
         if not self._secret:
             await self._make_secret()
@@ -84,9 +85,9 @@ class Machine:
         self._secret = secret
 
     def fresh(self, message: bytes | None = None, *, event: str = "") -> Fresh:
-        """Return unguessable names, the same for each delivery of a message.
+        """Return unguessable names for new records. Each delivery of the same message gets the same names.
 
-        If ``event`` starts a relationship, they include keys.
+        If ``event`` starts a relationship, the result also has the public keys of its channel.
         """
 
         def name(kind: bytes) -> str:
@@ -119,7 +120,7 @@ class Machine:
                     return remaining
 
     async def done(self, item: OutboxItem) -> None:
-        """Mark an outbox item as carried out or abandoned. Return when this is stored, or cannot be stored."""
+        """Mark an outbox item as carried out or abandoned. Returns when this is stored, or the peer stops."""
         for command in self.tracker.handle(Done(item.key, item.id), time.time()):
             if isinstance(command, StoreValue):
                 await self._until_known(partial(self._try, command))
@@ -127,7 +128,9 @@ class Machine:
                 self._route([command])
 
     async def _write(self, command: StoreValue) -> bool:
-        """Write an entry. Returns False if another process was faster, and the tracker has its entry now."""
+        """Write an entry. Returns False if another process was faster. The tracker then has the entry of that
+        process.
+        """
         try:
             stored = await self._try(command)
         except MaxPayloadError:
@@ -166,7 +169,8 @@ class Machine:
     async def _until_known(self, request: Callable[[], Awaitable[Stored]]) -> None:
         """Repeat a request until it succeeds or the peer stops.
 
-        It is sent once more at the end, since a finished item must not be repeated at the next start.
+        At least one attempt is made while the peer stops, because a finished item must not be repeated at the next
+        start.
         """
         attempt = 0
         while True:

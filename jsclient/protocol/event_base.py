@@ -1,4 +1,4 @@
-"""The base of all events: their names, their logs, and their text."""
+"""The base class of events, with their log names and texts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Severity: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of all events. ``str(event)`` is a sentence for a log.
+    """The base class of events. ``str(event)`` is a sentence for a log.
 
     Attributes:
-        about: The part of the library that reports it. Its log is ``jsclient.<about>``.
+        about: The part of the library that reports it. The logger is ``jsclient.<about>``.
     """
 
     about: ClassVar[str] = "consumer"

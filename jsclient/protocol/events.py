@@ -1,7 +1,9 @@
-"""Events: reports of conditions that cannot be raised to a caller.
+"""Events, which report conditions that cannot be raised to a caller.
 
 They go to ``on_event`` of the connection and to ``events()`` of the subscription concerned. An event names its
-``stream`` and ``consumer``, which are empty if it has none. Source: ADR-15 (asynchronous error callback), ADR-37.
+``stream`` and ``consumer``, which are empty if it has none.
+
+Source: ADR-15 (asynchronous error callback), ADR-37.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class HeartbeatMissed(Event, frozen=True, kw_only=True):
 
 
 class GapDetected(Event, frozen=True, kw_only=True):
-    """Deliveries are missing: the consumer sequence jumped.
+    """Deliveries are missing, because the consumer sequence has jumped.
 
     ``last_consumer_seq`` and ``last_stream_seq`` come before the gap. ``consumer_seq`` and ``stream_seq`` come after
     it, from a message or a heartbeat. ``missed`` is the number of missing deliveries.
@@ -74,10 +76,11 @@ class HistoryTruncated(Event, frozen=True, kw_only=True):
 
 
 class PartitionsMissing(Event, frozen=True, kw_only=True):
-    """A subscriber of epochs waits for a topic, or for some of its ``partitions``, empty while they are unknown.
+    """A subscriber of epochs waits for a topic, or for some of its ``partitions``, which are empty while unknown.
 
-    ``waited`` is in seconds. The event is reported after 5 s, and whenever that time has doubled. ``reason`` says why.
-    ``may_fail`` is true while the subscriber is being opened, when other options raise an error instead.
+    ``waited`` is in seconds. The event is reported after 5 s, and whenever that time has doubled. ``reason`` says
+    why. ``may_fail`` is true while the subscriber is being opened, because other options would then raise an error
+    instead.
     """
 
     about = "topic"
@@ -97,7 +100,7 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
 class ConsumerReset(Event, frozen=True, kw_only=True):
     """The consumer was recreated, or its sequence restarted. ``reason`` says why.
 
-    Reading resumes at ``resume_stream_seq``, or as the start policy says if that is 0. ``planned`` means that no
+    Reading resumes at ``resume_stream_seq``. If that is 0, the start policy decides. ``planned`` means that no
     message was lost.
     """
 
@@ -124,12 +127,13 @@ class ConsumerDeleted(Event, frozen=True, kw_only=True):
 class ConsumerStalled(Event, frozen=True, kw_only=True):
     """The program waits for messages and none arrived for a while, although there should be some.
 
-    It is reported once for each ``reason``, and `ConsumerResumed` follows when that no longer applies. ``consumer`` is
-    empty for a reader of a topic. ``reason`` is ``paused``, ``max_ack_pending``, ``pinned``, ``no_interest``,
-    ``handler``, ``filter``, ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``no_consumer``, ``deleted``,
-    ``stream_deleted``, ``unexplained``, or ``could_not_look`` if this user may not request the state. ``evidence`` says
-    what was observed, ``fix`` what to do, and ``stood_for`` for how many seconds nothing arrived. The reason
-    ``handler`` of ``run`` is reported once for each attempt, even while other handlers continue.
+    The event is reported once for each ``reason``, and `ConsumerResumed` follows when the reason no longer applies.
+    ``consumer`` is empty for a reader of a topic. ``reason`` is ``paused``, ``max_ack_pending``, ``pinned``,
+    ``no_interest``, ``handler``, ``filter``, ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``,
+    ``no_consumer``, ``deleted``, ``stream_deleted``, ``unexplained``, or ``could_not_look`` if this user may not
+    request the state. ``evidence`` describes what was observed, ``fix`` what to do, and ``stood_for`` for how many
+    seconds nothing arrived. The reason ``handler`` of ``run`` is reported once for each attempt, even while other
+    handlers continue.
     """
 
     _text = "nothing came for {stood_for:.0f} s: {evidence}. What to do: {fix}"
@@ -141,7 +145,9 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Info if the user may not request the state, so that perhaps all is well, else a warning."""
+        """The severity: "info" if the user may not request the state, so that perhaps all is well, otherwise
+        "warning".
+        """
         return "info" if self.reason == "could_not_look" else "warning"
 
     def _says(self) -> str:
@@ -170,7 +176,7 @@ class StreamReset(Event, frozen=True, kw_only=True):
 
 
 class Pinned(Event, frozen=True, kw_only=True):
-    """The server pinned this client: it alone receives a priority group's messages (policy ``pinned_client``).
+    """The server pinned this client, which alone receives a priority group's messages (policy ``pinned_client``).
 
     Other clients may still process earlier messages. ``pin_id`` identifies this pin.
     """
@@ -212,9 +218,10 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 
 
 class RecordSkipped(Event, frozen=True, kw_only=True):
-    """A reader skipped a record that it cannot read: its payload cannot be decoded, or it does not belong there.
+    """A reader skipped a record, because its payload cannot be decoded or the record does not belong to the topic.
 
-    ``count`` is their number so far. The event is reported for the first and whenever the number has doubled.
+    ``count`` is the number of skipped records so far. The event is reported for the first and whenever the number has
+    doubled.
     """
 
     about = "topic"
@@ -227,7 +234,7 @@ class RecordSkipped(Event, frozen=True, kw_only=True):
 
 
 class ErrorRaised(Event, frozen=True, kw_only=True):
-    """An error without a caller: for example a 409, 503 or unknown status on a callback subscription.
+    """An error that has no caller, for example a 409, 503 or unknown status on a callback subscription.
 
     A push subscription reports an unknown status 100 once, and counts it as a heartbeat.
     """
@@ -239,11 +246,11 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 
 
 class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
-    """A reader needs a new consumer, and the stream's limit of consumers is reached: `ConsumerLimitError`.
+    """A reader needs a new consumer, but the limit of consumers is reached. See `ConsumerLimitError`.
 
-    ``error`` names the limit, if it is known, and says what to do. ``meanwhile`` says how the reader continues without
-    a consumer. A reader that follows the stream tries again until the server creates the consumer, and reports the
-    event once.
+    ``error`` names the limit, if it is known, and says what to do. ``meanwhile`` says how the reader continues
+    without a consumer. A reader that follows the stream tries again until the server creates the consumer, and
+    reports the event once.
     """
 
     about = "consumer"
@@ -282,12 +289,12 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
 
 
 class HandlerSlow(Event, frozen=True, kw_only=True):
-    """The event loop was blocked while handlers ran: no message, ack, heartbeat or keep-alive passed meanwhile.
+    """The event loop was blocked while handlers ran, so no message, ack, heartbeat or keep-alive was processed.
 
     Usually a handler computes, or calls a function that blocks. Call it in a thread (``asyncio.to_thread``), or make
     the handler a plain function. ``blocked`` is in seconds. Blocks of a second and longer count, and the event is
     reported whenever their ``count`` has doubled. ``subject`` and ``stream_seq`` identify the message that was
-    handled. They are empty and 0 if it could be any of several.
+    handled. They are empty and 0 if several messages are possible.
     """
 
     about = "worker"
@@ -340,11 +347,11 @@ class DeadLetterFailed(Event, frozen=True, kw_only=True):
 
 
 class AdvisoryRefused(Event, frozen=True, kw_only=True):
-    """An advisory that a message ran out of deliveries was ignored: no dead letter was written because of it.
+    """An advisory that a message ran out of deliveries was ignored, so no dead letter was written because of it.
 
-    ``reason`` says why: it contradicts the consumer's state, or this worker acked the message or knows of it already.
-    A client forged or repeated it. ``stream_seq`` is 0 if it is malformed. ``count`` is the number of such advisories
-    so far. The event is reported for the first and whenever the number has doubled.
+    ``reason`` says why. The advisory contradicts the consumer's state, or this worker acked the message or already
+    knows of it. A client forged or repeated the advisory. ``stream_seq`` is 0 if it is malformed. ``count`` is the
+    number of such advisories so far. The event is reported for the first and whenever the number has doubled.
     """
 
     about = "worker"
@@ -359,7 +366,7 @@ class AcksLost(Event, frozen=True, kw_only=True):
     """Acks were written to a connection that failed before the server confirmed them.
 
     ``count`` is the number of acks, naks and terms. ``resent`` of them, never a nak, were sent again after the
-    reconnect. The server redelivers the messages of the others after ``ack_wait``.
+    reconnect. The server redelivers the other messages after ``ack_wait``.
     """
 
     about = "connection"
@@ -379,7 +386,7 @@ class AcksLost(Event, frozen=True, kw_only=True):
 class ClaimsLapsed(Event, frozen=True, kw_only=True):
     """Claims of a Spark query were not extended within ``ack_wait``, so others may have received the messages too.
 
-    Up to ``count`` messages, as far as the consumer's state shows, are processed twice. ``reason`` says what happened.
+    Up to ``count`` messages, according to the consumer's state, are processed twice. ``reason`` says what happened.
     """
 
     about = "spark"

@@ -11,11 +11,11 @@ __all__ = ["FlowControlRefused", "FlowControlStalled", "SlowConsumer"]
 class SlowConsumer(Event, frozen=True, kw_only=True):
     """The subscription's buffer was full and messages were dropped.
 
-    Reported for the first dropped message, whenever their number ``dropped`` has doubled, and, with ``ended``, when
-    messages are accepted again or the subscription ends, if several were dropped. ``first_stream_seq`` and
-    ``last_stream_seq`` are their range. Unless the ack policy is none, the server redelivers them after ``ack_wait``.
-    An ordered subscription reads them again. Plain messages have no range, and are lost: ``subject`` is the subject of
-    their subscription, which is "" for messages of a stream.
+    The event is reported for the first dropped message, and whenever their number ``dropped`` has doubled. If several
+    were dropped, it is reported again, with ``ended``, when messages are accepted again or the subscription ends.
+    ``first_stream_seq`` and ``last_stream_seq`` are their range. Unless the ack policy is none, the server redelivers
+    them after ``ack_wait``. An ordered subscription reads them again. Plain messages have no range, and are lost.
+    ``subject`` is the subject of their subscription, and "" for messages of a stream.
     """
 
     dropped: int
@@ -47,7 +47,7 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
 
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
-    """The server still waits for a flow control answer. ``again`` is true if it was sent and did not arrive."""
+    """The server still waits for a flow control answer. ``again`` is true if an answer was sent and did not arrive."""
 
     subject: str
     again: bool = False

@@ -1,1 +1,1 @@
-"""The NATS connection: our own from the socket up, or one that the user has opened with nats-py."""
+"""The NATS connection. It is jsclient's own, from the socket up, or was opened by the user with nats-py."""

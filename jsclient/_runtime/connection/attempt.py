@@ -1,4 +1,4 @@
-"""One attempt to connect to one server, and why it failed."""
+"""One attempt to connect to one server, and the reason if it fails."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class AttemptSettings:
 class Attempt:
     """An attempt to connect to a server.
 
-    ``first`` marks an attempt of the first connect, whose failure is worth a closer examination.
+    With ``first``, the attempt belongs to the first connect, and its failure is examined more closely.
     """
 
     def __init__(self, server: Server, settings: AttemptSettings, *, first: bool) -> None:
@@ -91,7 +91,7 @@ class Attempt:
         self._shake: Handshake | None = None
 
     async def run(self) -> ServerLink:
-        """Connect and complete the handshake, within ``connect_timeout``. It can raise any exception."""
+        """Connect and complete the handshake, within ``connect_timeout``. Any exception may be raised."""
         limit = self._settings.timeout
         timeout = asyncio.timeout(limit)
         try:

@@ -68,8 +68,8 @@ def alert(
 ) -> CertificateError | None:
     """Return the error to raise if ``error``, or its cause, is a TLS alert of the server, otherwise None.
 
-    ``wants_ours`` tells that the server has announced that it requires a client certificate. Before TLS 1.3, it answers
-    a missing certificate in the same way as ciphers that do not fit.
+    ``wants_ours`` is true if the server has announced that it requires a client certificate. Before TLS 1.3, it
+    answers a missing certificate in the same way as ciphers that do not fit.
     """
     reason = _reason(error)
     if reason in _NO_TLS:
@@ -114,7 +114,7 @@ async def begins_with_info(uri: ParseResult) -> CertificateError | None:
 async def begins_with_tls(uri: ParseResult) -> CertificateError | None:
     """Return the error to raise if a silent server waits for TLS or HTTP, or None if it remains silent.
 
-    A second connection shows what the server expects: over TLS it sends INFO, an alert about a missing client
+    A second connection shows what the server expects. Over TLS it sends INFO, an alert about a missing client
     certificate, or another answer. A WebSocket with TLS is silent after the handshake.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -186,8 +186,8 @@ async def certificate_error(
 ) -> CertificateError:
     """Return the error to raise, with the dates of the certificate.
 
-    The dates are read on a second connection, on which nothing is sent: after a failed check, `ssl` has no certificate.
-    Without ``may_dial``, they are left out, because the client must use a proxy.
+    The dates are read on a second connection, on which nothing is sent, because after a failed check `ssl` has no
+    certificate. Without ``may_dial``, they are left out, because the client must use a proxy.
     """
     dates = None
     if may_dial and error.verify_code in {9, 10}:
@@ -200,7 +200,7 @@ async def certificate_error(
 
 
 def _text(error: ssl.SSLCertVerificationError, name: str, dates: tuple[datetime, datetime] | None) -> str:
-    """Describe what is wrong, and what to do. Codes: OpenSSL, ``x509_vfy.h``."""
+    """Describe the problem, and its solution. Codes: OpenSSL, ``x509_vfy.h``."""
     code, own = error.verify_code, '"ca.pem"'
     # 9 and 10: dates. 62 and 64: the name. 18: self-signed. 2 and 19 to 21: an unknown authority.
     if code == 10:

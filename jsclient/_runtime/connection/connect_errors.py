@@ -1,4 +1,4 @@
-"""The errors of `connect`: what each server answered, and what to do."""
+"""The errors of `connect`, with the answer of each server and possible solutions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def connect_error(
 ) -> ConnectError:
     """Return the error that `connect` raises for the failures at each server.
 
-    ``identified`` tells that credentials were passed. ``expiry`` is a remark on them, if they were refused.
+    ``identified`` is true if credentials were passed. ``expiry`` is a remark on the credentials, if they were
+    refused.
     """
     refused = [failure for failure in failures if is_refusal(failure.error)]
     if refused or len(failures) == 1:

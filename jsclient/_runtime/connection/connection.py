@@ -62,7 +62,7 @@ class Inbox(Protocol):
 
 
 class Connection(abc.ABC):
-    """A NATS connection: passes frames to sinks, writes bytes, and notifies listeners of its lifecycle."""
+    """A NATS connection. It passes frames to sinks, writes bytes, and notifies listeners of its lifecycle."""
 
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
         self.hub: EventHub = EventHub(on_event)
@@ -107,7 +107,9 @@ class Connection(abc.ABC):
         self.loop = asyncio.get_running_loop()
 
     def running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop. Raises `WrongLoopError` if there is none, as in a fork of the process by a task."""
+        """Return the running loop. Raises `WrongLoopError` if no loop is running, for example in a fork of the
+        process.
+        """
         try:
             return asyncio.get_running_loop()
         except RuntimeError:
@@ -139,7 +141,7 @@ class Connection(abc.ABC):
             )
 
     def new_inbox(self) -> str:
-        """Return an unguessable subject: the prefix and 22 characters from the system's random source."""
+        """Return an unguessable subject, which is the prefix and 22 characters from the system's random source."""
         return f"{self.inbox_prefix}.{secrets.token_hex(11)}"
 
     def add_listener(self, listener: Listener, denied: OnDenied | None = None) -> None:
@@ -188,7 +190,7 @@ class Connection(abc.ABC):
 
     @property
     def problem(self) -> str:
-        """The reason why the client is not connected, as far as it knows. "" while it is connected."""
+        """The known reason why the client is not connected. "" while it is connected."""
         return ""
 
     def away(self, text: str = "not connected to a server") -> DisconnectedError:
@@ -266,11 +268,16 @@ class Connection(abc.ABC):
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         """Publish an ack to the reply subject exactly as it was received. Raises the errors of `send`.
 
-        ``settles`` tells that the ack settles the message (ACK, TERM), so it is sent again if the connection is lost.
+        ``settles`` is true if the ack settles the message (ACK, TERM), so that it is sent again if the connection is
+        lost.
         """
 
     def write_at_once(self, command: bytes, size: int) -> bool:
-        """Write a PUB or HPUB of ``size`` bytes if that needs no waiting. After False, call `publish` instead."""
+        """Write a PUB or HPUB command if that is possible without waiting. If it returns False, call `publish`
+        instead.
+
+        ``size`` is the number of bytes of headers and payload.
+        """
         return False
 
     def ack_at_once(self, reply: bytes) -> bool:
@@ -285,7 +292,7 @@ class Connection(abc.ABC):
         """
 
     def subscribe_now(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
-        """Like `subscribe`, but does not wait. Only for connections with an outbox."""
+        """Subscribe like `subscribe`, but without waiting. Only for connections with an outbox."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -296,7 +303,7 @@ class Connection(abc.ABC):
         """
 
     def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection limits frames
-        """Accept frames over ``max_payload``, such as API answers with 100,000 subjects."""
+        """Accept frames over ``max_payload`` in this inbox, such as API answers with 100,000 subjects."""
 
     @abc.abstractmethod
     async def unsubscribe(self, inbox: Inbox) -> None:
@@ -328,7 +335,7 @@ class Connection(abc.ABC):
         raise ConfigError(_OF_PROGRAM)
 
     def stats(self) -> ConnectionStats:
-        """Return the counters, as far as the connection has them."""
+        """Return the counters that the connection has."""
         return ConnectionStats(reconnects=self.connects)
 
     @abc.abstractmethod

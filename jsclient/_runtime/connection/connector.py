@@ -1,4 +1,4 @@
-"""Connects to one of several servers, first and again after each loss."""
+"""Connects to one of several servers, at first and again after each loss."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Connector:
     """
 
     def __init__(self, servers: Sequence[str], pauses: tuple[float, float], options: dict[str, Any]) -> None:
-        """``pauses``: the first one and the longest between attempts at one server, in seconds."""
+        """Create a connector. ``pauses`` are the first and the longest pause between attempts at one server, in
+        seconds.
+        """
         first, longest = pauses
         self.identity = Identity(servers, options)
         self.pool = ServerPool(
@@ -73,7 +75,7 @@ class Connector:
         raise ConnectError("no server could be reached")
 
     def begin_outage(self) -> None:
-        """Record the loss of the connection. Call `again` then."""
+        """Record the loss of the connection. Call `again` afterwards."""
         self.pool.record_loss(asyncio.get_running_loop().time())
 
     async def again(self, failed: OnFailure) -> ServerLink | None:
@@ -142,12 +144,12 @@ class Connector:
         return change
 
     def hurry(self) -> None:
-        """Make the next attempt at once, if there is no connection."""
+        """Make the next attempt at once, if the client is not connected."""
         self.pool.forget_pauses()
         self._hurried.set()
 
     def _end_if_over(self) -> None:
-        """End a cancelled reconnect, even if something it awaits has lost the cancellation."""
+        """End a cancelled reconnect, even if an awaited function has swallowed the cancellation."""
         if self._over:
             raise asyncio.CancelledError
 

@@ -1,4 +1,4 @@
-"""Credentials from files and callbacks, which are checked before connecting."""
+"""Credentials from files and callbacks, which are checked before the client connects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("jsclient.connection")
 
 
 class _Call(NamedTuple):
-    """How a callback is called, and what it must return."""
+    """The arguments of a callback, and the types that it must return."""
 
     arguments: tuple[Any, ...]
     returns: tuple[type, ...]
@@ -48,7 +48,9 @@ class CallbackError(Exception):
 
 
 class FileError(CallbackError):
-    """Raised when a credentials file cannot be used. Only its owner can correct it, so `connect` does not try again."""
+    """Raised when a credentials file cannot be used. `connect` does not try again, because only the user can correct
+    the file.
+    """
 
 
 def check_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def _replaced(user: UserCredentials) -> dict[str, Any]:
 
 
 class _Signature:
-    """``signature_cb`` of a credentials file."""
+    """The ``signature_cb`` for a credentials file."""
 
     def __init__(self, user: UserCredentials) -> None:
         self.user = user
@@ -102,7 +104,7 @@ class _Signature:
 
 
 class _Jwt:
-    """``user_jwt_cb``, which checks the JWT and stores it, to tell later when it expired."""
+    """A ``user_jwt_cb`` that checks the JWT and stores it, so that its expiry can be reported later."""
 
     _SHOWN = "what user_jwt_cb returned"
 

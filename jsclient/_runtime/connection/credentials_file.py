@@ -46,7 +46,7 @@ _KINDS: Final = {"A": "an account", "O": "an operator", "N": "a server", "C": "a
 
 
 class CredentialsError(Exception):
-    """Raised when credentials cannot be used. The text says which file, and why."""
+    """Raised when credentials cannot be used. The text names the file and the reason."""
 
 
 class _Part(NamedTuple):
@@ -131,7 +131,10 @@ def credentials_of(value: Any) -> UserCredentials:
 
 
 def provided_credentials(function: Callable[[], Any], option: str, name: str) -> UserCredentials:
-    """Return a value for ``user_credentials`` whose text ``function`` returns. ``option`` has its ``name``."""
+    """Return a value for ``user_credentials`` whose text ``function`` returns.
+
+    Errors contain ``option`` and ``name``, which are the names of the option and of the function.
+    """
     part = _Part(function, f"what {name} returned")
     return UserCredentials(part, part, option)
 
@@ -195,12 +198,12 @@ def _returned(function: Callable[[], Any], shown: str) -> str:
 
 
 def jwt_in(text: str, shown: str) -> str:
-    """Return the JWT of a user in the text of a credentials file, or the text itself.
+    """Return the JWT of a user in the text of a credentials file, or the text itself if it is a JWT.
 
     A server with an auth callout may accept a JWT whose issuer is not an account. Such a JWT has another signature.
 
     Raises:
-        CredentialsError: There is no JWT, or only a part of a JWT.
+        CredentialsError: The text has no JWT, or only a part of a JWT.
     """
     jwt = _after(text, _JWT) or (text.strip() if text.lstrip().startswith("eyJ") else "")
     if not jwt:

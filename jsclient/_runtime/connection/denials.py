@@ -1,4 +1,4 @@
-"""Refused permissions, and which of them are reported."""
+"""Permissions that the server refused, and the events that report them."""
 
 from __future__ import annotations
 

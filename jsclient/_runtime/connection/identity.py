@@ -1,4 +1,4 @@
-"""Who the user is: the fields of CONNECT, from options, files and callbacks, for each attempt."""
+"""The fields of CONNECT that identify the user, from options, files and callbacks, for each attempt."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Identity:
         return None if path is None else lambda: _seed_in(str(path))
 
     def fields(self, info: ServerInfo, url: ParseResult) -> dict[str, str]:
-        """Return the fields for a server.
+        """Return the fields that identify the user to a server.
 
-        They are sent even if the server does not require them: a server with a default user requires none, and would
-        treat the client as that user.
+        The fields are sent even if the server does not require them. A server with a default user requires none, and
+        would treat the client as that user.
 
         Raises:
             CallbackError: A callback raised, or a file cannot be used.

@@ -1,4 +1,4 @@
-"""A task of the connection that others cannot end, as `asyncio.run` cancels all tasks at its end."""
+"""A task of the connection that only its owner can end, because `asyncio.run` cancels all tasks at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REVIVE = 1.0
 
 
 class LastingTask:
-    """A task that starts again if anybody except its owner cancels it. Its work then begins from the start.
+    """A task that starts again if any code except its owner cancels it. Its work then begins from the start.
 
     Handles that end with the program need the connection until their last request. A timer starts the task again,
     because a task would remain at the end of the event loop.

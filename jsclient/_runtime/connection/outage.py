@@ -1,4 +1,4 @@
-"""Why there is no connection: how it was lost, and what the newest attempt to restore it met."""
+"""The reasons why a connection was lost, and why the newest attempt to restore it failed."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Outage:
     ) -> ConnectError | None:
         """Record a failed attempt.
 
-        Returns the error to report if the credentials are refused or cannot be provided, once for an outage. ``expiry``
-        returns a remark on them.
+        Returns the error to report if the credentials are refused or cannot be provided, once for each outage.
+        ``expiry`` returns a remark on the credentials.
         """
         where = shown(server.url)
         if not isinstance(error, CallbackError | HttpRefusedError) and not is_refusal(error):

@@ -1,7 +1,7 @@
 """The connection that jsclient opens, from the socket up.
 
-No input ends the reader for good, no raising callback stops a reconnect, no stale command is sent after a reconnect,
-and requested TLS is required.
+No input ends the reader permanently, no callback that raises stops a reconnect, no stale command is sent after a
+reconnect, and requested TLS is required.
 """
 
 from __future__ import annotations
@@ -78,14 +78,12 @@ class OwnConnection(Connection):
         reconnect_max_wait: float,
         options: dict[str, Any],
     ) -> None:
-        """Connect to the first server that answers.
+        """Connect to the first server that answers. If the call is cancelled, the connection is closed.
 
         Raises:
             ConnectError: No server could be reached, or no server offered the requested TLS.
             AuthenticationError: A server refused the credentials, and no other server accepted them.
             ConfigError: The credentials file has become unusable since it was checked.
-
-        Cancelled: the connection is closed.
         """
         self.echoes = not options.get("no_echo")
         self.belong_here()
@@ -128,7 +126,7 @@ class OwnConnection(Connection):
 
     @property
     def url(self) -> str:
-        """The current server, without user info."""
+        """The URL of the current server, without user info."""
         server = self._connector.pool.current if self._connector is not None else None
         return shown(server.url) if server is not None else ""
 
@@ -143,7 +141,7 @@ class OwnConnection(Connection):
     # --- the connection comes and goes -------------------------------------------------------------------------
 
     def use_link(self, link: ServerLink) -> None:
-        """Make the subscriptions on a connection whose handshake is complete, and read from it."""
+        """Send the subscriptions on a connection whose handshake is complete, and read from it."""
         self.transport = link.transport
         self._session = ServerSession(link.info, self._max_payload)
         self._take_limits()
@@ -157,7 +155,7 @@ class OwnConnection(Connection):
         self._max_payload = self.reader.max_payload = self._session.max_payload
 
     def _ended(self, transport: Transport, error: Exception) -> None:
-        """Called by the transport when it can no longer be read."""
+        """Handle the end of a transport, which calls this when it can no longer be read."""
         if transport is not self.transport:
             return
         if not isinstance(error, OSError | RefusedError):
@@ -182,7 +180,9 @@ class OwnConnection(Connection):
         self._restorer.begin()  # a no-op if a listener has closed the connection
 
     def drop_link(self) -> None:
-        """Close at once: otherwise the client would wait until the peer has read everything, which it may never do."""
+        """Close the transport at once. An orderly close would wait until the peer has read everything, which may
+        never happen.
+        """
         self._up = False
         self._pings.stop(DisconnectedError("the connection was lost before a PONG came"))
         self._out.clear()
@@ -191,7 +191,7 @@ class OwnConnection(Connection):
             self.transport = None
 
     def restored(self, link: ServerLink) -> None:
-        """Tell the program, and write again what may have been lost. Called by the `Restorer`."""
+        """Report that the connection is restored, and write acks again that may be lost. Called by the `Restorer`."""
         assert self._connector is not None
         self._up = True
         self._pings.start()
@@ -204,7 +204,7 @@ class OwnConnection(Connection):
         self._notify(Lifecycle.CONNECTED)
 
     def give_up(self, why: str) -> None:
-        """Close for good, because the credentials are refused too often. Called by the `Restorer`."""
+        """Close permanently, because the credentials were refused too often. Called by the `Restorer`."""
         self._given_up = why
         self.report(ClosedError(why))
         self._end()
@@ -333,7 +333,7 @@ class OwnConnection(Connection):
 
     @property
     def _takes_commands(self) -> bool:
-        """Whether there is a server that knows the subscriptions, even if it has not confirmed them yet."""
+        """Whether a server knows the subscriptions, even if it has not confirmed them yet."""
         return self.transport is not None and not self._closing
 
     async def subscribe(

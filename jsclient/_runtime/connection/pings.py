@@ -1,4 +1,4 @@
-"""The PINGs of a connection: of callers, to confirm acks, and to find out whether the server answers."""
+"""The PINGs of a connection, which measure a round trip, confirm acks, or check whether the server answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Pings:
         self._timer = loop.call_at(self._liveness.due, self._tick)
 
     def stop(self, error: JetStreamError) -> None:
-        """Stop the timer, and raise ``error`` to all waiters, because their PONGs will not arrive."""
+        """Stop the timer, and fail all waiters with ``error``, because their PONGs will not arrive."""
         self._stop_timer()
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
@@ -72,9 +72,10 @@ class Pings:
             self._stale()
 
     def send(self, waiter: asyncio.Future[None] | None = None, *, reconnecting: bool = False) -> None:
-        """Write a PING behind all earlier data.
+        """Write a PING after all earlier data.
 
-        ``reconnecting`` tells that earlier acks were written to another connection, so the PONG confirms none of them.
+        ``reconnecting`` is true if earlier acks were written to another connection, so that the PONG confirms none of
+        them.
         """
         self._out.flush()
         self._acks.ping_sent(reconnecting=reconnecting)

@@ -1,4 +1,4 @@
-"""Restores a lost connection: makes attempts until a server has confirmed one, or the client gives up."""
+"""Restores a lost connection by attempts, until a server has confirmed a connection or the client gives up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Restorable", "Restorer"]
 
 AFTER_BUG: Final = 1.0
-"""Seconds until the attempts go on after an error that no server should cause."""
+"""Seconds until the attempts continue after an error that no server should cause."""
 
 
 class Restorable(Protocol):
@@ -35,23 +35,23 @@ class Restorable(Protocol):
         """Whether the connection is closed permanently."""
 
     def use_link(self, link: ServerLink) -> None:
-        """Make the subscriptions on a connection whose handshake is complete, and read from it."""
+        """Send the subscriptions on a connection whose handshake is complete, and read from it."""
 
     def drop_link(self) -> None:
         """Close the connection to the server, if there is one."""
 
     def restored(self, link: ServerLink) -> None:
-        """Go on: the server has read the subscriptions."""
+        """Resume, because the server has read the subscriptions."""
 
     def give_up(self, why: str) -> None:
-        """Close for good."""
+        """Close permanently, for the reason ``why``."""
 
     def report(self, error: BaseException) -> None:
         """Report an error that has no caller."""
 
 
 class Restorer:
-    """The outages of one connection.
+    """Restores one connection after each outage.
 
     Attributes:
         task: Restores the connection. It is started by `begin`.
@@ -71,22 +71,22 @@ class Restorer:
         return str(self._outage)
 
     def use(self, connector: Connector, options: dict[str, Any]) -> None:
-        """Take the attempts from ``connector``. ``options`` are those of `connect`."""
+        """Set the connector that makes the attempts, and the options of `connect`."""
         self._connector, self._options = connector, options
 
     def begin_outage(self, error: BaseException) -> str:
-        """Note why the connection was lost, and return it as a text. Call `begin` then."""
+        """Record why the connection was lost, and return the reason as a text. Call `begin` afterwards."""
         self._outage = Outage(error)
         if self._connector is not None:
             self._connector.begin_outage()
         return self._outage.lost
 
     def begin(self) -> None:
-        """Begin to restore the connection. A no-op if it is closed."""
+        """Begin to restore the connection. Does nothing if the connection is closed."""
         self.task.start()
 
     def link_ended(self, error: Exception) -> None:
-        """Take the end of a link that was not confirmed yet: its attempt has failed."""
+        """Record that a link ended before it was confirmed, so that its attempt has failed."""
         self._broken = error
         self._pings.stop(DisconnectedError(reason(error)))
 
@@ -113,10 +113,10 @@ class Restorer:
             self._connection.restored(link)
 
     async def _is_confirmed(self, link: ServerLink) -> bool:
-        """Make the subscriptions, and wait until the server has read them.
+        """Send the subscriptions, and return whether the server has read them.
 
-        A server that accepts credentials in the second in which they expire ends the connection before that. It is
-        then an attempt that has failed.
+        A server that accepts credentials in the second in which they expire ends the connection before that. The
+        attempt has then failed.
         """
         self._broken = None
         self._connection.use_link(link)

@@ -30,7 +30,7 @@ _log = logging.getLogger("jsclient.connection")
 
 
 class CallbackRun(Protocol):
-    """Calls the callback of a push subscription with messages that wait. `PushBuffer` says how."""
+    """Calls the callback of a push subscription with messages that wait. See `PushBuffer`."""
 
     @property
     def message(self) -> Any:
@@ -38,17 +38,17 @@ class CallbackRun(Protocol):
 
     @property
     def remaining(self) -> int:
-        """How many of the ``count`` messages of `call_run` it did not take."""
+        """The number of messages that the latest `call_run` was allowed to take and did not take."""
 
     def call_run(self, count: int) -> tuple[Any, ...] | None:
-        """Call the callback with at most ``count`` messages, up to a place where it waits."""
+        """Call the callback with at most ``count`` messages. Stop early if a call has to wait."""
 
 
 class Choice(NamedTuple):
     """The functions in use, compiled or in Python.
 
-    ``scan`` is None if only the Python reader is used. ``text`` says which functions are used, and why. A compiled
-    ``find_header`` raises `ValueError` for a name that only the Python function can decide.
+    ``scan`` is None if only the Python reader is used. ``text`` describes which functions are used, and why. A
+    compiled ``find_header`` raises `ValueError` for a name that only the Python function can decide.
     """
 
     scan: Scan | None

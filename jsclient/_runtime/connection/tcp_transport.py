@@ -1,4 +1,4 @@
-"""TCP, with TLS or without: bytes go from asyncio's transport directly to the reader of frames."""
+"""TCP, with or without TLS. Bytes are passed from asyncio's transport directly to the reader of frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TcpTransport"]
 LARGE_READ: Final = 256 * 1024
 
 _NEXT_ADDRESS: Final = 0.25
-"""Seconds until the next address of a host is tried beside the first. Source: RFC 8305."""
+"""Seconds until the next address of a host is tried in parallel. Source: RFC 8305."""
 
 
 def _nothing() -> int:
@@ -28,11 +28,12 @@ def _nothing() -> int:
 class TcpTransport(asyncio.BufferedProtocol):
     """A TCP connection. Closing it does not wait for a peer that does not read.
 
-    A read takes 64 KiB, so that its messages are still in the processor's cache when they are processed. For a message
-    larger than a read, asyncio's size of 256 KiB is used.
+    A read takes 64 KiB, so that its messages are still in the processor's cache when they are processed. For a
+    message larger than a read, asyncio's size of 256 KiB is used.
 
     Attributes:
-        backlog: Returns the number of bytes written but not sent yet. It is asyncio's method, as it runs at each write.
+        backlog: A function that returns the number of bytes written but not sent yet. It is asyncio's method, because
+            it is called at each write.
     """
 
     upgradable = True
@@ -118,7 +119,9 @@ class TcpTransport(asyncio.BufferedProtocol):
     def deliver_to(
         self, reader: FrameReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
-        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of it."""
+        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
+        reader.
+        """
         self._reader, self._out, self._when_ended = reader, out, ended
         self._feed(rest)
         self._arrived(bytes(self._unread))
@@ -137,7 +140,7 @@ class TcpTransport(asyncio.BufferedProtocol):
     _arrived = _feed  # a WebSocket unwraps the bytes first
 
     def _end(self, error: Exception | None) -> None:
-        """Stop reading, and tell the owner, once."""
+        """Stop reading, and notify the owner once."""
         ended, self._reader, self._when_ended = self._when_ended, None, None
         if ended is not None:
             ended(error or ConnectionResetError("the server closed the connection"))
@@ -196,7 +199,7 @@ class TcpTransport(asyncio.BufferedProtocol):
     # --- writing -------------------------------------------------------------------------------------------
 
     def write(self, payload: bytes) -> None:
-        """Write bytes, unless the connection is lost. The reader notices the loss soon, and then fails the callers."""
+        """Write bytes, unless the connection is lost. The reader soon notices the loss, and then fails the callers."""
         transport = self._transport
         assert transport is not None
         try:

@@ -1,4 +1,4 @@
-"""The certificates of TLS in files, which may be replaced while the program runs."""
+"""Certificates of TLS in files, which may be replaced while the program runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Version = tuple[int, int, int]
 class TlsFiles:
     """The authority, the certificate of the client and its key, which are read again when a file was replaced.
 
-    A path that is None is left out. Without an authority, those are trusted that this machine trusts.
+    A path that is None is left out. Without an authority, the authorities that this machine trusts are used.
     """
 
     def __init__(self, ca: str | None = None, cert: str | None = None, key: str | None = None) -> None:
@@ -62,7 +62,7 @@ class TlsFiles:
 
 
 def _refuse_password() -> NoReturn:
-    """Called for an encrypted key. Without it, OpenSSL would ask for the password on the terminal."""
+    """Refuse an encrypted key. Without this callback, OpenSSL would ask for the password on the terminal."""
     raise FileError(
         "tls_key: the private key is encrypted: decrypt the file, or pass an ssl.SSLContext as tls, after "
         "context.load_cert_chain(cert, key, password)"
@@ -75,7 +75,7 @@ def _unusable(option: str, path: str | None, error: OSError, otherwise: str) -> 
 
 
 def _version(path: str) -> _Version:
-    """Return what changes when a file is replaced or written, or zeros if there is none."""
+    """Return values that change when a file is replaced or written, or zeros if the file does not exist."""
     try:
         status = Path(path).stat()
     except (OSError, ValueError):
@@ -84,7 +84,7 @@ def _version(path: str) -> _Version:
 
 
 def check_tls(options: Mapping[str, Any]) -> ssl.SSLContext | TlsFiles | None:
-    """Return the context or the files of the options ``tls``, ``tls_cert`` and ``tls_key``. None: TLS is not required.
+    """Return the context or the files of the options ``tls``, ``tls_cert`` and ``tls_key``, or None without TLS.
 
     Raises:
         ConfigError: A value has another type, the values contradict each other, or a file cannot be used.

@@ -1,4 +1,4 @@
-"""What the connection needs of a transport: TCP with or without TLS, or a WebSocket."""
+"""The interface of transports, which are TCP with or without TLS, and a WebSocket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Transport(Protocol):
     Until `deliver_to` is called, the handshake reads with `receive`.
 
     Attributes:
-        backlog: Returns the number of bytes written but not sent yet.
+        backlog: A function that returns the number of bytes written but not sent yet.
         upgradable: Whether TLS can start on the open connection.
         failed_before_tls: Whether TLS was started on an open connection, and failed.
     """
@@ -46,7 +46,9 @@ class Transport(Protocol):
     def deliver_to(
         self, reader: FrameReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
-        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of it."""
+        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
+        reader.
+        """
 
     def write(self, payload: bytes) -> None:
         """Write bytes, unless the connection is lost."""

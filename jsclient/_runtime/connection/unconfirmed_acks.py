@@ -60,7 +60,7 @@ class UnconfirmedAcks:
     def write_again(self, out: Outbox) -> AcksLost | None:
         """Write the acks again that may have been lost with a connection. A repeated ack has no effect.
 
-        Naks are not repeated: a repeated nak would cause another delivery. Returns the event to report.
+        Naks are not repeated, because a repeated nak would cause another delivery. Returns the event to report.
         """
         count = len(self.acks)
         again = [command for command in self.acks if command is not NOT_AGAIN]

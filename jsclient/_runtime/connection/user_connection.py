@@ -1,6 +1,6 @@
 """A user's nats-py connection, used through its public API. This is the only module that imports nats-py.
 
-It is slower than a connection that jsclient opens, and has nats-py's limits: messages pass one at a time through its
+It is slower than a connection that jsclient opens, and has nats-py's limits. Messages pass one at a time through its
 queue and task, nats-py handles malformed input, and reconnects are detected by polling.
 """
 
@@ -63,7 +63,7 @@ class _AllValues(dict[str, str]):
 
 
 def _frame(msg: nats.aio.msg.Msg) -> Frame:
-    """Rebuild the header block that nats-py has parsed."""
+    """Convert a message to a frame. This rebuilds the header block that nats-py has parsed."""
     subject = msg.subject.encode("utf-8", "surrogateescape")
     reply = (msg.reply or "").encode("utf-8", "surrogateescape")
     if not msg.headers:
@@ -78,7 +78,7 @@ def _frame(msg: nats.aio.msg.Msg) -> Frame:
 
 
 def _prefix_of(nc: nats.aio.client.Client) -> str:
-    """Return the prefix of the inboxes that the user's client creates: all but the last token."""
+    """Return the prefix of the inboxes that the user's client creates, which is all but the last token."""
     try:
         return nc.new_inbox().rpartition(".")[0]
     except nats.errors.Error:  # the client is closed

@@ -1,4 +1,4 @@
-"""The bytes of one connection, which are cut into batches of frames and collected into writes."""
+"""Cuts the received bytes of a connection into batches of frames, and collects commands into writes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Host(Protocol):
 
 
 class _Lengths(dict[bytes, int]):
-    """The lengths that lines announce, by their text: a lookup costs less than a conversion."""
+    """The lengths that lines announce, by their text, because a lookup costs less than a conversion."""
 
     CAPACITY = 4096
 
@@ -65,7 +65,7 @@ class FrameReader:
 
     @property
     def missing(self) -> int:
-        """The number of bytes that a partial frame still needs. 0 or less if it is unknown."""
+        """The number of bytes that a partial frame still needs. Zero or less if the number is unknown."""
         return self._need - self._have if self._parts else 0
 
     def reset(self) -> None:
@@ -73,7 +73,7 @@ class FrameReader:
         self._parts, self._have, self._need = [], 0, 0
 
     def feed(self, data: bytes) -> None:
-        """Read the next bytes.
+        """Read the next bytes of the connection.
 
         Raises:
             ProtocolError: The bytes are not NATS protocol, or announce a frame over the limit.
@@ -259,7 +259,7 @@ CHUNK = 64 * 1024
 
 
 PIECE = 12 * 1024
-"""Bytes of an atomic batch that are written together: the server stores them while the next ones are prepared."""
+"""Bytes of an atomic batch that are written together. The server stores them while the next bytes are prepared."""
 
 # if commands have this many bytes, the large commands are written without another copy
 LARGE_WRITE = 256 * 1024
@@ -321,7 +321,7 @@ class Outbox:
             self.write_out()
 
     def write_parts(self, *parts: bytes) -> None:
-        """Like `write`, for a command that is large. Its payload is one of the parts, and is not copied."""
+        """Write a large command like `write`. Its payload is one of the parts, and is not copied."""
         if not self.scheduled:
             self._schedule()
         self.commands += parts
@@ -359,7 +359,7 @@ class Outbox:
         )
 
     def write_now(self, command: bytes) -> None:
-        """Write at once, with the commands that wait. For a request whose sender waits for the reply.
+        """Write a command at once, after the commands that wait. For a request whose sender waits for the reply.
 
         This happens only once until bytes are read, so that a thousand senders still share their writes.
         """
@@ -377,7 +377,9 @@ class Outbox:
         self._update_backlog()
 
     def write_if_space(self, command: bytes) -> bool:
-        """Like `write`, but returns False if the buffer is full. It runs once per message, so it repeats `write`."""
+        """Write a command like `write`, or return False if the buffer is full. It repeats `write`, as it runs per
+        message.
+        """
         if self.size + self._backlog > HIGH_WATER:
             return False
         if not self.scheduled:

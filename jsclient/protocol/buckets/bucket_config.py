@@ -1,4 +1,4 @@
-"""The stream of a key-value bucket: its configuration, and the status that it shows. Source: ADR-8, ADR-48, ADR-57."""
+"""The configuration and the status of a key-value bucket's stream. Source: ADR-8, ADR-48, ADR-57."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _mirror(mirror: str | StreamSource) -> StreamSource:
 
 
 def _source(source: str | StreamSource, bucket: str) -> StreamSource:
-    """Return the source of a bucket, with the transform of its subjects unless the user gives transforms."""
+    """Return the source of a bucket, with a transform of its subjects unless the user has set transforms."""
     if not isinstance(source, str):
         if source.subject_transforms:
             return source
@@ -137,14 +137,14 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a key-value bucket at the time of the request.
 
     Attributes:
-        bucket: The name.
-        values: The number of entries, with deletions and history.
+        bucket: The name of the bucket.
+        values: The number of entries, including deletions and history.
         history: The number of entries kept for each key.
-        ttl: Seconds until a value expires, 0 for never.
-        limit_marker_ttl: Seconds for which markers of expired values are kept, 0 for no markers.
+        ttl: Seconds until a value expires, or 0 if values never expire.
+        limit_marker_ttl: Seconds for which markers of expired values are kept, or 0 for no markers.
         size: The size of all entries in bytes.
         is_compressed: Whether files are compressed.
-        metadata: The texts of the user by name.
+        metadata: The user's metadata.
         config: The configuration of the stream.
     """
 

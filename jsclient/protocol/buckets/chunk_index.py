@@ -1,4 +1,4 @@
-"""Where the bytes of an object are: the message of each position of its content."""
+"""Finds the chunk that contains a position of an object's content, and the message of a chunk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class ChunkIndex:
     def regular(cls, info: ObjectInfo, first: int, last: int) -> ChunkIndex | None:
         """Return the index of an object whose chunks follow each other in the stream and have the stored chunk size.
 
-        None if that is not so, and each chunk must be looked at. ``first``, ``last``: the sequences of its chunks.
+        ``first`` and ``last`` are the sequences of its first and last chunk. Returns None if the chunks are not
+        regular, so that the size of each chunk must be read.
         """
         size, length = info.size, info.max_chunk_size
         if not info.is_counted or not length or last - first + 1 != info.chunks:
@@ -36,7 +37,7 @@ class ChunkIndex:
 
     @classmethod
     def of_chunks(cls, chunks: Iterable[tuple[int, int]]) -> ChunkIndex:
-        """Return the index for the sequence and the size of each chunk, in order."""
+        """Return the index of chunks, from the sequence and the size of each chunk in order."""
         seqs, starts, size = list[int](), list[int](), 0
         for seq, length in chunks:
             seqs.append(seq)
@@ -50,7 +51,10 @@ class ChunkIndex:
         return len(self._seqs) - 1
 
     def number_at(self, position: int) -> int:
-        """Return the number of the chunk with the byte at ``position``, which is below the size, counted from 0."""
+        """Return the number of the chunk that contains the byte at ``position``. Numbers start at 0.
+
+        ``position`` must be below the size.
+        """
         return bisect_right(self._starts, position) - 1
 
     def seq_of(self, number: int) -> int:
@@ -58,6 +62,6 @@ class ChunkIndex:
         return self._seqs[number]
 
     def extent_of(self, number: int) -> tuple[int, int]:
-        """Return the position of the first byte of a chunk, and that behind its last one."""
+        """Return the position of a chunk's first byte, and the position after its last byte."""
         ends = number + 1
         return self._starts[number], self._starts[ends] if ends < len(self._starts) else self.size

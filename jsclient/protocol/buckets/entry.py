@@ -1,4 +1,4 @@
-"""An entry of a key-value bucket, and the operation that its message stands for. Source: ADR-8, ADR-48."""
+"""An entry of a key-value bucket, and the operation of a message. Source: ADR-8, ADR-48."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs of keys: names that a bucket could not have as keys, stored as keys that it can have. Source: ADR-54."""
+"""Codecs of keys, which store names that are not valid keys as valid keys. Source: ADR-54."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class KeyCodec(Protocol):
         """Return the key as the bucket stores it."""
 
     def decode(self, stored: str) -> str:
-        """Return the key that ``stored`` stands for. Raise ``ValueError`` if it stands for none."""
+        """Return the key that is stored as ``stored``. Raise ``ValueError`` if no key is encoded like this."""
 
     def encode_filter(self, pattern: str) -> str:
-        """Return a filter as the bucket matches it, in which a token may be ``*``, and the last token ``>``."""
+        """Return the filter that matches the stored keys. A token may be ``*``, and the last token ``>``."""
 
 
 class Base64Keys:
     """Stores each token of a key as URL-safe base64, so that keys can have any character. Dots separate tokens.
 
-    The padding is kept, as the codec of nats.js keeps it.
+    The padding is kept, like in the codec of nats.js.
     """
 
     def encode(self, key: str) -> str:
@@ -90,7 +90,7 @@ class PathKeys:
         return _dotted(key)
 
     def decode(self, stored: str) -> str:
-        """Return the path that a key stands for."""
+        """Return the path that is stored as this key."""
         root, dot, below = stored.partition(".")
         parts = below if root == _ROOT else stored
         return ("/" if root == _ROOT and (dot or stored == _ROOT) else "") + parts.replace(".", "/")
@@ -106,7 +106,7 @@ def _dotted(path: str) -> str:
 
 
 class ChainedKeys:
-    """Several codecs as one: a key is encoded by the first codec, the result by the second codec, and so on.
+    """Combines several codecs. The first codec encodes a key, the second codec encodes the result, and so on.
 
     Raises:
         ConfigError: No codec is given.
@@ -118,26 +118,26 @@ class ChainedKeys:
         self._codecs = codecs
 
     def encode(self, key: str) -> str:
-        """Return the key as the last codec encodes it."""
+        """Return the key after all codecs have encoded it."""
         for codec in self._codecs:
             key = codec.encode(key)
         return key
 
     def decode(self, stored: str) -> str:
-        """Return the key as the first codec decodes it."""
+        """Return the key after all codecs have decoded it, beginning with the last codec."""
         for codec in reversed(self._codecs):
             stored = codec.decode(stored)
         return stored
 
     def encode_filter(self, pattern: str) -> str:
-        """Return the filter as the last codec encodes it."""
+        """Return the filter after all codecs have encoded it."""
         for codec in self._codecs:
             pattern = codec.encode_filter(pattern)
         return pattern
 
 
 def encoded_key(codec: KeyCodec, key: str) -> str:
-    """Return a key as the bucket stores it. Raises `InvalidNameError` for whatever the codec raises."""
+    """Return a key as the bucket stores it. Raises `InvalidNameError` if the codec raises any error."""
     if not isinstance(key, str):
         raise InvalidNameError("key", key, f"a str is needed, not {type(key).__name__}")
     try:
@@ -149,7 +149,7 @@ def encoded_key(codec: KeyCodec, key: str) -> str:
 
 
 def encoded_filter(codec: KeyCodec, pattern: str) -> str:
-    """Return a filter as the bucket matches it. Raises `InvalidNameError` for whatever the codec raises."""
+    """Return a filter as the bucket matches it. Raises `InvalidNameError` if the codec raises any error."""
     if not isinstance(pattern, str):
         raise InvalidNameError("filter", pattern, f"a str is needed, not {type(pattern).__name__}")
     try:
@@ -161,10 +161,10 @@ def encoded_filter(codec: KeyCodec, pattern: str) -> str:
 
 
 def decoded_key(codec: KeyCodec, stored: str) -> str:
-    """Return the key that a stored key stands for.
+    """Return the key that was encoded as a stored key.
 
-    The result is the stored key itself if the codec cannot decode it, or would store the key under another name.
-    Another client may have stored it. A reader must not end because of that, or take it for the key of that name.
+    The result is the stored key itself if the codec cannot decode it, or would encode the key differently. Another
+    client may have stored such a key. It must neither end a reader nor be taken for the decoded key.
     """
     try:
         key = codec.decode(stored)

@@ -40,7 +40,7 @@ def stream_of(bucket: str) -> str:
 
 
 def bucket_of(stream: str) -> str | None:
-    """Return the bucket of a stream, or None if the stream's name is not one of a bucket."""
+    """Return the bucket of a stream, or None if a bucket's stream cannot have this name."""
     name = stream.removeprefix(_STREAM)
     return name if name != stream and _BUCKET.fullmatch(name) else None
 
@@ -48,7 +48,7 @@ def bucket_of(stream: str) -> str | None:
 def check_key(key: str) -> str:
     """Return a key if it is valid. Raises `InvalidNameError`.
 
-    It is letters, digits and ``-/_=.``, without an empty token, and does not begin with ``_kv``.
+    A key consists of letters, digits and ``-/_=.``. It has no empty token, and does not begin with ``_kv``.
     """
     if not isinstance(key, str) or not _KEY.fullmatch(key) or _has_empty_token(key):
         raise InvalidNameError("key", key, _why(key, "-/_=."))
@@ -71,7 +71,7 @@ def check_filters(filters: Iterable[str]) -> list[str]:
     checked: list[str] = []
     for pattern in filters:
         if type(pattern) is str and _KEY.fullmatch(pattern) and not _has_empty_token(pattern):
-            checked.append(pattern)  # a key, which needs none of the checks of wildcards
+            checked.append(pattern)  # a key, which needs no check of wildcards
             continue
         if not isinstance(pattern, str) or not _FILTER.fullmatch(pattern):
             raise InvalidNameError("filter", pattern, _why(pattern, "-/_=., * and >"))
@@ -99,7 +99,7 @@ def check_filters(filters: Iterable[str]) -> list[str]:
 
 
 def _has_empty_token(key: str) -> bool:
-    """Return whether a key, which is not empty, begins or ends with a dot, or has two in a row."""
+    """Return whether a key begins or ends with a dot, or has two dots in a row. The key must not be empty."""
     return key[0] == "." or key[-1] == "." or ".." in key
 
 
@@ -114,16 +114,16 @@ def _why(key: object, allowed: str) -> str:
 
 
 class KeySpace(msgspec.Struct, frozen=True):
-    """Where the keys of a bucket are: the subjects to read, and the subjects to write. How keys and values are encoded.
+    """The subjects of a bucket's keys, and the codecs of its keys and values.
 
     Attributes:
         bucket: The name of the bucket.
-        reads: The start of the subjects in the stream.
-        writes: The start of the subjects to publish to, or "" if the handle reads only.
+        reads: The prefix of the subjects in the stream.
+        writes: The prefix of the subjects to publish to, or "" if the handle is read-only.
         validates: Whether keys must be valid for every client.
         codec: Encodes values, or None for bytes.
         key_codec: Encodes keys, or None.
-        own: Whether only values that such a handle has written count.
+        own: Whether only values that were written by a handle with ``own`` count.
     """
 
     bucket: str
@@ -147,7 +147,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         key_codec: KeyCodec | None = None,
         own: bool = False,
     ) -> KeySpace:
-        """Return where the keys of a bucket are, by the configuration of its stream and the prefix of the API.
+        """Return the key space of a bucket, from the configuration of its stream and the prefix of the API.
 
         The stream of a mirror has the subjects of its origin, and keys are written to the origin (ADR-57).
         """
@@ -163,7 +163,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         return cls(bucket, start, writes if writable else "", validates, codec, key_codec, own)
 
     def stored(self, key: str) -> str:
-        """Return a key as it is stored. Raises `InvalidNameError` if that is not a valid key."""
+        """Return a key as it is stored. Raises `InvalidNameError` if the result is not a valid key."""
         if self.key_codec is not None:
             key = encoded_key(self.key_codec, key)
         if self.validates:
@@ -183,13 +183,13 @@ class KeySpace(msgspec.Struct, frozen=True):
     def target(self, key: str) -> str:
         """Return the subject to which a value of a key is published.
 
-        Raises `InvalidNameError`, and `ReadOnlyError` if the handle reads only.
+        Raises `InvalidNameError`, and `ReadOnlyError` if the handle is read-only.
         """
         self.check_writable()
         return self.writes + self.stored(key)
 
     def check_writable(self) -> None:
-        """Raise `ReadOnlyError` if the handle reads only."""
+        """Raise `ReadOnlyError` if the handle is read-only."""
         if not self.writes:
             raise ReadOnlyError(self.bucket)
 
@@ -209,19 +209,21 @@ class KeySpace(msgspec.Struct, frozen=True):
         return stored if self.key_codec is None else decoded_key(self.key_codec, stored)
 
     def encoded(self, key: str, value: Any) -> Any:
-        """Return a value as bytes. Without a codec, the value is returned unchanged. Raises `ConfigError`."""
+        """Return a value as bytes. Without a codec, the value is returned unchanged. Raises `ConfigError` if encoding
+        fails.
+        """
         return value if self.codec is None else encoded_value(self.codec, key, value)
 
     @property
     def decoding(self) -> DecodedValue | None:
-        """What decodes the value of one entry, or None if values are bytes."""
+        """A new decoder for the value of one entry, or None if values are bytes."""
         return None if self.codec is None else DecodedValue(self.codec)
 
     def is_stray(self, headers: Mapping[str, str]) -> bool:
-        """Return whether a message with these headers was not written by a handle with ``own``, though this is one.
+        """Return whether this handle has ``own``, and a message with these headers was not written by such a handle.
 
-        Such a handle sets a message id or a mark. A stored answer to a direct get may copy both, but has a sequence
-        header, too. The markers of the server have neither.
+        A handle with ``own`` sets a message id or a mark. A stored answer to a direct get may copy both, but it also
+        has a sequence header. The markers of the server have neither, and are not stray.
         """
         if not self.own:
             return False

@@ -1,4 +1,4 @@
-"""The stream of an object store: its configuration, and the status that it shows. Source: ADR-20."""
+"""The configuration and the status of an object store's stream. Source: ADR-20."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ class ObjectStoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an object store at the time of the request.
 
     Attributes:
-        bucket: The name.
+        bucket: The name of the bucket.
         description: A text for people.
-        ttl: Seconds until an object expires, 0 for never.
+        ttl: Seconds until an object expires, or 0 if objects never expire.
         storage: Where the objects are stored.
-        num_replicas: The number of servers that store them.
+        num_replicas: The number of servers that store the objects.
         is_sealed: Whether the store can no longer be changed.
         size: The size of all objects with their descriptions in bytes.
         is_compressed: Whether files are compressed.
-        metadata: The texts of the user by name.
+        metadata: The user's metadata.
         config: The configuration of the stream.
     """
 

@@ -1,4 +1,4 @@
-"""The content of an object: cut into chunks when it is written, checked when it is read. Source: ADR-20."""
+"""Splits the content of an object into chunks when it is written, and checks it when it is read. Source: ADR-20."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ChunkSplitter", "ContentCheck"]
 
 
 class ChunkSplitter:
-    """Cuts content that comes in pieces of any size into chunks of one size.
+    """Splits content that arrives in pieces of any size into chunks of one size.
 
     Attributes:
         chunk_size: The size of each chunk except the last.
@@ -29,7 +29,7 @@ class ChunkSplitter:
         self._hash = hashlib.sha256()
 
     def add(self, piece: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """Add a piece, and iterate over the chunks that are complete."""
+        """Add a piece of content, and yield the chunks that it completes."""
         length = self.chunk_size
         # If the content comes in pieces of this size, it need not be copied.
         if type(piece) is bytes and len(piece) == length and not self._partial:
@@ -64,7 +64,7 @@ class ChunkSplitter:
 
     @property
     def digest(self) -> str:
-        """The digest of all chunks so far, as it is stored."""
+        """The digest of all chunks so far, in the form in which it is stored."""
         return digest_text(self.digest_so_far)
 
     @property
@@ -74,10 +74,10 @@ class ChunkSplitter:
 
 
 class ContentCheck:
-    """Checks the chunks of an object while they are read: their number, their size, and at the end the digest.
+    """Checks the number and size of an object's chunks while they are read, and the digest at the end.
 
     Attributes:
-        received: The bytes of the chunks so far.
+        received: The number of bytes in the chunks so far.
         chunks: The number of chunks so far.
         is_complete: Whether the last chunk was read, and the digest is right.
     """
@@ -92,7 +92,7 @@ class ContentCheck:
             self._verify()  # an empty object has no chunks to wait for
 
     def add(self, data: bytes, remaining: int) -> None:
-        """Check a chunk. ``remaining`` is the number of chunks behind it, as counted by the server.
+        """Check a chunk. ``remaining`` is the number of chunks after it, as counted by the server.
 
         Raises:
             ObjectIncompleteError: There are too many bytes, or too few.
@@ -111,9 +111,10 @@ class ContentCheck:
             self._verify()
 
     def add_at(self, position: int, data: bytes) -> None:
-        """Check a piece that was read from any position.
+        """Check a piece of the content that begins at ``position``.
 
-        The digest is checked if the pieces cover the whole content in order, with or without others between them.
+        The digest is checked once the pieces have covered the whole content in order. Other pieces may be read in
+        between.
 
         Raises:
             DigestMismatchError: It is the last piece, and the digest differs.

@@ -13,14 +13,14 @@ _BYTES: Final = 32
 
 
 def digest_text(digest: bytes) -> str:
-    """Return a digest as it is stored."""
+    """Return a digest in the form in which it is stored."""
     return _PREFIX + urlsafe_b64encode(digest).decode()
 
 
 def read_digest(text: str) -> bytes | None:
     """Return the digest that a text contains, or None if it is not a SHA-256 digest.
 
-    Other clients write base64 without padding, with the other two letters, or hexadecimal digits.
+    Other clients write base64 without padding or with the standard alphabet, or hexadecimal digits.
     """
     if text[: len(_PREFIX)].upper() != _PREFIX:
         return None

@@ -24,8 +24,8 @@ class ObjectLink(msgspec.Struct, frozen=True):
     """The target of a link.
 
     Attributes:
-        bucket: The bucket.
-        name: The object, or "" if the link leads to the bucket.
+        bucket: The name of the bucket.
+        name: The name of the object, or "" if the link leads to the bucket.
     """
 
     bucket: str
@@ -36,18 +36,18 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The description of an object.
 
     Attributes:
-        bucket, name: The bucket and the name.
+        bucket, name: The bucket and the name of the object.
         size: The size of the object in bytes.
         digest: The SHA-256 digest of the content, as ``SHA-256=`` and base64url, or "" without a digest.
         revision: The sequence of this description in the bucket, which increases with each change of any object.
-        modified_ns: The time at which this description was stored, in nanoseconds since 1970. After a write, it is the
-            time of this machine.
+        modified_ns: The time at which this description was stored, in nanoseconds since 1970. After a write, it is
+            the time of this machine.
         description: A text for people.
-        headers: The headers of the object, each with its values.
-        metadata: The texts of the user by name.
+        headers: The headers of the object, each with a list of values.
+        metadata: The user's metadata.
         chunks: The number of messages that contain the content.
         max_chunk_size: The size of each chunk except the last, or 0 if it is unknown.
-        nuid: The name of the chunks. "" for a link.
+        nuid: The unique name under which the chunks are stored. "" for a link.
         link: The target, if this is a link.
         is_deleted: Whether the object was deleted.
         is_counted: Whether the description has size and chunks, which some clients omit.
@@ -83,7 +83,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_headers(headers: Mapping[str, str | Sequence[str]] | None) -> dict[str, list[str]]:
-    """Return the headers of an object with a list of values each. Raises `ConfigError`."""
+    """Return headers with a list of values for each name. Raises `ConfigError` if they are not valid."""
     checked: dict[str, list[str]] = {}
     for name, values in _mapping("headers", headers).items():
         texts = [values] if isinstance(values, str) else values
@@ -98,7 +98,7 @@ def check_headers(headers: Mapping[str, str | Sequence[str]] | None) -> dict[str
 
 
 def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the metadata of an object. Raises `ConfigError`."""
+    """Return a copy of metadata. Raises `ConfigError` if it is not valid."""
     checked = dict(_mapping("metadata", metadata))
     for name, text in checked.items():
         if not isinstance(name, str) or not isinstance(text, str):
@@ -115,7 +115,7 @@ def _mapping(name: str, value: Any) -> Mapping[Any, Any]:
 
 
 def encode_info(info: ObjectInfo) -> bytes:
-    """Return the description as JSON. Empty fields are omitted, as other clients do."""
+    """Return the description as JSON. Empty fields are omitted, like in other clients."""
     options: dict[str, Any] = {}
     if info.link is not None:
         options["link"] = {"bucket": info.link.bucket}
@@ -139,15 +139,15 @@ def encode_info(info: ObjectInfo) -> bytes:
 
 
 def read_info(data: bytes, *, bucket: str, name: str, revision: int, time_ns: int) -> ObjectInfo:
-    """Return a description. Fields that are absent, null or of another type have their defaults.
+    """Read a description. Fields that are absent, null or of another type get their defaults.
 
     Args:
         data: The JSON.
-        bucket, name: Those of its subject, for descriptions without them.
+        bucket, name: The bucket and the name of its subject, for a description without them.
         revision, time_ns: The sequence and the time of its message.
 
     Raises:
-        ObjectInfoError: It is no JSON object.
+        ObjectInfoError: The data is not a JSON object.
     """
     try:
         fields = msgspec.json.decode(data)

@@ -26,7 +26,7 @@ def object_stream_of(bucket: str) -> str:
 
 
 def object_bucket_of(stream: str) -> str | None:
-    """Return the bucket of a stream, or None if the stream's name is not one of an object store."""
+    """Return the bucket of a stream, or None if an object store's stream cannot have this name."""
     name = stream.removeprefix(_STREAM)
     try:
         return check_bucket(name) if name != stream else None
@@ -35,7 +35,7 @@ def object_bucket_of(stream: str) -> str | None:
 
 
 def check_object_name(name: str) -> str:
-    """Return the name of an object if it is valid: any text that is not empty. Raises `InvalidNameError`."""
+    """Return the name of an object if it is valid, which is any text that is not empty. Raises `InvalidNameError`."""
     if not isinstance(name, str):
         raise InvalidNameError("object", name, f"a str is needed, not {type(name).__name__}")
     if not name:
@@ -48,7 +48,7 @@ def check_object_name(name: str) -> str:
 
 
 def nuid_of(number: int) -> str:
-    """Return the unique name of the chunks of an object for a random number of 132 bits: 22 letters and digits."""
+    """Return a unique name for the chunks of an object, 22 letters and digits, from a random number of 132 bits."""
     digits = []
     for _ in range(_NUID_LENGTH):
         number, digit = divmod(number, len(_DIGITS))
@@ -63,8 +63,8 @@ class ObjectSpace(msgspec.Struct, frozen=True):
 
     Attributes:
         bucket: The name of the bucket.
-        start: The start of the subjects.
-        is_copy: Whether the bucket is a mirror, which has the subjects of its origin, and is only read.
+        start: The prefix of the subjects.
+        is_copy: Whether the bucket is a mirror, which has the subjects of its origin and can only be read.
     """
 
     bucket: str
@@ -73,14 +73,14 @@ class ObjectSpace(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, bucket: str, config: StreamConfig | None) -> ObjectSpace:
-        """Return where the objects of a bucket are, by the configuration of its stream."""
+        """Return the object space of a bucket, from the configuration of its stream."""
         mirror = None if config is None else config.mirror
         origin = bucket if mirror is None else object_bucket_of(mirror.name or "") or bucket
         return cls(bucket, f"$O.{origin}.", mirror is not None)
 
     @property
     def infos(self) -> str:
-        """The filter of the descriptions of all objects."""
+        """The filter that matches the descriptions of all objects."""
         return f"{self.start}M.>"
 
     def info_subject(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a check of an object store found, and what was removed from it."""
+"""The results of a check of an object store, and of the removal of garbage from it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
-    """Chunks that no description names: the remains of an upload, or an upload that is still going on.
+    """Chunks without a description. They remain from an earlier upload, or belong to an upload in progress.
 
     Attributes:
-        nuid: The name of the chunks.
-        chunks: Their number.
-        modified_ns: The time at which the newest of them was stored, in nanoseconds since 1970.
+        nuid: The unique name under which the chunks are stored.
+        chunks: The number of chunks.
+        modified_ns: The time at which the newest chunk was stored, in nanoseconds since 1970.
     """
 
     nuid: str
@@ -31,7 +31,7 @@ class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def modified(self) -> datetime:
-        """The time at which the newest of them was stored, in UTC with microseconds."""
+        """The time at which the newest chunk was stored, in UTC with microseconds."""
         return _EPOCH + timedelta(microseconds=self.modified_ns // 1000)
 
 
@@ -39,7 +39,7 @@ class BrokenObject(msgspec.Struct, frozen=True, kw_only=True):
     """An object or link that cannot be read.
 
     Attributes:
-        name: The name.
+        name: The name of the object or link.
         info: The description, or None if it is not valid.
         error: The error that `ObjectStore.get` raises, such as `ObjectIncompleteError`.
     """
@@ -54,7 +54,7 @@ class ObjectStoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         objects: The number of objects and links that were checked.
-        orphans: Chunks that no description names.
+        orphans: Chunks without a description.
         broken: Objects with missing chunks, a wrong size or digest, or an invalid description.
         broken_links: Links whose target does not exist, or is not an object.
     """
@@ -74,8 +74,8 @@ class RemovedGarbage(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `ObjectStore.gc`.
 
     Attributes:
-        orphans: The chunks that were removed, and that no description named.
-        deletions: The descriptions of deleted objects that were removed.
+        orphans: The removed chunks that had no description.
+        deletions: The removed descriptions of deleted objects.
     """
 
     orphans: Sequence[OrphanChunks] = ()

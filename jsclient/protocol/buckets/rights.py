@@ -1,8 +1,8 @@
 """The permissions of the users of a bucket, and the exports and imports for users of a separate account.
 
-A *reader* may create consumers, which can deliver to any subject of the account, and any user can have the answers to
-its requests stored under any subject, because NATS does not check reply subjects. So readers, writers and admins are
-trusted. Other users get an account of their own, in which the answers to their requests stay.
+A *reader* may create consumers, which can deliver to any subject of the account. Any user can have the answers to its
+requests stored under any subject, because NATS does not check reply subjects. So readers, writers and admins must be
+trusted. Other users get a separate account, in which the answers to their requests stay.
 
 Source: nats-server server/jetstream_api.go, server/accounts.go; ADR-8 and ADR-20 for the subjects.
 """
@@ -21,21 +21,22 @@ from ..wire.names import check_publish_subject
 __all__ = ["BucketRights", "BucketRole", "local_info"]
 
 BucketRole: TypeAlias = Literal["reader", "writer", "admin"]
-"""What a user of a bucket may do: read, also write, or also change and delete the bucket itself."""
+"""The role of a user. A reader can read, a writer can also write, and an admin can also change and delete the bucket.
+"""
 
 _ROLES: Final = get_args(BucketRole)
 
 
 class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
-    """What the users of a bucket need.
+    """The subjects for which the users of a bucket need permissions.
 
     Attributes:
         api: The subjects of the API that reaches the bucket.
-        stream: The name of its stream.
-        stored: The filters of all subjects of its stream.
-        written: The filters of the subjects to which values are published, none for a bucket that is only read.
+        stream: The name of the bucket's stream.
+        stored: The filters of all subjects of the stream.
+        written: The filters of the subjects to which values are published. Empty for a read-only bucket.
         removes: Whether a writer removes messages, such as the chunks of an object that was replaced.
-        asks: Further subjects that a writer requests.
+        asks: Further subjects to which a writer sends requests.
     """
 
     api: Api
@@ -48,7 +49,7 @@ class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
     def of_role(self, role: BucketRole, inbox_prefix: str) -> dict[str, Any]:
         """Return the permissions of a user, in the form of the server's configuration.
 
-        Raises `ConfigError` for an unknown role, and `InvalidNameError` for an inbox prefix that is no subject.
+        Raises `ConfigError` for an unknown role, and `InvalidNameError` for an inbox prefix that is not a subject.
         """
         if role not in _ROLES:
             raise ConfigError(f"role is {role!r:.40}: 'reader', 'writer' or 'admin' is needed")
@@ -69,14 +70,14 @@ class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _requests(self) -> list[str]:
-        """The requests that change nothing, and whose answers go to the user who asks."""
+        """The requests that change nothing and are answered to the inbox of the user."""
         api, stream = self.api, self.stream
         newest = [f"{api.direct_get(stream)}.{subject}" for subject in self.stored]
         return [api.stream_info(stream), *newest, api.direct_get(stream), api.stream_msg_get(stream)]
 
     @property
     def _consumers(self) -> list[str]:
-        """The requests of watches, which create consumers with one filter or several."""
+        """The requests of watches, which create consumers with one or more filters."""
         api, stream = self.api, self.stream
         create = f"{api.prefix}.CONSUMER.CREATE.{stream}.*"
         return [
@@ -108,5 +109,8 @@ class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def local_info(api: Api, stream: str) -> tuple[str, ...]:
-    """Return the request for a stream of the same name in the user's own domain, none if that is the domain asked."""
+    """Return the request for the info of a stream with this name in the user's own domain.
+
+    The result is empty if ``api`` already reaches that domain.
+    """
     return () if api.prefix == DEFAULT_PREFIX else (Api(DEFAULT_PREFIX).stream_info(stream),)

@@ -1,4 +1,4 @@
-"""What the configurations of all buckets have in common: the fields of the stream for the options of the user."""
+"""Stream fields that follow from the options of a bucket, for all kinds of buckets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _SAME_NAME: Final = (
 
 
 def check_options(owner: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise ``TypeError`` for an option that does not exist, and `ConfigError` for a mirror with sources."""
+    """Raise ``TypeError`` for an option that does not exist, and `ConfigError` if both a mirror and sources are
+    given.
+    """
     known = list(known)
     for name in options:
         if name not in known:
@@ -41,7 +43,9 @@ def seconds_of(value: float | timedelta) -> float:
 
 
 def shared_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields for the options that all buckets have. Raises `ConfigError` for a TTL that is not positive."""
+    """Return the stream fields for the options that all buckets have. Raises `ConfigError` if the TTL is not
+    positive.
+    """
     fields = {name: options[name] for name in _SAME_NAME if name in options}
     if options.get("compression"):
         fields["compression"] = StoreCompression.S2

@@ -1,4 +1,4 @@
-"""Uploads that can be resumed: the token that names one, and which of its chunks are kept."""
+"""The token of an upload that can be resumed, and the stored chunks with which the upload can continue."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _DIGEST: Final = 18  # bytes of the digest in the id of a chunk
 
 
 class UploadToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An upload that can be resumed. Its text is JSON.
+    """Identifies an upload that can be resumed. Its text is JSON.
 
     Attributes:
-        bucket, name: The bucket, and the name of the object.
-        nuid: The name of the chunks.
-        chunk_size: The size of each chunk except the last in bytes.
+        bucket, name: The bucket and the name of the object.
+        nuid: The unique name under which the chunks are stored.
+        chunk_size: The size of each chunk except the last, in bytes.
     """
 
     bucket: str
@@ -31,12 +31,12 @@ class UploadToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        """The token as a text."""
+        """The token as a str, to be stored by the user."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def of_text(cls, text: str) -> UploadToken:
-        """Return the token of a text. Raises `ConfigError`."""
+        """Read a token from its text. Raises `ConfigError` if the text is not a token."""
         try:
             token = msgspec.json.decode(text, type=cls)
         except (TypeError, ValueError):
@@ -47,7 +47,9 @@ class UploadToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def mark_of_chunk(number: int, digest: bytes) -> str:
-    """Return the end of a chunk's message id. It shows a later attempt whether its content is the same up to there.
+    """Return the end of a chunk's message id, which identifies the content up to the end of this chunk.
+
+    A later attempt of the upload compares it with its content.
 
     Args:
         number: The number of the chunk, from 1 on.
@@ -57,7 +59,7 @@ def mark_of_chunk(number: int, digest: bytes) -> str:
 
 
 def has_mark(msg_id: str, mark: str) -> bool:
-    """Return whether a chunk with this message id has this mark."""
+    """Return whether a message id ends with the mark of a chunk."""
     return msg_id.endswith(mark)
 
 
@@ -72,11 +74,13 @@ ChunkT = TypeVar("ChunkT", bound=_Listed)
 
 
 def split_stored(chunks: Iterable[ChunkT], chunk_size: int) -> tuple[list[ChunkT], list[ChunkT]]:
-    """Return the chunks that an upload can go on behind, and the rest, which was stored out of order or twice.
+    """Return the chunks after which an upload can continue, and the remaining chunks.
+
+    The remaining chunks were stored out of order or twice.
 
     Args:
         chunks: The chunks in the order of the bucket.
-        chunk_size: The size of each chunk except the last in bytes.
+        chunk_size: The size of each chunk except the last, in bytes.
     """
     usable, surplus = list[ChunkT](), list[ChunkT]()
     for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Encoding and decoding of the values of a bucket. What a codec raises becomes a typed error."""
+"""Encodes and decodes the values of a bucket. Errors of a codec become typed errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DecodedValue", "check_codec", "encoded_value"]
 
 
 def check_codec(name: str, codec: object, methods: tuple[str, ...]) -> None:
-    """Raise `ConfigError` if a codec lacks one of these methods."""
+    """Raise `ConfigError` if a codec is a class, or lacks one of these methods."""
     if codec is None:
         return
     if isinstance(codec, type):
@@ -25,7 +25,7 @@ def encoded_value(codec: Codec[Any], key: str, value: Any) -> bytes:
     """Return a value as bytes.
 
     Raises:
-        ConfigError: The codec cannot encode the value, or returns something else than bytes.
+        ConfigError: The codec cannot encode the value, or returns something other than bytes.
     """
     try:
         data = codec.encode(value)
@@ -41,7 +41,7 @@ def encoded_value(codec: Codec[Any], key: str, value: Any) -> bytes:
 
 
 class DecodedValue:
-    """The value of an entry by its codec. It is decoded when it is first read."""
+    """Decodes the value of an entry when it is first read, and keeps the result."""
 
     __slots__ = ("codec", "error", "is_decoded", "value")
 
@@ -52,7 +52,7 @@ class DecodedValue:
         self.error: Exception | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Entries are equal if they have the same bytes and the same codec."""
+        """Compare the codecs. Entries are equal if they have the same bytes and the same codec."""
         return isinstance(other, DecodedValue) and self.codec is other.codec
 
     def __hash__(self) -> int:
@@ -62,7 +62,7 @@ class DecodedValue:
         return f"<value by {type(self.codec).__name__}>"
 
     def decode_once(self, data: bytes) -> Any:
-        """Return the value of these bytes, which are always the same. Raises what the codec raises."""
+        """Return the decoded value. Every call must pass the same bytes. Raises the error of the codec."""
         if not self.is_decoded:
             self.is_decoded = True
             try:

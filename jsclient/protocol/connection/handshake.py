@@ -41,7 +41,7 @@ class RefusedError(HandshakeError):
 
 
 class TlsNotOfferedError(HandshakeError):
-    """TLS is required here, and the server does not offer it."""
+    """The client requires TLS, and the server does not offer it."""
 
 
 class NotNatsError(HandshakeError):
@@ -129,9 +129,10 @@ class Handshake:
         secure: bool = False,
         upgradable: bool = True,
     ) -> None:
-        """With ``tls_first``, TLS begins before INFO. ``secure`` means an encrypted transport, such as wss://.
+        """Create the handshake for one attempt.
 
-        ``upgradable`` tells whether TLS can start on the transport, which a WebSocket does not allow.
+        With ``tls_first``, TLS begins before INFO. ``secure`` means an encrypted transport, such as wss://.
+        ``upgradable`` is false if TLS cannot start on the transport, such as a WebSocket.
         """
         self._settings = settings
         self._wants_tls = wants_tls
@@ -143,7 +144,7 @@ class Handshake:
         self.unread: bytes = b""
 
     def begin(self) -> list[Step]:
-        """Return what precedes INFO."""
+        """Return the steps that precede INFO."""
         if not self._tls_first:
             return []
         self._state = _State.TLS
@@ -158,7 +159,7 @@ class Handshake:
         return self._identify(self.info)
 
     def receive(self, data: bytes) -> list[Step]:
-        """Read bytes of the server.
+        """Process bytes that the server sent.
 
         Raises:
             HandshakeError: The server refuses the connection, or does not speak the protocol.
@@ -232,7 +233,7 @@ class Handshake:
         return [Write(self._settings.command(self.info, identity)), *self.receive(b"")]
 
     def ended(self) -> HandshakeError:
-        """Return the error for a connection that ended."""
+        """Return the error for a connection that ended during the handshake."""
         return refusal_in(self.unread) or HandshakeEndedError(
             "the server closed the connection while connecting"
         )

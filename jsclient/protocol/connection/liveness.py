@@ -1,4 +1,4 @@
-"""PINGs on a quiet connection, and when missing PONGs show that it is dead."""
+"""Decides when to send a PING, and when missing PONGs show that a connection is dead."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class PingDue(Enum):
 
 
 class Liveness:
-    """Sends a PING every ``interval`` seconds. The connection is stale when ``most`` PINGs have no PONG yet.
+    """Schedules a PING every ``interval`` seconds. The connection is stale when ``most`` PINGs have no PONG yet.
 
     Attributes:
-        due: When to call `tick` next, in monotonic seconds.
+        due: The time to call `tick` next, in monotonic seconds.
     """
 
     def __init__(self, interval: float, most: int, now: float) -> None:

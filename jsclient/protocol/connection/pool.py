@@ -1,4 +1,4 @@
-"""The servers that a client may connect to: which is next, when, and whether it is worth another attempt."""
+"""The servers that a client may connect to, with the order and the times of the attempts."""
 
 from __future__ import annotations
 
@@ -47,12 +47,13 @@ class PoolOptions(NamedTuple):
 
     Attributes:
         first_pause, longest_pause: Seconds between attempts at one server. They double after each failure.
-        max_refusals: The number of times in a row that a server may refuse the credentials before the client gives up.
-            None means no limit.
-        ignore_discovered: Use the given servers only.
-        shuffle: Changes the order of a list at random. None: the order is kept.
-        vary: Changes a pause at random, so that clients do not return at the same instant.
-        spread: Returns the seconds between a loss and the first attempt after it, at random up to the first pause.
+        max_refusals: The number of times in a row that a server may refuse the credentials before the client gives
+            up. None means no limit.
+        ignore_discovered: Use only the given servers.
+        shuffle: A function that shuffles a list, or None to keep the order.
+        vary: A function that changes a pause at random, so that clients do not return at the same instant.
+        spread: A function that returns the random delay in seconds, up to the first pause, of the first attempt after
+            a loss.
     """
 
     first_pause: float = 0.25
@@ -65,7 +66,7 @@ class PoolOptions(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Addresses, ``host:port``, that were added to the pool, and removed."""
+    """The addresses, ``host:port``, that were added to the pool and that were removed from it."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -94,19 +95,21 @@ class ServerPool:
     # --- attempts ------------------------------------------------------------------------------------------
 
     def take_untried(self, now: float) -> Server | None:
-        """Return a server that was never tried, for the first connect, or None. Its attempt begins ``now``."""
+        """Return a server that was never tried, or None. Used for the first connect. Its attempt begins ``now``."""
         server = next((server for server in self.servers if server.last_attempt is None), None)
         if server is not None:
             self._take(server, now)
         return server
 
     def next_attempt(self, now: float) -> tuple[Server, float]:
-        """Return the server to try next, and the seconds to wait before. Call `begin` then."""
+        """Return the server to try next, and the seconds to wait before that. Call `begin` when the attempt begins."""
         server = self.servers[0]
         return server, max(self._pause(server, now), self._not_before - now)
 
     def record_loss(self, now: float) -> None:
-        """Record the loss of a connection. All clients of a server lose it together, and must not return together."""
+        """Record the loss of a connection. The next attempt is delayed, because all clients of the server lose it
+        together.
+        """
         self._not_before = now + self._options.spread(self._options.first_pause)
 
     def forget_pauses(self) -> None:
@@ -148,7 +151,7 @@ class ServerPool:
     # --- which servers there are -----------------------------------------------------------------------------
 
     def others(self) -> int:
-        """Return the number of other servers. The pool may also contain the current server by its numeric address."""
+        """Return the number of servers other than the current server. The pool may also have its numeric address."""
         return sum(server is not self.current and server.address != self._peer for server in self.servers)
 
     def announce(self, info: ServerInfo) -> Change:
@@ -163,7 +166,9 @@ class ServerPool:
         return self._set(kept + new + last)
 
     def replace(self, urls: Sequence[ParseResult]) -> Change:
-        """Replace the servers. No others are used until an INFO announces some. The current connection remains."""
+        """Replace the servers. Other servers are used only after an INFO announces them. The current connection
+        remains.
+        """
         before = {server.address: server for server in self.servers}
         servers = []
         for url in urls:
@@ -171,7 +176,7 @@ class ServerPool:
             server.url, server.discovered = url, False
             servers.append(server)
         current = self.current
-        # The servers that it announces get the new user info.
+        # The servers that the current server announces get the new user info.
         if current is not None and current not in servers:
             current.url = current.url._replace(netloc=current.address)
         self._shuffle(servers)

@@ -47,7 +47,7 @@ def read_info(body: bytes) -> ServerInfo:
     """Read the JSON object of INFO.
 
     Raises:
-        ProtocolError: It is not a JSON object, or ``connect_urls`` is not a list.
+        ProtocolError: The body is not a JSON object, or ``connect_urls`` is not a list.
     """
     try:
         fields = json.loads(body)
@@ -65,7 +65,7 @@ def _text(value: Any) -> str:
 
 
 def _limit(value: Any) -> int | None:
-    """Return a limit that makes sense. A limit of 0 would let nothing through."""
+    """Return a plausible limit, otherwise None. A limit of 0 would allow no message."""
     return value if type(value) is int and 0 < value <= _LARGEST_PAYLOAD else None
 
 

@@ -1,4 +1,4 @@
-"""What the server has told on one connection: its limits, the other servers, and whether it is about to stop."""
+"""What the server has announced on a connection: its limits, the other servers, and whether it is about to stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_MAX_PAYLOAD = 1024 * 1024
 
 
 class ServerSession:
-    """One connection to one server.
+    """The state of a connection to one server, as the server announces it.
 
     Attributes:
         info: The newest INFO.
@@ -27,10 +27,10 @@ class ServerSession:
         self._leaving = False
 
     def receive_info(self, body: bytes, pool: ServerPool) -> list[Event]:
-        """Take an INFO, and return the events to report.
+        """Process an INFO, and return the events to report.
 
         Raises:
-            ProtocolError: It is malformed.
+            ProtocolError: The INFO is malformed.
         """
         self.info = info = read_info(body)
         self.max_payload = info.max_payload or self.max_payload
@@ -42,7 +42,7 @@ class ServerSession:
         return events
 
     def take_servers(self, info: ServerInfo, pool: ServerPool) -> list[Event]:
-        """Take the servers that an INFO announces, and return the event to report if they have changed."""
+        """Add the servers that an INFO announces to the pool. Return the event to report if the pool has changed."""
         added, removed = pool.announce(info)
         if not added and not removed:
             return []

@@ -1,4 +1,4 @@
-"""The subscriptions of a connection, which are made again on the next connection."""
+"""The subscriptions of a connection, which are restored on the next connection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Subscriptions:
         return len(self._open)
 
     def add(self, subject: str, queue: str, limit: int = 0) -> WireSubscription:
-        """Return a new subscription."""
+        """Add a subscription with the next number, and return it."""
         self._last += 1
         one = self._open[self._last] = WireSubscription(self._last, subject, queue, limit)
         return one

@@ -1,4 +1,4 @@
-"""Server URLs: checked, as shown to the user, and the user info in them."""
+"""Checks server URLs, reads the user info in them, and formats them without it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _identity_in(server: str) -> dict[str, str | None]:
 
 
 def server_urls(servers: object) -> list[str]:
-    """Return the URLs in ``servers``: a URL, several separated by commas, or a sequence of such texts.
+    """Return the URLs in ``servers``, which is a URL, several URLs separated by commas, or a sequence of such texts.
 
     In a sequence, user info may contain a comma. A single text with such a comma is refused, because the comma may be
     part of a password, and the remainder of the password would be read as another server.
@@ -132,7 +132,8 @@ def _check_url(url: str) -> None:
         parsed, host = None, None
     if parsed is None:  # raised outside of the handler: the original error would show the URL as the context
         _check_port(url)
-    # With an @ behind the address, the text in front of it is user info, and what seems to be the port a password.
+    # If an @ follows the address, the text in front of the @ is user info, and the apparent port is a
+    # password.
     if parsed is None or "@" in parsed._replace(scheme="", netloc="").geturl():
         # The text would show a password that is not percent-encoded.
         raise ConfigError(
@@ -147,7 +148,7 @@ def _check_url(url: str) -> None:
 
 
 def _check_port(url: str) -> None:
-    """Raise `ConfigError` if the port of a server is not a port, and that is all that is wrong."""
+    """Raise `ConfigError` if the port of a server is not valid, and the URL is valid otherwise."""
     if (server := _WITH_PORT.fullmatch(url)) and not re.fullmatch("[0-9]{0,4}", server["port"]):
         # A text that is not a number may be part of a password.
         port = server["port"] if re.fullmatch("[0-9]+", server["port"]) else "not a number"

@@ -52,7 +52,7 @@ match_jsack: Callable[[bytes], re.Match[bytes] | None] = re.compile(
     .replace(b"(S)", rb"([1-9][0-9]{0,18}+)")
     .replace(b"T", rb"[^.]++")
 ).match
-"""Whether a reply is a JSAck, in one step. For the rare JSAcks that it does not match, use `is_jsack`."""
+"""Matches a JSAck in one step. It misses some rare JSAcks, for which `is_jsack` must be used."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -204,19 +204,20 @@ class AckState(msgspec.Struct, eq=False, weakref=True):
 
 
 ACKED = AckState(acked=True)
-"""The state after a terminal ack: it is final, so all messages share it."""
+"""The state after a terminal ack. It never changes, so all messages share this object."""
 
 
 def run_of(reply: bytes) -> bytes:
-    """Return the common start of the JSAcks of a run of first deliveries: everything before the stream sequence.
+    """Return the part of a JSAck before the stream sequence, which is the same in a run of first deliveries.
 
-    b"" if the numbers are not the last tokens, so that they cannot be read quickly.
+    Returns b"" if the numbers are not the last tokens, because they cannot be read quickly then.
     """
     return reply.rsplit(b".", 4)[0] if reply.count(b".") in {8, 10} else b""
 
 
 def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> int:
-    """Return the last stream sequence if all frames are an increasing run with consecutive consumer sequences, or 0.
+    """Return the last stream sequence if all frames are an increasing run with consecutive consumer sequences,
+    otherwise 0.
 
     This is a fast path for the ordinary case. The caller checks other frames one by one. ``consumer_seq`` is the
     consumer sequence of the first frame, or None for any. Time and pending messages are checked on use, in
@@ -253,7 +254,7 @@ def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -
     return last
 
 
-# The last four tokens of JSAcks, each behind a dot, each JSAck followed by a space.
+# Matches the last four tokens of several JSAcks. A dot precedes each token, and a space follows each JSAck.
 _match_ends = re.compile(
     rb"(?:\.[1-9][0-9]{0,18}+\.[1-9][0-9]{0,18}+\.[0-9]{1,19}+\.[0-9]{1,19}+ )*+\Z"
 ).match
@@ -274,7 +275,7 @@ def last_of_whole_run(frames: list[Frame], run: bytes, consumer_seq: int | None)
 
 
 class Runs(NamedTuple):
-    """Reads messages that have arrived together: in Python, or compiled."""
+    """The functions that read messages that have arrived together, either in Python or compiled."""
 
     last_of_whole_run: Callable[[list[Frame], bytes, int | None], int] = last_of_whole_run
     total_size: Callable[[list[Frame]], int] = total_size
@@ -285,10 +286,11 @@ _DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last 
 
 
 def _consecutive(frames: Sequence[Frame], run: bytes, due: int) -> int:
-    """Return the last stream sequence if both sequences grow by one from frame to frame; else, or if not known, 0.
+    """Return the last stream sequence if both sequences grow by one from frame to frame.
 
-    Builds the text that their JSAcks must begin with and compares it once, at less than half the cost of a comparison
-    per frame. A piece ends where one of the numbers changes in more than its last three digits.
+    Returns 0 if they do not, or if this method cannot decide it. The text that the JSAcks must begin with is built
+    and compared once, at less than half the cost of a comparison per frame. A piece ends where one of the numbers
+    changes in more than its last three digits.
     """
     try:
         seq = int(frames[0][1].rsplit(b".", 4)[-4])
@@ -303,9 +305,7 @@ def _consecutive(frames: Sequence[Frame], run: bytes, due: int) -> int:
         expected = [start, b"", middle, b""] * size
         expected[1::4] = _DIGITS[seq % 1000 :][:size]
         expected[3::4] = _DIGITS[due % 1000 :][:size]
-        length = (
-            len(start) + 3 + len(middle) + 3
-        )  # of each number, with the dot at its end instead of its start
+        length = len(start) + 3 + len(middle) + 3  # without the dot at the start, and with a dot at the end
         if (
             b"." + b"".join([frame[1][:length] for frame in frames[done : done + size]])
             != b"".join(expected) + b"."

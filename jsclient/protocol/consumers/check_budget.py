@@ -1,6 +1,6 @@
-"""How often the consumers of a connection are checked because no message arrives.
+"""Limits how often the consumers of a connection are checked because no message arrives.
 
-Every program loads this module, and few load the rules for what a check shows: see `stall`.
+Every program imports this module. Few programs import the rules that decide when to check, see `stall`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The continuous pull reader as a state machine: requests, arriving frames, queued messages, the end.
+"""The continuous pull reader as a state machine, with its requests, its queued messages, and its end.
 
 `ConsumeTracker` combines the accounting of `PullBuffer`, the heartbeat monitor and the queue. Frames enter it with
 `ConsumeTracker.receive`, and messages are taken from its ``front``. The methods return commands for the runtime.
+
 Source: ADR-37 §Consume, §Status handling.
 """
 
@@ -43,7 +44,7 @@ class PullBuffer:
     """Decides what a continuous reader requests, so that ``owed + buffered`` never exceeds the limits.
 
     Messages requested but not delivered (*owed*) and messages delivered but not taken (*buffered*) are counted
-    separately: a lost connection loses the owed messages, but not the buffered ones.
+    separately, because a lost connection loses the owed messages, but not the buffered messages.
     """
 
     max_messages: int
@@ -79,12 +80,12 @@ class PullBuffer:
         return missing, free
 
     def connected(self) -> None:
-        """Call this on a new connection: no request is in flight."""
+        """Record a new connection, on which no request is in flight."""
         self.online, self.owed, self.owed_bytes = True, 0, 0
         self.paused_until, self.refusals = None, 0
 
     def disconnected(self) -> None:
-        """Call this when the connection was lost, and with it all owed messages."""
+        """Record that the connection was lost, together with all owed messages."""
         self.online, self.owed, self.owed_bytes = False, 0, 0
 
     def delivered(self, size: int, count: int = 1) -> None:
@@ -103,10 +104,10 @@ class PullBuffer:
         self.buffered_bytes -= size
 
     def ended(self, meaning: Meaning, ending: Ending, fields: Headers, now: float) -> bool:
-        """Record that a request ended before it was filled, by the amount in the status.
+        """Record that a request ended before it was filled. The status has the amount that was not served.
 
-        If the status has no amount, no message counts as owed. A refusal arrives at once, as the next would, so the
-        pause before a new request doubles, up to 5 s.
+        If the status has no amount, no message counts as owed. A repeated request may be refused again at once, so
+        the pause before a new request doubles with each refusal, up to 5 s.
 
         Returns:
             Whether the next message is larger than the limit in bytes, so that no request can be served.
@@ -124,11 +125,11 @@ class PullBuffer:
         return too_large and self._requested_bytes == self.max_bytes
 
     def silent(self) -> None:
-        """Call this when the heartbeats stopped: owed messages are requested again."""
+        """Record that the heartbeats stopped. Owed messages are requested again."""
         self.owed = self.owed_bytes = 0
 
     def end_pause(self, now: float) -> None:
-        """End the pause if its time is over."""
+        """End the pause if it has lasted long enough."""
         if self.paused_until is not None and now >= self.paused_until:
             self.paused_until = None
 
@@ -183,7 +184,7 @@ def reader_window(
 
 @dataclass(slots=True)
 class ConsumeTracker:
-    """The state of a continuous pull reader. It never queues and never requests more than ``pull``.
+    """The state of a continuous pull reader. Messages queued and requested together never exceed ``pull``.
 
     Attributes:
         pull: The request when the buffer is empty.
@@ -233,14 +234,14 @@ class ConsumeTracker:
         return min(moments, default=None)
 
     def connected(self, now: float) -> list[Command]:
-        """Call this when the connection is up and the inbox is subscribed."""
+        """Record that the connection is up and the inbox is subscribed. Return the first requests."""
         self.buffer.connected()
         if self.monitor is not None:
             self.monitor.heard(now)
         return self.next_requests()
 
     def disconnected(self) -> None:
-        """Call this when the connection was lost."""
+        """Record that the connection was lost."""
         self.buffer.disconnected()
 
     def next_requests(self) -> list[Command]:
@@ -259,14 +260,14 @@ class ConsumeTracker:
         return [SendPull(pull, self.asked)]
 
     def take_frame(self) -> tuple[Frame, list[Command]]:
-        """Take the next message. The queue must not be empty."""
+        """Take the next message, and return it with the commands to carry out. The queue must not be empty."""
         frame = self.front.popleft()
         if self.pull.max_bytes is not None:
             self.buffer.taken(frame_size(frame))
         return frame, self.next_requests()
 
     def take_many(self, most: int) -> tuple[list[Frame], list[Command]]:
-        """Take up to ``most`` messages, fewer if fewer are queued."""
+        """Take up to ``most`` queued messages, and return them with the commands to carry out."""
         front = self.front
         frames = [front.popleft() for _ in range(min(most, len(front)))]
         if self.pull.max_bytes is not None:
@@ -279,11 +280,13 @@ class ConsumeTracker:
         self.buffer.threshold = min(max_messages // 2, max_messages - 1)
 
     def _settle(self) -> None:
-        """Count messages popped from ``front``. With a limit in bytes, `take_frame` has counted each of them."""
+        """Count messages that were popped from ``front``. With a limit in bytes, `take_frame` has already counted
+        them.
+        """
         self.buffer.taken(0, self.buffer.buffered - len(self.front))
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
-        """Process frames that arrived together, in order."""
+        """Process frames that arrived together, in order. Return the commands to carry out."""
         if self.monitor is not None:
             self.monitor.heard(now)
         commands: list[Command] = []

@@ -1,8 +1,9 @@
-"""Why a consumer delivers no messages, according to the server's infos and the state of this client.
+"""Finds out why a consumer delivers no messages, from the server's infos and the state of this client.
 
-The readers, which check the consumer when no message arrives (`stall`), and ``jsclient doctor`` use the same rules. If
-there is no message to deliver, no rule reports a cause. Source: ADR-13, ADR-42; nats-server server/consumer.go
-(ConsumerInfo).
+The readers, which check the consumer when no message arrives (`stall`), and ``jsclient doctor`` use the same rules.
+If there is no message to deliver, no rule reports a cause.
+
+Source: ADR-13, ADR-42; nats-server server/consumer.go (ConsumerInfo).
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def diagnose(
 
 
 def cannot_look(error: JetStreamError, stream: str, consumer: str) -> Finding:
-    """Return the finding for an error of the request for the consumer's info."""
+    """Return the finding for an error of a request for the consumer's info."""
     if isinstance(error, ConsumerNotFoundError):
         return Finding(
             code="deleted",
@@ -196,7 +197,7 @@ def _hanging(info: ConsumerInfo, local: Local | None) -> list[Finding]:
 
 
 def handler_due(info: ConsumerInfo, local: Local) -> float | None:
-    """Return the seconds until the running handler counts as hanging, None if none runs or it already does."""
+    """Return the seconds until the running handler counts as hanging. None if no handler runs, or it already hangs."""
     wait = _ack_wait(info)
     if not local.running or not wait:
         return None
@@ -244,7 +245,7 @@ def _nothing_matches(info: ConsumerInfo, stream: StreamInfo | None) -> list[Find
 
 
 def _nothing_stored_matches(info: ConsumerInfo, stream: StreamInfo) -> list[Finding]:
-    """Report a filter that could match, but matches no stored message: perhaps it is misspelt."""
+    """Report a filter that could match, but matches no stored message. It may be misspelt."""
     begins_with_old = info.config.deliver_policy in _OLD
     if (
         not begins_with_old
@@ -267,7 +268,9 @@ def _nothing_stored_matches(info: ConsumerInfo, stream: StreamInfo) -> list[Find
 
 
 def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
-    """Report mirrors and sources that lag and have stored no message for ``after`` seconds, are silent, or failed."""
+    """Report mirrors and sources that are silent, have failed, or lag without storing a message for ``after``
+    seconds.
+    """
     if stream is None:
         return []
     after = min(SILENT_MIRROR, after)
@@ -303,7 +306,7 @@ def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
 
 
 def _stream_full(stream: StreamInfo) -> tuple[str, str]:
-    """Return the limit because of which a stream refuses messages, and its values, empty if it accepts more."""
+    """Return the limit because of which a stream refuses messages, and its values. Empty if it accepts more."""
     config, state = stream.config, stream.state
     if config.discard == DiscardPolicy.NEW:
         for name, limit, has in (
@@ -332,7 +335,9 @@ def no_leader(kind: Literal["consumer", "stream"], cluster: ClusterInfo | None) 
 
 
 def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
-    """Return whether the consumer works: it delivers to others, slowly, or once a condition of the request is met."""
+    """Return whether the consumer works. It may deliver to other clients, slowly, or only under a condition of the
+    request.
+    """
     config = info.config
     if local is None:
         return False
@@ -344,7 +349,7 @@ def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
 
 
 def _recent(moment: datetime | None, now: datetime | None, within: float) -> bool:
-    """Return whether ``moment`` was less than ``within`` seconds ago, less a tenth for messages in flight."""
+    """Return whether ``moment`` was less than ``within`` seconds ago, minus a tenth for messages in flight."""
     return moment is not None and now is not None and now - moment < timedelta(seconds=0.9 * within)
 
 

@@ -1,6 +1,7 @@
-"""Pull requests: their options, and how they end.
+"""Pull requests, with their options and endings.
 
 `PullRequest` is one ``CONSUMER.MSG.NEXT`` request from sending to end.
+
 Source: ADR-13, ADR-37 §Pull, ADR-15 §Pull Mode Statuses.
 """
 
@@ -54,7 +55,9 @@ def default_expires(pinning: ConsumerConfig | None = None) -> float:
 
 
 def not_answered(seconds: float) -> RequestTimeoutError:
-    """Return the error of an unanswered request with no_wait: whether messages are available is unknown."""
+    """Return the error for a request with no_wait that was not answered. It is unknown whether messages are
+    available.
+    """
     return RequestTimeoutError("no answer to a pull that does not wait", seconds)
 
 
@@ -81,9 +84,9 @@ def check_pull(
 
 
 class Pull(msgspec.Struct, frozen=True):
-    """A request for messages, with the fields of the wire, but in seconds.
+    """A request for messages. The fields have the names of the wire, but durations are in seconds.
 
-    ``expires`` is None with ``no_wait``: the server answers at once. ``pin`` is the id of a pinned client.
+    With ``no_wait``, ``expires`` is None, because the server answers at once. ``pin`` is the id of a pinned client.
     """
 
     batch: int
@@ -97,7 +100,7 @@ class Pull(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def encode_pull(pull: Pull) -> bytes:
-    """Return the body of the request. It is cached, because a loop of fetches repeats the same request."""
+    """Return the body of the request. The result is cached, because a loop of fetches repeats the same request."""
     body: dict[str, int | bool | str | None] = {
         "batch": pull.batch,
         "expires": None if pull.expires is None else seconds_to_ns(pull.expires),
@@ -111,7 +114,7 @@ def encode_pull(pull: Pull) -> bytes:
 
 
 @lru_cache(maxsize=256, typed=True)
-def _whole(  # noqa: PLR0917  all of them are the key
+def _whole(  # noqa: PLR0917  all arguments are the key of the cache
     batch: int,
     expires: float,
     max_bytes: int | None,
@@ -136,7 +139,7 @@ def whole_pull(
     idle_heartbeat: float | None = None,
     group: GroupRequest | None = None,
 ) -> Pull:
-    """Return the request of a fetch. Raises the errors of `check_pull`. A fetch in a loop reuses the same object."""
+    """Return the request of a fetch. Raises the errors of `check_pull`. Equal arguments return the same object."""
     try:
         return _whole(batch, expires, max_bytes, no_wait, idle_heartbeat, group)
     except TypeError:  # a value that cannot be a key, such as a list, gets an error that names it
@@ -144,15 +147,15 @@ def whole_pull(
 
 
 class PullRequest:
-    """One request in flight: the server owes it messages until it ends.
+    """A request in flight. The server owes it messages until it ends.
 
     Attributes:
         owed: Number of messages that the server may still send.
         owed_bytes: Number of bytes that the server may still send, or None if there is no limit in bytes.
-        pin: The pin that it showed, or received while it waited.
-        settled: Whether the server sends no more messages for it. Otherwise its inbox must not be reused.
+        pin: The pin that the request showed, or received while it waited.
+        settled: Whether the server sends no more messages for the request. Otherwise its inbox must not be reused.
         answered: Seconds within which each answer to a request with no_wait arrives.
-        over_at: Monotonic seconds: when the server should have reported its end.
+        over_at: The time at which the server should have reported the end, in monotonic seconds.
     """
 
     __slots__ = (
@@ -192,7 +195,7 @@ class PullRequest:
 
     @property
     def is_unpinned(self) -> bool:
-        """Whether it was refused because of its pin. The same request without a pin may be served."""
+        """Whether the request was refused because of its pin. The same request without a pin may be served."""
         return self.ending is Ending.UNPINNED and self.pin is not None
 
     @property

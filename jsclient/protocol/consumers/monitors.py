@@ -1,4 +1,4 @@
-"""The three watches of a subscription: silence, missing deliveries, flow control. Source: ADR-15, ADR-37."""
+"""Monitors of a subscription: silence, missing deliveries, and flow control. Source: ADR-15, ADR-37."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LATE = 1.25  # a heartbeat counts as missing after this many intervals
 
 @dataclass(slots=True)
 class HeartbeatMonitor:
-    """Detects a silent server: if no message and no status arrives for ``factor`` intervals, it raises an alarm.
+    """Detects a silent server. It raises an alarm if no message and no status arrives for ``factor`` intervals.
 
     The alarm repeats while the silence lasts. ``factor`` is 3 for push (ADR-15 §Heartbeats), 2 for pull (ADR-37 §Idle
     Heartbeats).
 
-    When the deadline passes, a second check follows ``grace`` seconds later: a client that was suspended, or whose
-    event loop was blocked, first reads everything that has arrived meanwhile, so that only silence is an alarm. If the
-    second check is late, the event loop was blocked again, and the check is repeated.
+    When the deadline passes, a second check follows ``grace`` seconds later. A client that was suspended, or whose
+    event loop was blocked, thus first reads everything that has arrived meanwhile. If the second check is late, the
+    event loop was blocked again, and the check is repeated.
     """
 
     interval: float  # seconds
@@ -49,14 +49,16 @@ class HeartbeatMonitor:
     def check_heartbeat(self, now: float) -> tuple[bool, float]:
         """Return whether a heartbeat is missing, so that the consumer may not exist, and when to call this again.
 
-        This check comes long before the alarm. It costs only a request for the consumer's info, and it finds a deleted
-        consumer although the server is not silent.
+        This check comes long before the alarm. It costs only a request for the consumer's info, and it detects a
+        deleted consumer although the server is not silent.
         """
         due = self.last_activity + self.interval * _LATE
         return now >= due, due if now < due else now + self.interval
 
     def was_late(self, now: float) -> bool:
-        """Whether `check_silence` is called half an interval or more too late, because the event loop was blocked."""
+        """Return whether `check_silence` is called half an interval or more too late, because the event loop was
+        blocked.
+        """
         return now - self.deadline >= max(self.interval / 2, self.grace)
 
     def heard(self, now: float) -> None:
@@ -103,10 +105,10 @@ class FlowControl:
         return True
 
     def stalled(self, subject: bytes, now: float, interval: float) -> bool:
-        """Return whether the request that a heartbeat repeats, because its answer is missing, enters the queue.
+        """Return whether to queue the request that a heartbeat repeats because its answer is missing.
 
-        Heartbeats arrive every ``interval`` seconds. The first heartbeat that repeats an answered subject may have been
-        in flight when the answer was sent. The next heartbeat proves that the answer was lost.
+        Heartbeats arrive every ``interval`` seconds. The first heartbeat that repeats an answered subject may have
+        been in flight when the answer was sent. The next heartbeat proves that the answer was lost.
         """
         if subject == self.answered and subject != self.waiting:
             if self.repeated_at is None or now - self.repeated_at < interval / 2:
@@ -116,7 +118,9 @@ class FlowControl:
         return self.requested(subject)
 
     def not_sent(self, subject: bytes) -> None:
-        """Record that an answer was not sent or was lost, so that the next request for it is answered again."""
+        """Record that an answer was not sent or was lost, so that the next request with this subject is answered
+        again.
+        """
         if subject == self.answered:
             self.answered, self.repeated_at = b"", None
 

@@ -1,10 +1,13 @@
-"""Ordered reading: every message once and in order, over changes of the consumer.
+"""Ordered reading, which returns every message once and in order, even if the consumer is replaced.
 
-An ordered reader uses a disposable consumer without acks and checks that the consumer sequence runs 1, 2, 3 …. After a
-jump, silence, a reconnect or an overflow of its own queue, it wants a new consumer that starts after the last message
-that *entered the queue*. So no message is skipped and none is delivered twice. `OrderedCursor` is its position in the
+An ordered reader uses a disposable consumer without acks and checks that the consumer sequence runs 1, 2, 3 …. After
+a jump, silence, a reconnect or an overflow of its queue, it needs a new consumer that starts after the last message
+that
+*entered the queue*. So no message is skipped and none is delivered twice. `OrderedCursor` is its position in the
 stream, common to push and pull.
+
 `OrderedTracker` is a `PushTracker` that accepts only messages that its `OrderedCursor` confirms.
+
 Source: ADR-17, ADR-15 §Ordered Consumers.
 """
 
@@ -47,9 +50,9 @@ _LEAST_TIMEOUT: Final = 1.0  # seconds
 class Recreate(msgspec.Struct, frozen=True):
     """The command to create a new consumer. ``reason`` is for the user.
 
-    ``unconfirmed`` tells that the old consumer fell silent, or that the reader kept it waiting. The stream may then
-    have been deleted, or replaced by a stream of the same name: the server creates a consumer that starts after the end
-    of the new stream without an error.
+    ``unconfirmed`` is true if the old consumer fell silent, or if the reader kept it waiting. The stream may then
+    have been deleted, or replaced by a stream of the same name. The server creates a consumer that starts after the
+    end of the new stream without an error.
     """
 
     reason: str
@@ -58,7 +61,10 @@ class Recreate(msgspec.Struct, frozen=True):
 
 
 class MessageMark(NamedTuple):
-    """A message by its sequence and the time at which it was stored (ns): a restored stream has another one there."""
+    """Identifies a message by its sequence and its storage time in nanoseconds.
+
+    After a restore, the stream may have another message at the same sequence.
+    """
 
     seq: int
     time_ns: int
@@ -73,7 +79,7 @@ class OrderedCursor:
         last_stream_seq: Stream sequence of the last message that entered the queue, or 0.
         first_stream_seq: The stream sequence at which the first consumer started, or 0 if unknown.
         expected: The next consumer sequence.
-        requested_from: The requested start of the current consumer: earlier messages are skipped.
+        requested_from: The requested start of the current consumer. Earlier messages are skipped.
         wants: Why a new consumer is needed. While it is set, no message is accepted.
     """
 
@@ -104,7 +110,8 @@ class OrderedCursor:
     def follow(self, frames: list[Frame]) -> int:
         """Check a batch at once for the ordinary case, in which all its frames are the next messages.
 
-        Returns: the stream sequence of the last frame, for `took`, or 0 if each frame must be checked with `place`.
+        Returns:
+            The stream sequence of the last frame, for `took`, or 0 if each frame must be checked with `place`.
         """
         # If the time or the pending count is malformed, the receiver could not read the message.
         last = self.runs.last_of_whole_run(frames, self._run, self.expected)
@@ -116,8 +123,9 @@ class OrderedCursor:
     def place(self, reply: bytes) -> int:
         """Check one message by its JSAck.
 
-        Returns: its stream sequence, for `took`, if it is the next message. 0 if it must be dropped, because it was
-        received before or because it reveals a gap, which sets `wants`.
+        Returns:
+            The stream sequence of the message, for `took`, if it is the next message. 0 if it must be dropped,
+            because it was received before or because it reveals a gap, which sets `wants`.
 
         Raises:
             NotJetStreamMessageError: The JSAck is malformed.
@@ -137,7 +145,9 @@ class OrderedCursor:
         return stream_seq
 
     def _went_back(self, stream_seq: int) -> None:
-        """Read again, because a consumer delivers in the order of the stream, and one of both numbers is wrong."""
+        """Request a new consumer. A consumer delivers in the order of the stream, so one of the two sequences is
+        wrong.
+        """
         self.wants = Recreate(f"the stream sequence went back from {self.last_stream_seq} to {stream_seq}")
         if stream_seq > self._before:
             self.last_stream_seq = stream_seq - 1
@@ -150,7 +160,7 @@ class OrderedCursor:
         self.last_stream_seq = stream_seq
 
     def delivered_up_to(self, consumer_seq: int) -> None:
-        """Compare with the last delivery that the server reported in a heartbeat."""
+        """Compare the last delivery that the server reported in a heartbeat with the last delivery that arrived."""
         if consumer_seq != self.expected - 1:
             self.consumer_lost(f"the server delivered up to {consumer_seq}, {self.expected - 1} arrived")
 
@@ -160,14 +170,17 @@ class OrderedCursor:
             self.wants = Recreate(reason, unconfirmed=True)
 
     def is_in_place(self, delivered_stream_seq: int) -> bool:
-        """Whether a consumer that has delivered up to ``delivered_stream_seq`` starts at our position, or later."""
+        """Return whether a consumer that has delivered up to ``delivered_stream_seq`` starts at this position, or
+        later.
+        """
         return delivered_stream_seq + 1 >= self.resume_stream_seq
 
     def recreated(self, delivered_stream_seq: int) -> bool:
         """Switch to a new consumer, which starts after ``delivered_stream_seq``. Return `is_in_place`.
 
         False means that it starts earlier than requested, because its replica lags. Messages received before are
-        skipped. The caller first checks whether the stream was replaced, and if so calls `stream_began_again` instead.
+        skipped. The caller must first check whether the stream was replaced, and call `stream_began_again` in that
+        case.
         """
         self.expected, self.wants = 1, None
         resume = self.requested_from = self.resume_stream_seq
@@ -197,10 +210,10 @@ class RestartCheck:
     """Decides whether the stream of an ordered reader was replaced or restored. Times are monotonic seconds.
 
     A different creation time shows a different stream. The same time with an end before the reader's position has two
-    possible causes: the stream was restored to an earlier state, or a former leader without the newest messages has
-    answered. After a wrong decision the reader would receive all messages twice, so `BackwardCheck` tells the two
-    apart. Meanwhile the reader continues: a message after its position comes from a leader that has all earlier
-    messages.
+    possible causes. Either the stream was restored to an earlier state, or a former leader without the newest
+    messages has answered. After a wrong decision the reader would receive all messages twice, so `BackwardCheck`
+    distinguishes the two. Meanwhile the reader continues, because a message after its position comes from a leader
+    that has all earlier messages.
 
     Attributes:
         position: The reader's position when the check began.
@@ -210,7 +223,7 @@ class RestartCheck:
     _back: BackwardCheck = field(default_factory=BackwardCheck)
 
     def check_end(self, position: int, end: StreamEnd, now: float, *, incarnation: str) -> Restart:
-        """Check the end of the stream.
+        """Compare the end of the stream with the position of the reader.
 
         Args:
             position: The current position of the reader.
@@ -267,7 +280,7 @@ class OrderedTracker(PushTracker):
 
     @property
     def may_recreate(self) -> bool:
-        """Whether there is capacity again: after an overflow, once the queue is half empty."""
+        """Whether the queue has capacity for a new consumer. After an overflow, it must first become half empty."""
         return self._queue.is_half_empty
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
@@ -275,7 +288,7 @@ class OrderedTracker(PushTracker):
         if self.cursor.wants is None:
             return PushTracker.receive(self, frames, now)
         if self.heartbeat is not None:
-            self.heartbeat.heard(now)  # not accepted, but it shows that the consumer is alive
+            self.heartbeat.heard(now)  # the frames are not accepted, but they show that the consumer is alive
         return []
 
     def tick(self, now: float) -> list[Command]:

@@ -1,9 +1,10 @@
-"""The ordered pull reader as a state machine: every message once and in order, over changes of its consumer.
+"""The ordered pull reader as a state machine. It returns every message once and in order, even if consumers change.
 
-`OrderedConsume` is a `ConsumeTracker` that accepts only messages that its `OrderedCursor` confirms, and that wants a
+`OrderedConsume` is a `ConsumeTracker` that accepts only messages that its `OrderedCursor` confirms, and that needs a
 new consumer when a plain reader would end. It supports two ways of reading, one at a time: continuously
-(`OrderedConsume.read_continuously`), or by single requests (`OrderedConsume.fetch`). Buffered messages
-are kept between the two.
+(`OrderedConsume.read_continuously`), or by single requests (`OrderedConsume.fetch`). Buffered messages are kept
+between the two.
+
 Source: ADR-37 §Consume, §Fetch; ADR-17.
 """
 
@@ -34,7 +35,7 @@ class OrderedConsume(ConsumeTracker):
     """A `ConsumeTracker` whose queue has neither gaps nor repeats.
 
     Attributes:
-        cursor: The position in the stream, and whether a new consumer is wanted.
+        cursor: The position in the stream, and the reason if a new consumer is needed.
         reading: Whether the buffer is kept filled.
         request: The request of the fetch in flight.
         inactive_threshold: Seconds without a request after which the server removes the consumer.
@@ -67,7 +68,7 @@ class OrderedConsume(ConsumeTracker):
         return self._deadline() if self.reading and self.cursor.wants is None else None
 
     def read_continuously(self, pull: Pull, threshold: int, now: float) -> list[Command]:
-        """Start reading continuously, within these bounds. Owed and buffered messages count."""
+        """Start to read continuously. ``pull`` limits the messages owed and buffered, including those from before."""
         before = self.buffer
         self.pull: Pull = pull
         self.error: JetStreamError | None = None
@@ -84,7 +85,7 @@ class OrderedConsume(ConsumeTracker):
         self.reading, self.low = False, 0
 
     def fetch(self, pull: Pull, now: float) -> SendPull:
-        """Send a single request, which `request` then follows."""
+        """Return a single request to send. `request` then tracks it."""
         self.asked: int = self.asked + 1
         self.request, self._number = PullRequest(pull, now, _ANSWERED), b"%d" % self.asked
         self.buffer.owed += pull.batch

@@ -55,10 +55,10 @@ class GroupRequest(msgspec.Struct, frozen=True):
 
 
 def check_group_name(group: str) -> str:
-    """Return ``group`` if it may name a priority group.
+    """Return ``group`` if it is a valid name of a priority group.
 
     Raises:
-        InvalidNameError: It is not a valid name, or not a str.
+        InvalidNameError: The name is not valid, or not a str.
     """
     if not isinstance(group, str) or not _NAME.fullmatch(group):
         raise InvalidNameError("group", group, "allowed are 1 to 16 of A-Z a-z 0-9 - _ / =")
@@ -72,7 +72,7 @@ def group_request(
     min_ack_pending: int | None = None,
     priority: int | None = None,
 ) -> GroupRequest | None:
-    """Check the group options of a request. Return None if there are none and the consumer needs none.
+    """Check the group options of a request. Returns None if no option is given and the consumer needs none.
 
     Args:
         config: The consumer's configuration as last seen. With None, only the server checks the options.

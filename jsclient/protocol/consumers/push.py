@@ -1,8 +1,10 @@
-"""A push subscription as a state machine: arriving frames, queued messages, events and flow control answers.
+"""A push subscription as a state machine, with its queued messages, events and flow control answers.
 
 `PushTracker` combines heartbeat monitor, gap tracker, flow control and the bounded queue. Frames enter with
-`PushTracker.receive`, messages leave with `PushTracker.take_frame`; both return commands for the runtime to carry out.
-Statuses never leave it. Source: ADR-15 §Automatic Status Management, §Messages Gaps, §Flow Control.
+`PushTracker.receive`, and messages leave with `PushTracker.take_frame`. Both return commands for the runtime to carry
+out. Statuses are processed and never returned.
+
+Source: ADR-15 §Automatic Status Management, §Messages Gaps, §Flow Control.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ Mark = TypeVar("Mark")
 class DeliveryQueue(Generic[Mark]):
     """A bounded queue of messages, with marks at their positions among them.
 
-    An empty queue accepts a message of any size, which could never be read otherwise. Messages that arrive together are
-    counted together, so a single message costs almost no time here: sizes are kept by run, and taken messages are
+    An empty queue accepts a message of any size, which could never be read otherwise. Messages that arrive together
+    are counted together, so a single message costs almost no time here. Sizes are kept by run, and taken messages are
     accounted for at the next arrival or query.
 
     Attributes:
@@ -84,7 +86,7 @@ class DeliveryQueue(Generic[Mark]):
         return self._bytes
 
     def _settle_exactly(self) -> None:
-        """As `_settle`, including the taken part of the first run."""
+        """Account for all messages that were taken, including the taken part of the first run."""
         taken = self._settle()
         if taken:  # a part of the first run was taken, and its remainder is at the start of `front`
             count, size = self._runs[0]
@@ -108,7 +110,7 @@ class DeliveryQueue(Generic[Mark]):
         return bool(self.front or self._after)
 
     def _settle(self) -> int:
-        """Drop the runs that were taken. Returns how many messages of the first remaining run were taken."""
+        """Drop the runs that were taken completely. Returns how many messages of the first remaining run were taken."""
         taken, runs = self._counted - self.messages, self._runs
         while runs and runs[0][0] <= taken:
             count, size = runs.popleft()
@@ -118,7 +120,9 @@ class DeliveryQueue(Generic[Mark]):
         return taken
 
     def add_frames(self, frames: list[Frame]) -> bool:
-        """Add messages that arrived together: all of them, or none if they do not all fit."""
+        """Add all of some messages that arrived together, or none of them if they do not all fit. Returns whether
+        they fit.
+        """
         count, size = len(frames), self.total_size(frames)
         waiting = len(self.front) + self._messages
         if self._counted != waiting:
@@ -200,7 +204,9 @@ Command: TypeAlias = Emit | AnswerFlowControl
 
 
 def foreign_message(stream: str, consumer: str, frame: Frame, count: int) -> list[Emit]:
-    """Report a message that the server did not send: the 1st, 2nd, 4th, 8th and so on, to avoid a flood of reports."""
+    """Report a message that the server did not send. To avoid a flood, only the 1st, 2nd, 4th, 8th and so on are
+    reported.
+    """
     if count & (count - 1):
         return []
     subject = frame[0].decode("utf-8", "backslashreplace")
@@ -304,7 +310,7 @@ class PushTracker:
             self._drop(stream_seq, commands)
 
     def _whole_run(self, frames: list[Frame]) -> bool:
-        """Take a whole batch at once, the ordinary case: messages only, no gap, capacity for all. Else do nothing."""
+        """Queue a whole batch in the ordinary case: only messages, without a gap, that all fit. Else do nothing."""
         if self._overflow is not None:
             return False
         gaps, expected = self.gaps, None
@@ -327,14 +333,17 @@ class PushTracker:
             commands.append(Emit(msgspec.structs.replace(overflow, ended=True)))
 
     def end_queue(self) -> list[Command]:
-        """Return the subscription ends: the event for drops that no event has counted yet."""
+        """End the queue because the subscription ends. Return the event for drops that were not reported yet."""
         overflow, self._overflow = self._overflow, None
         if overflow is None or not overflow.dropped & (overflow.dropped - 1):
             return []
         return [Emit(msgspec.structs.replace(overflow, ended=True))]
 
     def _drop(self, stream_seq: int, commands: list[Command]) -> None:
-        """The queue is full: an event for the first, each doubling and the end. `dropped` counts all episodes."""
+        """Count a message that was dropped because the queue is full.
+
+        An event reports the first drop of an episode, and each doubling. `dropped` counts all episodes.
+        """
         self.dropped += 1
         begun = stream_seq if self._overflow is None else self._overflow.first_stream_seq
         count = 1 if self._overflow is None else self._overflow.dropped + 1
@@ -387,7 +396,7 @@ class PushTracker:
                 commands.append(Emit(event))
 
     def _compare(self, last_stream: int, last_consumer: int, commands: list[Command]) -> None:
-        """Compare the server's last delivery with the last one that arrived."""
+        """Compare the server's last delivery with the last delivery that arrived."""
         if self.gaps is not None and (event := self.gaps.heartbeat(last_stream, last_consumer)) is not None:
             commands.append(Emit(event))
 
@@ -417,11 +426,13 @@ class PushTracker:
             commands.append(Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error)))
 
     def fail(self, error: JetStreamError) -> None:
-        """End with ``error``, raised after the last queued message."""
+        """End the subscription with an error, which is raised after the last queued message."""
         self._queue.mark(error)
 
     def take_frame(self) -> tuple[Frame | None, list[Command]]:
-        """The next message, or None if the queue is empty. Flow control requests are answered when they are reached.
+        """Return the next message, or None if the queue is empty, and the commands to carry out.
+
+        Flow control requests before the message are answered.
 
         Raises:
             JetStreamError: An error precedes the next message. The next call continues after it.
@@ -430,9 +441,9 @@ class PushTracker:
         return self.front.popleft() if self.front else None, commands
 
     def reach_frames(self) -> list[Command]:
-        """Pass the marks before the next message, which is then in ``front``.
+        """Process the marks before the next message, which is then in ``front``. Return the commands to carry out.
 
-        Call it again after its commands: an error may follow them.
+        Call it again after the commands, because an error may follow them.
 
         Raises:
             JetStreamError: An error precedes the next message. The next call continues after it.
@@ -440,7 +451,7 @@ class PushTracker:
         commands: list[Command] = []
         while not self.front and (mark := self._queue.next_mark()) is not None:
             if isinstance(mark, JetStreamError):
-                if commands:  # The answers are sent first. The error keeps its position in the queue.
+                if commands:  # the answers are sent first, and the error keeps its position
                     self._queue.mark_first(mark)
                     break
                 raise mark
@@ -449,16 +460,16 @@ class PushTracker:
         return commands
 
     def _may_send_on(self) -> bool:
-        """Return whether the request that was reached is answered, so that the server sends more."""
+        """Return whether to answer the flow control request that was reached, so that the server continues to send."""
         return True
 
     def put_back(self, error: JetStreamError) -> None:
-        """Return an error that `take_frame` raised: the next call raises it again."""
+        """Put back an error that `take_frame` raised, so that the next call raises it again."""
         self._queue.mark_first(error)
 
     @property
     def waits(self) -> bool:
-        """Whether `take_frame` has something to do."""
+        """Whether the queue contains a message, a flow control request or an error."""
         return bool(self._queue)
 
     def clear(self) -> list[Frame]:

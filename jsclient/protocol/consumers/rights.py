@@ -82,7 +82,7 @@ def ordered_rights(api: Api, stream: str, *, inbox_prefix: str) -> dict[str, Any
 def ordered_pull_rights(api: Api, stream: str, *, inbox_prefix: str) -> dict[str, Any]:
     """Return the permissions to read in order by pulling.
 
-    They allow to create, pull from and delete consumers of any name, with any filter.
+    The user may create, read and delete consumers of any name, with any filter.
     """
     allowed = [
         f"{api.prefix}.CONSUMER.CREATE.{stream}.>",
@@ -96,7 +96,7 @@ def ordered_pull_rights(api: Api, stream: str, *, inbox_prefix: str) -> dict[str
 
 
 def _questions(api: Api, stream: str, consumer: str) -> list[str]:
-    """Return the subjects of the requests to bind, and to find out why a consumer does not deliver."""
+    """Return the subjects of the requests that are needed to bind, and to find out why a consumer does not deliver."""
     return [api.consumer_info(stream, consumer), api.stream_info(stream)]
 
 
@@ -115,7 +115,7 @@ def _for_worker(
 
 
 def ack_right(subject: str) -> str:
-    """Return the subject that allows all acks of the consumer whose ack has ``subject``, "" if that is no ack."""
+    """Return the subject that allows all acks of the consumer whose ack has ``subject``. "" if that is not an ack."""
     tokens = subject.split(".")
     if tokens[:2] != ["$JS", "ACK"] or len(tokens) < 9:
         return ""

@@ -1,9 +1,11 @@
-"""When to check a consumer from which no message arrives, and what to report.
+"""Decides when to check a consumer from which no message arrives, and what to report.
 
-A reader is polled twenty times within `StallTracker.after`, so that a message costs no time here. It is stalled if its
-program waits and no message arrives. Every ``after`` seconds the consumer is checked (`diagnosis`). After a reason was
-reported, the pauses double up to five minutes. All readers of a connection share a `CheckBudget`, so that thousands of
-idle readers do not send requests all the time. Source: ADR-15 (asynchronous error callback).
+A reader is polled twenty times within `StallTracker.after`, so that a message costs no time here. A reader is stalled
+if its program waits and no message arrives. Every ``after`` seconds the consumer is checked (`diagnosis`). After a
+reason was reported, the pauses double up to five minutes. All readers of a connection share a `CheckBudget`, so that
+thousands of idle readers do not send requests all the time.
+
+Source: ADR-15 (asynchronous error callback).
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _POLLS = 20
 
 
 def nothing_to_deliver(info: ConsumerInfo, waited: float) -> str:
-    """Return what to log about a reader that waits while there is no message for it, "" if there are messages."""
+    """Return the text to log about a reader that waits without a message to deliver. "" if there are messages."""
     if info.num_pending or info.num_ack_pending:
         return ""
     filters = ", ".join(map(repr, info.config.filters))
@@ -54,7 +56,10 @@ def nothing_to_deliver(info: ConsumerInfo, waited: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Check the consumer, then call `StallTracker.looked`. ``stood_for`` is the time without a message, seconds."""
+    """The command to check the consumer, and then to call `StallTracker.looked`.
+
+    ``stood_for`` is the time without a message, in seconds.
+    """
 
     stood_for: float
 
@@ -122,7 +127,7 @@ class StallTracker:
         return []
 
     def _due(self, now: float) -> list[Event | Look]:
-        """Return a due check now, or postpone it to the time that the budget allows."""
+        """Return a check that is due now, or postpone it to the time that the budget allows."""
         if not self._has_moment:
             self._check_at = self.budget.moment(now, is_first=self._is_first)
             self._has_moment = True
@@ -189,7 +194,9 @@ class StallTracker:
         ]
 
     def _may_recur(self, now: float) -> bool:
-        """Return whether a reason that recurs with each redelivery may be reported now: after pauses that double."""
+        """Return whether a reason that recurs with each redelivery may be reported now. The pauses between reports
+        double.
+        """
         if now < self._recurs_at:
             return False
         if now > self._recurs_at + _LONGEST_MUTE:
@@ -251,7 +258,7 @@ class HandlerTimes:
         return sorted(((ident, now - began) for ident, began in late.items()), key=lambda item: -item[1])
 
     def all_ended(self, now: float) -> float | None:
-        """Return how many seconds handlers hung if all of them have ended since the last call, otherwise None."""
+        """Return for how many seconds handlers hung, if all of them have ended since the last call. Otherwise None."""
         if self._reported or self._hung_since is None:
             return None
         since, self._hung_since = self._hung_since, None
@@ -261,7 +268,7 @@ class HandlerTimes:
 def handler_hangs(
     stream: str, consumer: str, message: str, ran: float, ack_wait: float, *, others: int, keeps_alive: bool
 ) -> ConsumerStalled:
-    """Return the event for handlers that hang: the longest has ``message``, and ``others`` hang as well."""
+    """Return the event for handlers that hang. The longest handles ``message``, and ``others`` more hang as well."""
     also = (
         f", and so do {others} more handlers"
         if others > 1

@@ -1,8 +1,10 @@
-"""Inline statuses: one table of their meanings.
+"""The meanings of inline statuses, in one table.
 
 Push, pull and ordered readers all use `classify`, and none of them reads a description itself. The rows follow
-nats-server's consumer.go, stream.go and client.go (2.15). Descriptions are compared by their start, ignoring case, and
-the first matching row applies. Source: ADR-15 §Automatic Status Management, ADR-37 §Status handling, ADR-42.
+nats-server's consumer.go, stream.go and client.go (2.15). Descriptions are compared by their start, ignoring case,
+and the first matching row applies.
+
+Source: ADR-15 §Automatic Status Management, ADR-37 §Status handling, ADR-42.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ ORDINARY: Final = frozenset({Ending.FULL, Ending.MAX_BYTES, Ending.NO_MESSAGES, 
 
 
 class Verdict(NamedTuple):
-    """The meaning of a status, how it ends a pull request, and its error (None if it is not an error)."""
+    """The meaning of a status, how it ends a pull request, and its error, or None if it is not an error."""
 
     meaning: Meaning
     ending: Ending | None

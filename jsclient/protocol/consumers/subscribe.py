@@ -1,10 +1,13 @@
 """The subscribe workflow of ADR-15, from the user's request to a bound consumer.
 
-`check_request` normalizes and checks the arguments before any request is sent. `check_binding` checks that an existing
-consumer matches them, without a change on the server.
-`subscribe_workflow` is a generator: it yields the steps that need the server, receives their answers (or their errors,
-by ``throw``) and returns a `Binding`. It has the order of the ADR, does no I/O, and makes all decisions. If it fails,
-the runtime removes the NATS subscription that it has created. Source: ADR-15 §Creation.
+`check_request` normalizes and checks the arguments before any request is sent. `check_binding` checks that an
+existing consumer matches them, without a change on the server.
+
+`subscribe_workflow` is a generator. It yields the steps that need the server, receives their answers (or their
+errors, by ``throw``) and returns a `Binding`. It follows the order of the ADR, does no I/O, and makes all decisions.
+If it fails, the runtime removes the NATS subscription that it has created.
+
+Source: ADR-15 §Creation.
 """
 
 from __future__ import annotations
@@ -88,8 +91,8 @@ def _marked(request: SubscribeRequest, config: ConsumerConfig) -> ConsumerConfig
     """Make the configuration unique to this call.
 
     If two clients create a consumer at the same moment with the same configuration, the server answers both with
-    success, so both would delete it at their end. A new inbox as the deliver subject distinguishes them. Without it,
-    the metadata must.
+    success, and both would delete the consumer at their end. A new inbox as the deliver subject distinguishes the
+    clients. Without a new inbox, a mark in the metadata does.
     """
     named = config.durable_name is not None or config.name is not None
     if not request.mark or not named or not (request.pull or config.deliver_subject):
@@ -104,8 +107,8 @@ def check_binding(request: SubscribeRequest, info: ConsumerInfo) -> None:
     """Check that an existing consumer matches. Source: ADR-15 §Push Consumer active information …, §Other checks.
 
     Raises:
-        BindError: The consumer does not match. The text says how, and what to do.
-        ConfigError: With its flow control the server sends more than the request's limits.
+        BindError: The consumer does not match. The text describes the difference and the possible solutions.
+        ConfigError: The server's flow control allows more messages than the request's limits.
     """
     config = info.config
     wrong: _Wrong | None
@@ -219,9 +222,9 @@ Step: TypeAlias = FindStream | LookUp | Listen | StopListening | Create
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription's consumer. ``info`` is None if it could not be looked up (pull by name).
+    """The consumer of a subscription. ``info`` is None if it could not be looked up (pull by name).
 
-    ``is_named`` tells whether the user named it with ``consumer``, ``durable``, ``queue`` or the config.
+    ``is_named`` is true if the user has named the consumer with ``consumer``, ``durable``, ``queue`` or the config.
     """
 
     stream: str
@@ -294,7 +297,7 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
 
 
 def _lost_race(request: SubscribeRequest, stream: str, name: str) -> Generator[Step, Any, Binding]:
-    """Bind to a consumer that another client created between our look-up and our create."""
+    """Bind to a consumer that another client created after the look-up and before the create."""
     if not request.pull:
         yield StopListening()
     info: ConsumerInfo = yield LookUp(stream, name)
@@ -323,7 +326,7 @@ def _bound(request: SubscribeRequest, info: ConsumerInfo, *, created: bool = Fal
 
 
 def is_certainly_ours(request: SubscribeRequest, step: Create, info: ConsumerInfo) -> bool:
-    """Return whether ``step`` created the consumer, which is certain by our own deliver subject or mark."""
+    """Return whether ``step`` certainly created the consumer, as its new deliver subject or its mark shows."""
     chosen = not request.pull and request.config.deliver_subject is None
     if chosen:
         return info.config.deliver_subject == step.config.deliver_subject

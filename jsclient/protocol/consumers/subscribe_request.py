@@ -26,7 +26,7 @@ SERVER_MAX_ACK_PENDING = 1000  # the server's default
 
 
 class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's arguments."""
+    """The user's arguments of a subscribe call."""
 
     subject: str | None = None
     stream: str | None = None
@@ -45,7 +45,7 @@ class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _agree(what: str, argument: str | None, field: str | None) -> str | None:
-    """Return the value of an argument and a config field with the same meaning, which must not differ."""
+    """Return the value that is given as an argument or in the config. Raises `ConfigError` if both differ."""
     argument, field = argument or None, field or None
     if argument is not None and field is not None and argument != field:
         raise ConfigError(
@@ -55,7 +55,7 @@ def _agree(what: str, argument: str | None, field: str | None) -> str | None:
 
 
 def _check_not_empty(request: SubscribeRequest) -> None:
-    """Refuse an empty name. If it counted as None, a name computed wrongly would create an ephemeral consumer."""
+    """Refuse an empty name. If it counted as None, a wrongly computed name would create an ephemeral consumer."""
     names = ("subject", "stream", "consumer", "durable", "queue")
     values = {name: getattr(request, name) for name in names}
     values["config.durable_name"] = request.config.durable_name
@@ -197,7 +197,7 @@ def check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
 
 
 def _may_overflow(request: SubscribeRequest, config: ConsumerConfig) -> bool:
-    """Return whether messages may be lost under flow control, because more than ``max_pending`` of them are sent."""
+    """Return whether messages may be lost under flow control, because the server sends more than ``max_pending``."""
     limit = request.max_pending
     if limit is None or not config.flow_control or request.ordered:
         return False

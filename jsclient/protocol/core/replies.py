@@ -1,4 +1,4 @@
-"""When a request with several replies has all of them. Source: ADR-47."""
+"""Decides when a request with several replies has received all of them. Source: ADR-47."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class ReplyTracker:
             self._next_by = now + self._stall
 
     def _no_responders(self) -> None:
-        """End. After a reply the status is no error, since there were responders."""
+        """End the request. After a reply, the status is no error, because there were responders."""
         self.ended = True
         if not self._count:
             self.error = NoRespondersError(503, f"no responders on {self._subject!r}")
 
     def check_deadline(self, now: float) -> None:
-        """End if the deadline or the interval has passed."""
+        """End the request if the deadline or the interval between replies has passed."""
         if now >= self.deadline:
             self.ended = True

@@ -43,7 +43,7 @@ class EndpointInfo(Model, frozen=True, kw_only=True):
         name: The name, which need not be unique.
         subject: The subject on which it receives requests. It may have wildcards.
         queue_group: The queue group whose members share the requests, or "" if each instance receives all of them.
-        metadata: Texts by name.
+        metadata: The user's metadata.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}}
@@ -87,8 +87,8 @@ class ServiceInfo(Model, frozen=True, kw_only=True):
         name: The name, which all instances of the service share.
         id: The id of this instance.
         version: The version, such as ``1.2.0``.
-        description: A text, or "".
-        metadata: Texts by name.
+        description: A text for people, or "".
+        metadata: The user's metadata.
         endpoints: The endpoints, in the order in which they were added.
         type: The type of the response on the wire.
     """
@@ -136,7 +136,7 @@ def check_service_name(name: str, kind: str = "service") -> str:
 
 
 def check_version(version: str) -> str:
-    """Return the version of a service if it is a semantic version. Raises `ConfigError`."""
+    """Return the version of a service if it is a semantic version. Raises `ConfigError` if it is not."""
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise ConfigError(f"version is {version!r:.60}: a semantic version is needed, such as '1.0.0'")
     return version
@@ -195,12 +195,12 @@ def ping_response(info: ServiceInfo) -> bytes:
 
 
 def read_info(data: bytes) -> ServiceInfo:
-    """Read an answer to ``INFO``. Raises `ProtocolError`."""
+    """Read an answer to ``INFO``. Raises `ProtocolError` if it is not valid."""
     return from_wire(ServiceInfo, decode(data))
 
 
 def read_stats(data: bytes) -> ServiceStats:
-    """Read an answer to ``STATS``. Raises `ProtocolError`."""
+    """Read an answer to ``STATS``. Raises `ProtocolError` if it is not valid."""
     return from_wire(ServiceStats, decode(data))
 
 

@@ -1,6 +1,6 @@
-"""A subscription to plain messages as a state machine: arriving frames, queued messages, dropped messages.
+"""A subscription to plain messages as a state machine, with its queued and dropped messages.
 
-Nothing delivers a plain message again, so what does not fit into the queue is dropped, counted and reported.
+A plain message is never redelivered. A message that does not fit into the queue is dropped, counted and reported.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..wire.frames import Frame, total_size
 __all__ = ["MAX_PENDING", "MAX_PENDING_BYTES", "CoreTracker"]
 
 MAX_PENDING = 524_288
-"""Messages that wait in a subscription by default."""
+"""The maximum number of messages that wait in a subscription, by default."""
 
 MAX_PENDING_BYTES = 64 * 1024 * 1024
-"""Their bytes by default."""
+"""The maximum size of the messages that wait in a subscription, in bytes, by default."""
 
 TotalSize: TypeAlias = Callable[[list[Frame]], int]
 
@@ -82,7 +82,7 @@ class CoreTracker:
         return events
 
     def _drop(self) -> list[SlowConsumer]:
-        """Count a dropped message. There is an event for the first, and whenever their number has doubled."""
+        """Count a dropped message. An event reports the first dropped message, and each doubling of their number."""
         self.dropped += 1
         count = 1 if self._overflow is None else self._overflow.dropped + 1
         self._overflow = SlowConsumer(subject=self._subject, dropped=count)
@@ -95,12 +95,12 @@ class CoreTracker:
         return [msgspec.structs.replace(overflow, ended=True)]
 
     def end_queue(self) -> list[SlowConsumer]:
-        """Return the event for drops that no event has counted yet."""
+        """Return the event for drops that were not reported yet."""
         overflow = self._overflow
         if overflow is None or not overflow.dropped & (overflow.dropped - 1):
             return []
         return self._overflow_ended()
 
     def drop_messages(self) -> None:
-        """Drop the messages in the queue."""
+        """Drop all messages in the queue."""
         self._queue.clear()

@@ -1,8 +1,8 @@
-"""Partially ordered times, and frontiers of them.
+"""Partially ordered times, and their frontiers.
 
-A time identifies the epoch of a message. Times need not be numbers, and need not be totally ordered: of the (hour,
-revision) pairs (3, 1) and (2, 5), neither is before the other. So "up to here" is not one time but an *antichain*, a
-set of times none of which is before another.
+A time identifies the epoch of a message. Times need not be numbers, and need not be totally ordered. For example, of
+the (hour, revision) pairs (3, 1) and (2, 5), neither is before the other. So progress is not described by one time
+but by an *antichain*, a set of times none of which is before another.
 
 A *lower* frontier has the minimal times: further data is greater than or equal to one of them. It is stored as a
 multiset, so that its changes are +1 and -1, and frontiers of several partitions are merged by adding them up. An
@@ -36,18 +36,20 @@ class Order(Protocol[T]):
         """The least time, which is before all others."""
 
     def less_equal(self, one: T, other: T) -> bool:
-        """Whether ``one`` is equal to ``other`` or before it. The relation is reflexive, transitive, antisymmetric."""
+        """Return whether ``one`` is equal to or before ``other``. The relation is reflexive, transitive and
+        antisymmetric.
+        """
 
     def encode(self, time: T) -> Any:
         """Return the time as a JSON value. Raises `ConfigError` if it is not valid."""
 
     def decode(self, value: Any) -> T:
-        """Return the time of a JSON value. Raises `ConfigError` if it is not valid."""
+        """Return the time that a JSON value encodes. Raises `ConfigError` if it is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """Integers, the usual order."""
+    """Integers in their usual order."""
 
     bottom: int = 0
 
@@ -130,7 +132,7 @@ class Antichain(Generic[T]):
         return cls(order).with_maximal(*times)
 
     def with_maximal(self, *times: T) -> Antichain[T]:
-        """Return the antichain of the maximal elements of this one and ``times``; ``self`` if it is the same."""
+        """Return the antichain of the maximal times among its elements and ``times``, or ``self`` if it is the same."""
         greatest, order = self.elements, self.order
         for time in times:
             if not any(order.less_equal(time, other) for other in greatest):
@@ -171,7 +173,7 @@ class Antichain(Generic[T]):
 
 @dataclass(slots=True)
 class MutableAntichain(Generic[T]):
-    """A multiset of times, and its lower ``frontier``, which has its minimal times."""
+    """A multiset of times. Its ``frontier`` has the minimal times."""
 
     order: Order[T]
     frontier: Antichain[T] = field(init=False)
@@ -251,7 +253,7 @@ class Capabilities(Generic[T]):
         return self.frontier.some_below(time)
 
     def check_time(self, time: T) -> None:
-        """Raise `EpochCompletedError` if no capability allows the time, `ConfigError` if it is not valid."""
+        """Raise `EpochCompletedError` if no capability allows the time, or `ConfigError` if it is not valid."""
         self.order.encode(time)
         if not self.allows(time):
             raise EpochCompletedError(time, self.frontier.elements)
@@ -275,7 +277,7 @@ class Capabilities(Generic[T]):
         return self._held.update(sums.items())
 
     def advance(self, to: T) -> list[tuple[T, int]]:
-        """Replace all capabilities before this time by a capability for it. Incomparable capabilities remain."""
+        """Replace all capabilities before a time by a capability for this time. Incomparable capabilities remain."""
         self.check_time(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
         return self.update([*((time, -self.count(time)) for time in before), (to, 1)])

@@ -1,8 +1,9 @@
-"""Topics of epochs without a stream: the messages between publishers and subscribers over plain NATS.
+"""The messages between publishers and subscribers of a topic without a stream, over plain NATS.
 
-A subscriber sends requests to ``<topic>.<partition>.live``, with its inbox as the reply subject: to connect, to say
-that it is still alive, to leave. The messages to a subscriber are numbered consecutively, so that it notices a lost
-message. The answer to "alive" has the last number, so that it also notices the loss of the last message.
+A subscriber sends requests to ``<topic>.<partition>.live``, with its inbox as the reply subject. It requests to
+connect, reports that it is alive, and leaves. The messages to a subscriber are numbered consecutively, so that it
+notices a lost message. The answer to "alive" has the last number, so that it also notices the loss of the last
+message.
 
 Source: Strymon's publish-subscribe protocol, "Publisher Logic".
 """
@@ -55,7 +56,7 @@ class LiveRequest(msgspec.Struct, frozen=True):
     codec: str
 
     def to_json(self) -> bytes:
-        """Return the request as it is sent."""
+        """Encode the request."""
         return msgspec.json.encode(self)
 
 
@@ -88,7 +89,7 @@ _KINDS: Final = {InitialFrontierSnapshot: "snapshot", LowerFrontierUpdate: "upda
 
 
 def write_live(live: LiveMessage[T], order: Order[T]) -> tuple[bytes, bytes]:
-    """Return the header block and payload of a message."""
+    """Encode a message. Returns its header block and its payload."""
     headers, payload = {_WHAT: live.what, _NUMBER: str(live.number)}, live.text.encode()
     message = live.message
     if message is not None:
@@ -192,7 +193,7 @@ class EpochBroadcast(Generic[T]):
         self._publish(self.publisher.close())
 
     def take_messages(self, subscriber: Hashable, limit: int = 1) -> list[tuple[int, Message[T]]]:
-        """Take up to ``limit`` messages of a subscriber, with their numbers 1, 2, 3 …; none if it is not connected."""
+        """Take up to ``limit`` messages of a subscriber, with their numbers 1, 2, 3 …. Empty if it is not connected."""
         queue = self._queues.get(subscriber)
         if queue is None:
             return []

@@ -1,7 +1,7 @@
-"""Whether a partition has a live publisher: the request of a publisher that opens, and the answer.
+"""The request to find out whether a partition has a live publisher, and the answer.
 
 The publisher of a partition subscribes to ``<topic>.<partition>.publisher``, the publisher of a live topic to
-``<topic>.<partition>.live.publisher``. If there is none, the server answers at once with "no responders".
+``<topic>.<partition>.live.publisher``. If there is no publisher, the server answers at once with "no responders".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...errors import ProtocolError
 __all__ = ["ANSWER", "Verb", "presence_subject", "read_presence", "write_presence"]
 
 Verb = Literal["ask", "take", "alive"]
-"""The request, the command to end (for the publisher of a live topic), and the answer to both."""
+"""The question, the command to end (for the publisher of a live topic), and the answer to both."""
 
 ANSWER: Final = 1.0
 """Seconds within which a publisher must answer. After that it counts as dead."""
@@ -32,7 +32,7 @@ def presence_subject(topic: str, partition: int, *, live: bool = False) -> str:
 
 
 def write_presence(verb: Verb) -> bytes:
-    """Return a request or an answer as it is sent."""
+    """Encode a request or an answer."""
     return msgspec.json.encode(_Presence(1, verb))
 
 

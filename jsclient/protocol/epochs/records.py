@@ -1,20 +1,21 @@
 """The storage format of epochs: subjects, headers, and ownership of a partition.
 
-Partition 2 of the topic ``trades`` has two subjects, ``trades.2.data`` and ``trades.2.frontier``. The time of data is a
-header, so that data that is dropped is never decoded.
+Partition 2 of the topic ``trades`` has two subjects, ``trades.2.data`` and ``trades.2.frontier``. The time of data is
+a header, so that dropped data is never decoded.
 
 A partition has one producer at a time. Each producer has a token, which is part of every message it writes. It starts
 with a frontier record, and the server stores a frontier record only if it directly follows the last frontier record
-that its producer knows. So a replaced producer cannot write frontier records any more. It can still send data, but data
-without the token of the last frontier record before it comes from a replaced producer, and every reader skips it. That
-needs no check by the server, so that data can be sent without waiting.
+that its producer knows. So a replaced producer cannot write frontier records any more. It can still send data, but
+data without the token of the last frontier record before it comes from a replaced producer, and every reader skips
+it. The server need not check this, so data can be sent without waiting.
 
-A producer that takes over cannot know what its predecessor stores meanwhile. Its first record names the sequence up to
-which it has read. As a snapshot it describes that sequence, and the predecessor's data counts up to the record itself.
+A producer that takes over cannot know what its predecessor stores meanwhile. Its first record names the sequence up
+to which it has read. As a snapshot it describes that sequence, and the predecessor's data counts up to the record
+itself.
 
-Any other message on these subjects is invalid. It is skipped, counted and reported by every reader and producer alike,
-and changes nothing. The server stores ``Nats-Expected-Last-Subject-Sequence`` with a record after checking it, so a
-frontier record without that header, such as a copy of an earlier one, is invalid as well.
+Any other message on these subjects is invalid. Every reader and producer skips, counts and reports it, and it changes
+nothing. The server stores ``Nats-Expected-Last-Subject-Sequence`` with a record after checking it. A frontier record
+without that header, such as a copy of an earlier record, is therefore invalid as well.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
 
 
 class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
-    """The merged lower frontier changed. In the first update, all its elements are changes."""
+    """The merged lower frontier has changed. In the first update, all elements of the frontier are changes."""
 
     changes: tuple[tuple[T, int], ...]
     frontier: tuple[T, ...]
@@ -116,7 +117,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
-    """The change of the lower frontier, and both frontiers after the change."""
+    """The change of the lower frontier, with both frontiers after the change."""
 
     updates: tuple[tuple[T, int], ...]
     lower: tuple[T, ...]
@@ -133,7 +134,7 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
         return LowerFrontierUpdate(self.updates)
 
     def to_json(self, order: Order[T]) -> bytes:
-        """Return the record as it is stored."""
+        """Encode the record as it is stored."""
         encode = order.encode
         updates = [(encode(time), 1 if change > 0 else -1) for time, change in self.updates]
         stored = _Stored(1, updates, [*map(encode, self.lower)], [*map(encode, self.upper)])  # type: ignore[arg-type]
@@ -218,7 +219,7 @@ class EpochPosition(Generic[T]):
 
 
 Skip = Callable[[Record, ProtocolError], None]
-"""Takes an invalid record that was skipped, and the reason."""
+"""A function that receives an invalid record that was skipped, and the reason."""
 
 EPOCH: Final = "Jsc-Epoch"
 PRODUCER: Final = "Jsc-Producer"
@@ -247,10 +248,10 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
     """A frontier record in the stream.
 
     Attributes:
-        seq: Its sequence, 0 if it is not stored yet.
+        seq: Its sequence, or 0 if it is not stored yet.
         producer: The token of the producer that wrote it.
-        before: The token of the producer that was replaced, "" for the first producer.
-        up_to: The sequence up to which its upper frontier includes all data of the partition. It is the record's own
+        before: The token of the producer that was replaced, or "" for the first producer.
+        up_to: The sequence up to which its upper frontier includes all data of the partition. This is the record's
             sequence, except for the first record of a producer that took over.
     """
 
@@ -330,7 +331,7 @@ class EpochReading(Generic[T]):
         return self._time(record)
 
     def entry_of(self, record: Record) -> FrontierEntry[T] | None:
-        """Return the frontier record in a record, or None. Its producer owns the partition from now on."""
+        """Return the frontier entry in a record, or None. The producer of the entry owns the partition from now on."""
         entry = self._entry(record)
         if entry is not None:
             self._own(record, entry)
@@ -381,7 +382,7 @@ class EpochReading(Generic[T]):
     def message(self, record: Record, lower: Callable[[int], Antichain[T]]) -> tuple[int, Message[T]] | None:
         """Return the partition and message of the next record, or None if it is skipped. Data is not decoded.
 
-        ``lower`` returns the lower frontier of a partition as the reader knows it.
+        ``lower`` returns the lower frontier of a partition as known to the reader.
         """
         partition = self._partitions.get(record.subject)
         if partition is None:
@@ -410,7 +411,9 @@ MAX_PARTITIONS: Final = 4096
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schema of a topic: the names of its order and codec, and its number of partitions, which are 0, 1, 2 …"""
+    """The schema of a topic: the names of its order and codec, and its number of partitions, which are numbered from
+    0.
+    """
 
     v: Literal[1]
     order: str
@@ -418,7 +421,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: int
 
     def to_json(self) -> str:
-        """Return the schema as it is stored."""
+        """Encode the schema as it is stored."""
         return msgspec.json.encode(self).decode()
 
     def check_arguments(self, topic: str, order: Order[Any], codec: Codec, partitions: int | None) -> None:

@@ -1,7 +1,7 @@
-"""Epochs, all or nothing: the state of a publisher, and the filter of a subscriber of several partitions.
+"""The state of an epoch publisher, and the filter of a subscriber that receives each epoch completely or not at all.
 
 An epoch is all data of one time. It is *latent* until some of its data was sent, then *active*, and *completed* when
-its publisher has no capability any more that allows it. A subscriber that starts in the middle can receive all of an
+its publisher has no more capability that allows it. A subscriber that starts in the middle can receive all of an
 epoch only if the epoch was latent in every partition at that time. It starts with a snapshot of each partition's
 frontiers, and drops data at or before an element of one of the upper frontiers.
 
@@ -9,10 +9,9 @@ Four rules are needed for that, and a model check shows that each of them is
 (``tests/protocol/epochs/test_trackers_model.py``):
 
 - data at or before *some* element of the filter is dropped;
-- an upper frontier has the greatest times *ever* sent, including completed times, since another partition may be
-  behind;
+- an upper frontier has the greatest times *ever* sent, including completed times, since another partition may lag;
 - an element is removed from the filter when it is completed in *all* partitions, as the merged lower frontier shows;
-- a time is completed if no element of the lower frontier is at or before it, which is also right for an empty frontier.
+- a time is completed if no element of the lower frontier is at or before it, which also holds for an empty frontier.
 
 Source: Strymon's publish-subscribe protocol.
 """
@@ -56,7 +55,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class EpochState(enum.Enum):
-    """The state of an epoch in the view of its publisher."""
+    """The state of an epoch from the perspective of its publisher."""
 
     LATENT = "latent"
     ACTIVE = "active"
@@ -66,9 +65,9 @@ class EpochState(enum.Enum):
 class EpochPublisher(Generic[T]):
     """The state of one partition, and the frontier records to write.
 
-    Data sent before a frontier record must be stored before it, and data sent after it must be stored after it: wait
-    for messages in flight on both sides, or send so that the server preserves the order. Otherwise a subscriber that
-    starts at that record misses data that its filter does not include.
+    Data sent before a frontier record must be stored before it, and data sent after it must be stored after it.
+    Either wait for messages in flight before and after the record, or send so that the server preserves the order.
+    Otherwise a subscriber that starts at that record misses data that its filter does not include.
     """
 
     __slots__ = ("_active", "_restored", "capabilities", "order", "upper")
@@ -151,18 +150,18 @@ class EpochPublisher(Generic[T]):
 
 @dataclass(slots=True)
 class EpochSubscriber(Generic[T]):
-    """Reads some partitions of a topic, and passes the data of epochs that it can receive in full.
+    """Reads some partitions of a topic, and returns the data of epochs that it can receive in full.
 
     Attributes:
-        partitions: The partitions to read. It waits for the snapshots of all of them.
+        partitions: The partitions to read. The subscriber waits for the snapshots of all of them.
         atomic: Whether to drop epochs that cannot be received in full.
         coarser: Further times to drop, together with all times before them.
         max_held: Maximum number of messages that wait for the last snapshot.
         resumed: The position of an earlier subscriber of the same partitions, to continue from.
         hold: Whether completed epochs count as not consumed, for `position`, until `release` is called for each.
         filter: Times at or before any element are dropped.
-        invalid: The sequences and errors of invalid messages that had waited for the last snapshot. The caller removes
-            them.
+        invalid: The sequences and errors of invalid messages that had waited for the last snapshot. The caller
+            removes them.
     """
 
     order: Order[T]
@@ -206,7 +205,7 @@ class EpochSubscriber(Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The merged lower frontier: further data of any partition is at or after one of its elements."""
+        """The merged lower frontier. Further data of any partition is at or after one of its elements."""
         return self._merged.frontier
 
     @property
@@ -235,7 +234,7 @@ class EpochSubscriber(Generic[T]):
         return EpochPosition(self.order, first - 1, self._missed.elements, frontiers, records)
 
     def release(self, time: T) -> None:
-        """Mark a completed epoch as consumed. Call it in an order that respects time."""
+        """Mark a completed epoch as consumed. Call it for an epoch only after all epochs before it."""
         self._unconsumed.pop(time, None)
 
     def lower_of(self, partition: Hashable) -> Antichain[T]:
@@ -342,7 +341,7 @@ class EpochSubscriber(Generic[T]):
         return [FrontierUpdate(tuple(visible), self.frontier.elements)]
 
     def _shrink_filter(self) -> None:
-        """Remove elements that all partitions have completed: no data at or before them can come."""
+        """Remove elements that all partitions have completed, because no data at or before them can arrive."""
         if self._done:
             self._done = [done for done in self._done if not all(map(done.some_below, self.frontier))]
         if any(self.is_completed(time) for time in self.filter):
@@ -362,9 +361,9 @@ class Epoch(msgspec.Struct, Generic[T], frozen=True):
     """All data of one time, from all partitions.
 
     Attributes:
-        batches: The items of each of its messages, in order. None if the epoch was too large for the buffer, so that it
-            has to be read again.
-        first_seq, last_seq: The range of its messages in the stream, both included, 0 if they are not stored.
+        batches: The items of each message, in order. None if the epoch was too large for the buffer, so that it has
+            to be read again.
+        first_seq, last_seq: The sequences of its first and last message, or 0 if they are not stored.
         count: The number of its messages.
     """
 
@@ -388,7 +387,10 @@ class _Open:
 
 @dataclass(slots=True)
 class EpochBuffer(Generic[T]):
-    """Buffers the data of open epochs, up to ``max_bytes``. Beyond that, it stores only the range of the largest."""
+    """Buffers the data of open epochs, up to ``max_bytes``. Beyond that, it drops the data of the largest epoch.
+
+    The sequences of the first and last message of such an epoch remain.
+    """
 
     order: Order[T]
     max_bytes: int = 256 * 1024 * 1024
@@ -396,11 +398,11 @@ class EpochBuffer(Generic[T]):
     _open: dict[T, _Open] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Number of open epochs."""
+        """Return the number of open epochs."""
         return len(self._open)
 
     def add_data(self, data: Data[T], size: int) -> None:
-        """Add data of ``size`` bytes, unless its epoch cannot be whole."""
+        """Add data of ``size`` bytes, unless a part of its epoch was missed."""
         if not data.whole:
             return
         epoch = self._open.get(data.time)
@@ -419,7 +421,7 @@ class EpochBuffer(Generic[T]):
             largest.batches, largest.bytes = None, 0
 
     def completed(self, frontier: Antichain[T]) -> list[Epoch[T]]:
-        """Take the epochs that a subscriber's frontier has passed, each after the epochs before it."""
+        """Take the epochs that are completed according to a subscriber's frontier, each after the epochs before it."""
         times = in_order(self.order, (time for time in self._open if not frontier.some_below(time)))
         epochs = []
         for time in times:
@@ -430,7 +432,7 @@ class EpochBuffer(Generic[T]):
         return epochs
 
     def drop_data(self) -> None:
-        """Drop all data: see `EpochSubscriber.messages_lost`."""
+        """Drop all data. See `EpochSubscriber.messages_lost`."""
         self._open.clear()
         self.retained_bytes = 0
 

@@ -1,4 +1,4 @@
-"""Models of the JetStream API: frozen, with the field names of the wire. Source: ADR-1."""
+"""Models of the JetStream API, which are frozen and have the field names of the wire. Source: ADR-1."""
 
 from __future__ import annotations
 

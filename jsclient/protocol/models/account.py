@@ -39,7 +39,9 @@ class AccountLimits(Model, frozen=True, kw_only=True):
 
 
 class ApiStats(Model, frozen=True, kw_only=True):
-    """The JetStream API of an account: the level that the server offers (0 before 2.11), requests, errors."""
+    """The JetStream API of an account: the level of the server (0 before 2.11), and the numbers of requests and
+    errors.
+    """
 
     level: int = 0
     total: int = 0
@@ -60,7 +62,7 @@ class AccountTier(Model, frozen=True, kw_only=True):
 
 
 class AccountInfo(AccountTier, frozen=True, kw_only=True):
-    """The account: totals over its tiers, its domain, the API, and each tier by name (``R1``, ``R3``)."""
+    """The totals of an account over all tiers, its domain, the API, and each tier by name (``R1``, ``R3``)."""
 
     envelope: ClassVar[frozenset[str]] = frozenset({"type"})
 
@@ -70,11 +72,11 @@ class AccountInfo(AccountTier, frozen=True, kw_only=True):
 
 
 def storage_advice(account: AccountInfo, *, reserved: int, in_memory: bool) -> str:
-    """Return what to do if there is no storage for a stream, with the limit and its name in the configuration.
+    """Return advice for a stream that cannot be stored, with the limit that was reached and its configuration name.
 
     Args:
         account: The server's answer after the refusal.
-        reserved: Bytes that the stream would reserve by its ``max_bytes``, 0 for none.
+        reserved: Bytes that the stream would reserve by its ``max_bytes``, or 0.
         in_memory: Whether the stream is stored in memory.
     """
     option, storage = ("max_mem", "memory") if in_memory else ("max_file", "files")

@@ -1,4 +1,4 @@
-"""Answers that go back to an earlier record: whether they are true, or come from a former leader of the stream."""
+"""Decides whether an answer with an earlier record is true, or comes from a former leader of the stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 __all__ = ["CERTAIN", "STEPPED_DOWN", "BackwardCheck", "Direction", "ReportedEnd", "StreamEnd"]
 
 CERTAIN: Final = 10.0
-"""Seconds for which an answer must be the same to count as true."""
+"""Seconds for which the answers must agree to be trusted."""
 
 STEPPED_DOWN: Final = 3.0
 """Seconds within which a former leader that is reachable again learns of its successor."""
@@ -37,7 +37,7 @@ class ReportedEnd(NamedTuple):
 
 
 Direction: TypeAlias = Literal["ask again", "removed", "restored"]
-"""The meaning of an answer that goes back: unknown yet, newer records were removed, or the stream has lost them."""
+"""The meaning of an earlier record. It is unknown yet, newer records were removed, or the stream has lost them."""
 
 
 @dataclass(slots=True)
@@ -90,5 +90,5 @@ class BackwardCheck:
         return "ask again"
 
     def start_again(self) -> None:
-        """Start again: an answer did not go back, a request failed, or the connection was lost."""
+        """Start again, because an answer was not earlier, a request failed, or the connection was lost."""
         self.since = self._covered_since = None

@@ -28,7 +28,7 @@ _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
 def check_filters(config: ConsumerConfig) -> None:
-    """Raise an error for filters that are set twice or are not valid subjects.
+    """Check the filters of a consumer.
 
     Raises:
         ConfigError: ``filter_subject`` and ``filter_subjects`` are both set.
@@ -64,8 +64,8 @@ def stores_other_subjects(stream: StreamConfig) -> bool:
 def impossible_filters(filters: Iterable[str], stream: StreamConfig) -> list[str]:
     """Return the filters that match no subject of the stream.
 
-    The list is empty if the stream may store other subjects than its own. The stream may also contain messages of its
-    former subjects.
+    The list is empty if the stream may store other subjects than its own. The stream may also contain messages whose
+    subjects it had earlier.
     """
     if stores_other_subjects(stream):
         return []
@@ -74,7 +74,7 @@ def impossible_filters(filters: Iterable[str], stream: StreamConfig) -> list[str
 
 
 def queue_advice(requested: ConsumerConfig, consumers: Iterable[ConsumerInfo]) -> str:
-    """Return what to do if a work queue refuses a consumer, "" if no other consumer receives its messages."""
+    """Return advice for a consumer that a work queue refuses. "" if no other consumer receives its messages."""
     for other in consumers:
         if other.name in {requested.name, requested.durable_name}:
             continue
@@ -89,7 +89,7 @@ def queue_advice(requested: ConsumerConfig, consumers: Iterable[ConsumerInfo]) -
 
 
 def check_consumer(config: ConsumerConfig, now: datetime) -> None:
-    """Raise an error for a configuration that cannot work.
+    """Check a configuration before it is sent.
 
     Args:
         config: The configuration of a consumer that is created or updated.

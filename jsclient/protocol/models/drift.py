@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 OnDrift: TypeAlias = Literal["error", "update", "ignore"]
-"""The action for a configuration that differs."""
+"""What to do if the existing configuration differs."""
 
 
 def check_on_drift(on_drift: str) -> None:
-    """Raise `ConfigError` for a word that `OnDrift` does not list."""
+    """Raise `ConfigError` for a word that is not in `OnDrift`."""
     if on_drift not in ("error", "update", "ignore"):
         raise ConfigError(f"on_drift is {on_drift!r:.60}: it must be error, update or ignore")
 
@@ -55,7 +55,7 @@ def _own_metadata(value: dict[str, str]) -> dict[str, str] | None:
 
 
 def _comparable(forms: Mapping[str, Callable[[Any], Any]], name: str, value: Any) -> Any:
-    """Return a normalized value, or None if it is equivalent to an absent value."""
+    """Normalize a value for comparison. Returns None if it is equivalent to an absent value."""
     if not value:
         return None
     convert = forms.get(name)
@@ -123,7 +123,7 @@ def consumer_drift(expected: ConsumerConfig, current: ConsumerConfig) -> list[tu
 
 
 def changed_consumer(expected: ConsumerConfig, current: ConsumerConfig) -> ConsumerConfig:
-    """Return ``current`` with the fields that are set in ``expected``."""
+    """Return a copy of ``current`` with the fields that are set in ``expected``."""
     changes = {field: value for field, value in user_set(expected).items() if field not in expected.extra}
     if "filter_subject" in changes or "filter_subjects" in changes:
         # Both fields set the filters, and the server accepts only one of them.
@@ -161,7 +161,7 @@ def stream_mismatches(expected: StreamConfig, current: StreamConfig) -> list[tup
 
 
 def changed_stream(expected: StreamConfig, current: StreamConfig) -> StreamConfig:
-    """Return ``current`` with the fields that are set in ``expected`` and differ."""
+    """Return a copy of ``current`` with the fields that are set in ``expected`` and differ."""
     changes = {
         field: value
         for field, value, _ in stream_mismatches(expected, current)

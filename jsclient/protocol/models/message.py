@@ -80,10 +80,10 @@ def read_stored_message(answer: Mapping[str, Any]) -> StoredMessage:
 
 
 def mended_block(block: bytes) -> bytes:
-    """Return the header block of a message to which the server has added headers in a form for `parse_headers`.
+    """Return the header block of a message to which the server has added headers, in a form for `parse_headers`.
 
     A client may store any bytes as a header block. The server assumes that the last two bytes are the empty line,
-    replaces them by its own headers, and so may overwrite the version or half a line: ``NATS/1Nats-Stream: S``. The
+    replaces them by its headers, and so may overwrite the version or half a line: ``NATS/1Nats-Stream: S``. The
     message's own headers are in the complete lines that remain. A block of another form has no headers.
     """
     start = block.rfind(_FIRST_ADDED)

@@ -47,7 +47,7 @@ quick_pub_ack: Callable[[bytes], PubAck] = msgspec.json.Decoder(PubAck).decode
 call `read_pub_ack`."""
 
 quick_pub_acks: Callable[[bytes], list[PubAck]] = msgspec.json.Decoder(list[PubAck]).decode
-"""The same for a JSON array of acks."""
+"""The fast path for a JSON array of acks."""
 
 
 class AckRun(NamedTuple):
@@ -62,9 +62,9 @@ _SEQUENCE = b'"seq":'
 
 
 def read_ack_run(texts: bytes, count: int) -> AckRun | None:
-    """Return the acks in a JSON array, each of which begins with its only brace. None unless they are a run.
+    """Read a JSON array of acks, each of which begins with its only brace. Returns None unless the acks are a run.
 
-    The texts of a run differ in their sequences only, so this reads an array of numbers. An object for each ack would
+    The texts of a run differ only in their sequences, so an array of numbers is read. An object for each ack would
     cost ten times as much.
     """
     end = texts.find(_SEQUENCE) + len(_SEQUENCE)

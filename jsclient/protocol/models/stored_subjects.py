@@ -18,7 +18,7 @@ _SEVERAL_TOKENS = ("split", "slice")  # functions that replace one token by seve
 
 
 def stored_subjects(config: StreamConfig) -> tuple[str, ...] | None:
-    """Return patterns of all subjects of new messages of the stream, or None if its origins decide them.
+    """Return patterns that match the subjects of all new messages of the stream, or None if its origins decide them.
 
     A message that was stored before the configuration was changed may have another subject.
     """
@@ -39,7 +39,7 @@ def stored_subjects(config: StreamConfig) -> tuple[str, ...] | None:
 
 
 def _copied(origin: StreamSource) -> Iterable[str] | None:
-    """Return the subjects of the copied messages, or None if only the origin's configuration shows them."""
+    """Return the subjects of the copied messages, or None if they depend on the origin's configuration."""
     transforms = origin.subject_transforms
     if transforms:  # a message that no transform matches is not copied
         return [

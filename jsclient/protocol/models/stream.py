@@ -61,7 +61,7 @@ class StreamSourceInfo(Model, frozen=True, kw_only=True):
     Attributes:
         name: The stream that is copied.
         lag: Number of messages not copied yet.
-        active: Seconds since the last contact, negative if there was none.
+        active: Seconds since the last contact. Negative if there was no contact.
         error: The reason for a failure, as the server's error object.
     """
 

@@ -83,7 +83,7 @@ PersistModeText: TypeAlias = Literal["default", "async"]
 
 
 class Placement(Model, frozen=True, kw_only=True):
-    """The servers that may store a stream: a cluster, tags that they all have, a preferred leader."""
+    """The servers that may store a stream, by their cluster and the tags that they all have, and a preferred leader."""
 
     cluster: str | None = None
     tags: list[str] | None = None
@@ -91,14 +91,14 @@ class Placement(Model, frozen=True, kw_only=True):
 
 
 class ExternalStream(Model, frozen=True, kw_only=True):
-    """How to reach a stream in another account or domain: the prefix of its API and of its deliveries."""
+    """A stream in another account or domain, by the prefix of its API and of its deliveries."""
 
     api: str | None = None
     deliver: str | None = None
 
 
 class SubjectTransform(Model, frozen=True, kw_only=True):
-    """Messages of subject ``src`` get the subject ``dest``."""
+    """Changes the subject of messages from ``src`` to ``dest``."""
 
     src: str | None = None
     dest: str | None = None
@@ -112,7 +112,7 @@ class StreamConsumerSource(Model, frozen=True, kw_only=True):
 
 
 class StreamSource(Model, frozen=True, kw_only=True):
-    """A stream to copy from, with the start, the subjects, and their transformation."""
+    """A stream to copy from, with the start, the subjects, and their transforms."""
 
     name: str | None = None
     opt_start_seq: int | None = None
@@ -124,7 +124,7 @@ class StreamSource(Model, frozen=True, kw_only=True):
 
 
 class RePublish(Model, frozen=True, kw_only=True):
-    """Stored messages of subject ``src`` are published again under ``dest``, optionally without payload."""
+    """Publishes stored messages of subject ``src`` again under ``dest``, optionally without payload."""
 
     src: str | None = None
     dest: str | None = None
@@ -132,7 +132,7 @@ class RePublish(Model, frozen=True, kw_only=True):
 
 
 class StreamConsumerLimits(Model, frozen=True, kw_only=True):
-    """Defaults of the stream's consumers: seconds of inactivity, messages that are not acknowledged."""
+    """Defaults of the stream's consumers for ``inactive_threshold``, in seconds, and ``max_ack_pending``."""
 
     inactive_threshold: Seconds | None = None
     max_ack_pending: int | None = None

@@ -46,7 +46,7 @@ __all__ = [
 
 PREFIX: Final = "pico"
 RID: Final = "subscription"
-"""The name under which queries ask for relationships: ``wellKnown_Rx``, ``established``, ``inbound``, ``outbound``."""
+"""The rid of queries about relationships: ``wellKnown_Rx``, ``established``, ``inbound``, ``outbound``."""
 
 WELL_KNOWN: Final = "wellKnown_Rx"
 
@@ -72,7 +72,9 @@ _QUERY: Final = "q"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The events and queries that a channel lets pass, which are allowed and not denied. An empty policy allows none.
+    """The events and queries that a channel accepts. It accepts whatever is allowed and not denied.
+
+    An empty policy accepts nothing.
 
     Attributes:
         events: Allowed events, each ``domain:type``, with ``*`` for any domain or any type.
@@ -99,11 +101,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 _check_pattern(field, pattern)
 
     def allows_event(self, domain: str, type: str) -> bool:
-        """Return whether this event passes."""
+        """Return whether the policy accepts this event."""
         return _any(self.events, domain, type) and not _any(self.deny_events, domain, type)
 
     def allows_query(self, rid: str, name: str) -> bool:
-        """Return whether this query passes."""
+        """Return whether the policy accepts this query."""
         return _any(self.queries, rid, name) and not _any(self.deny_queries, rid, name)
 
 
@@ -155,7 +157,7 @@ class StoredChannel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Address(NamedTuple):
-    """The parts of a subject: query or event, channel, domain (or rid) and type (or name)."""
+    """The parts of a subject: whether it is a query, the channel, the domain (or rid), and the type (or name)."""
 
     query: bool
     eci: str
@@ -230,9 +232,9 @@ class Channel:
 
     Attributes:
         eci: The event channel identifier. Everyone who knows it can send whatever the policy accepts.
-        tags: The owner's names for it.
-        policy: The events and queries that it accepts.
-        prefix: The prefix of its subjects.
+        tags: The owner's names for the channel.
+        policy: The events and queries that the channel accepts.
+        prefix: The prefix of the subjects of the channel.
     """
 
     eci: str

@@ -23,32 +23,33 @@ class EngineOptions:
     """The options of an engine.
 
     Attributes:
-        host: The URL, with its protocol, by which other NATS systems reach this engine's peers. With None they cannot.
+        host: The URL, with its protocol, by which other NATS systems reach this engine's peers. If None, they cannot.
         allowed_hosts: URLs of other NATS systems to which the engine may connect, each exactly as peers name it in
             ``Tx_host``. By default no host is allowed, because strangers choose ``Tx_host``. A mapping gives the
             arguments of `jsclient.connect` for each URL, such as credentials.
-        requests: Whether strangers may make the peers send requests, as in the original: ``wrangler:subscription``
-            passes the well-known channel.
+        requests: Whether strangers may make the peers send requests. The well-known channel then accepts
+            ``wrangler:subscription``, as in the original.
         max_inbound: Maximum number of undecided requests of each peer. Further requests wait in the stream, except
             requests that ``auto_accept`` approves.
-        remember: Seconds that a relationship is remembered after its end, which must be more than ``max_age``.
+        remember: Seconds for which a relationship is remembered after its end. Must be more than ``max_age``.
         retry_delay: Seconds until the first redelivery of a message that a peer cannot handle yet. The delay doubles
             each time, up to 60.
-        max_deliver: Attempts to handle an event whose handlers raise.
+        max_deliver: Maximum number of attempts to handle an event whose handlers raise.
         handler_delay: Seconds until the second attempt. The delay doubles each time, up to 60.
-        concurrency: The number of channels of one peer whose events are handled at the same time. Events on one channel
-            are handled in order, except redelivered events.
+        concurrency: The number of channels of one peer whose events are handled at the same time. Events on one
+            channel are handled in order, except redelivered events.
         prefix: The prefix of the subjects of events, queries and state. Two engines with the same prefix on the same
             NATS account are one engine.
         events_stream, state_stream: The names of the streams. By default they have the prefix, ``PICO_EVENTS`` and
             ``PICO_STATE``. Missing streams are created, and existing streams are never changed.
-        max_age: Seconds that an event waits for a peer that is not running. It is set on a created stream. An existing
-            stream must have a limit below ``remember``.
-        max_waiting: Events of one type on one channel that may wait. Further events are refused, and the sender waits.
+        max_age: Seconds for which an event waits for a peer that is not running. It is set on a created stream. An
+            existing stream must have a limit below ``remember``.
+        max_waiting: Maximum number of events of one type on one channel that wait. Further events are refused, and
+            the sender waits.
         max_event_size: Maximum size of an event in bytes.
         replicas, storage: The settings of created streams.
-        reply_prefix: The prefix of the inboxes that queries are answered to. Strangers choose the reply subject, so no
-            other subject is answered.
+        reply_prefix: The prefix of the inboxes to which queries are answered. Strangers choose the reply subject, so
+            no other subject is answered.
     """
 
     host: str | None = None
@@ -130,8 +131,9 @@ def _check_host(url: object) -> None:
 def accept_roles(**attributes: str | Collection[str] | None) -> Callable[[Attrs], bool]:
     """Create a rule for ``accepts`` that approves requests whose attributes have these values.
 
-    A value is a str, or a collection of which any value may match. With None the attribute must be missing. Attributes
-    are named as the accepting peer sees them, so ``Rx_role`` is its own role. All named attributes must match.
+    A value is a str, or a collection of which any value may match. With None, the attribute must be missing.
+    Attributes have the names that the accepting peer sees, so ``Rx_role`` is the role of that peer. All named
+    attributes must match.
 
     Raises:
         ConfigError: No attribute is named, which would approve everything.

@@ -10,7 +10,8 @@
 There is one record per Id and peer. A removal wins over all other events. A removed record remains for a while. It
 knows the channels of requests that are over, so that a late or redelivered request is ignored.
 
-Transitions are pure functions from a record to the next record. The messages of a transition are stored with it in its
+Transitions are pure functions from a record to the next record. The messages of a transition are stored with it in
+its
 *outbox*, so a crash loses none of them. Their ids are derived from the Id of the relationship, a nonce and the event,
 so each attempt has the same id, and a repeated message has no effect.
 
@@ -59,7 +60,7 @@ Attrs: TypeAlias = dict[str, Any]
 
 
 class Fresh(msgspec.Struct, frozen=True):
-    """Unguessable names for an event, and public keys of its channel, from the caller, the source of randomness.
+    """Unguessable names for an event, and public keys of its channel. The caller provides the randomness.
 
     A redelivered message needs the same names, so derive them from the message and a secret.
 
@@ -114,7 +115,7 @@ OutboxItem: TypeAlias = Send | Raise
 CHANNEL_KEY: Final = "channel."
 RELATIONSHIP_KEY: Final = "relationship."
 MAX_DEAD: Final = 64
-"""How many channels of requests that are over a record remembers."""
+"""The maximum number of channels of finished requests that a record remembers."""
 
 
 class RelationshipState(Enum):
@@ -127,7 +128,7 @@ class RelationshipState(Enum):
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """A request that is over, with the channel that it named, and until when it is remembered."""
+    """A request that is over, with its channel and the time until which it is remembered."""
 
     tx: str
     until: float
@@ -185,16 +186,18 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def live(self) -> bool:
-        """Whether it is pending or established."""
+        """Whether the relationship is pending or established."""
         return self.state is not RelationshipState.REMOVED
 
     @property
     def key(self) -> str:
-        """The key that it is stored under."""
+        """The key under which the relationship is stored."""
         return RELATIONSHIP_KEY + self.id
 
     def to_attrs(self) -> Attrs:
-        """Return its attributes for users, with the names that picos use. Unknown values are None."""
+        """Return the attributes of the relationship for users, with the names that picos use. Unknown values are
+        None.
+        """
         known: Attrs = {
             "Id": self.id,
             "Tx": self.tx,
@@ -214,7 +217,7 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return any(dead.tx == tx and now < dead.until for dead in self.dead)
 
     def with_dead(self, tx: str, until: float, now: float) -> tuple[Dead, ...]:
-        """Return its dead requests with another, without the requests that need not be remembered any more."""
+        """Return the finished requests with another, without the requests that need not be remembered any more."""
         remembered = tuple(dead for dead in self.dead if now < dead.until and dead.tx != tx)
         return (*remembered, Dead(tx, until))
 
@@ -239,10 +242,12 @@ def read_value(key: str, data: bytes) -> Relationship | StoredChannel:
 def selected(
     records: Iterable[Relationship], attrs: Mapping[str, Any], eci: str | None
 ) -> Relationship | None:
-    """Return the relationship that ``attrs`` name: by ``Id``, else ``Rx``, else ``Tx``, else the event's channel.
+    """Return the relationship that ``attrs`` name by ``Id``, ``Rx`` or ``Tx``, or the relationship of the event's
+    channel.
 
     The first of these that is present decides, so a wrong Id does not fall back on a channel. A relationship that has
-    ended is still selected by its Id or Rx if no other relationship has them, so that a repeated request is recognized.
+    ended is still selected by its Id or Rx if no other relationship has them, so that a repeated request is
+    recognized.
     """
     known = list(records)
     if attrs.get("Id") is not None:
@@ -262,7 +267,9 @@ def targets(
     tx_role: str | None = None,
     rx_role: str | None = None,
 ) -> list[Relationship]:
-    """Return each established relationship with this ``Id``, this role of the other side, or this own role, once."""
+    """Return every established relationship that has this ``Id``, this role of the other side, or this role of this
+    side.
+    """
     return [
         record
         for record in records
@@ -296,17 +303,18 @@ _ENDS: Final = {
 
 
 def extras(attrs: Mapping[str, Any]) -> Attrs:
-    """Return the attributes of the user, which pass through."""
+    """Return the user's attributes, which are passed on unchanged."""
     return {name: value for name, value in attrs.items() if name not in _OWN}
 
 
 def outbound(
     before: Relationship | None, fields: Relationship, attrs: Attrs, own_host: str | None
 ) -> Relationship:
-    """Make a request. ``fields`` is its record so far, and ``attrs`` are the attributes that were raised.
+    """Create the record of a request. ``fields`` is the record so far, and ``attrs`` are the attributes that were
+    raised.
 
-    The other side receives all of these attributes. The attributes of the relationship are sent as that side sees them:
-    with swapped roles, and with this side's channel, host and keys as ``Tx``.
+    The other side receives all of these attributes. The attributes of the relationship are sent as that side sees
+    them, with swapped roles, and with this side's channel, host and keys as ``Tx``.
     """
     known = attrs | fields.to_attrs()
     request = known | {
@@ -335,7 +343,7 @@ def outbound(
 
 
 def inbound(before: Relationship | None, fields: Relationship, attrs: Attrs) -> Relationship:
-    """Create the relationship of a received request. ``fields`` is its record so far, and ``attrs`` its attributes."""
+    """Create the record of a received request. ``fields`` is the record so far, and ``attrs`` are its attributes."""
     return msgspec.structs.replace(
         fields,
         state=RelationshipState.INBOUND,
@@ -388,7 +396,7 @@ def approved(record: Relationship, tx: str, attrs: Mapping[str, Any]) -> Relatio
 def ended(
     record: Relationship, attrs: Mapping[str, Any], until: float, now: float, *, notify: bool
 ) -> Relationship:
-    """End the relationship in any state. ``notify`` informs the other side."""
+    """End the relationship in any state. With ``notify``, the other side is informed."""
     passed = extras(attrs)
     sent_attrs = {"Id": record.id, **passed}
     eci = record.tx
@@ -415,7 +423,7 @@ def ended(
 
 
 def tombstone(id: str, tx: str, until: float) -> Relationship:
-    """Return the record of a request that was taken back before it arrived."""
+    """Return the record of a request that was revoked before it arrived."""
     return Relationship(id=id, state=RelationshipState.REMOVED, until=until, dead=(Dead(tx, until),))
 
 

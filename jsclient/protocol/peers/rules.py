@@ -1,10 +1,10 @@
-"""The decisions of a peer: the effect of an event on its relationships.
+"""The rules by which a peer decides about an event.
 
 `RequestRules` decides requests of the peer itself, and `MessageRules` decides messages of other peers. Both return
 records to store and commands, and change no state.
 
-A message of another peer is matched by its channel, never by the Id alone, since a sender on one relationship's channel
-must not reach another. A message on a public channel has to name Id and the requester's channel (D25).
+A message of another peer is matched by its channel, never by the Id alone, since a sender on one relationship's
+channel must not reach another. A message on a public channel has to name Id and the requester's channel (D25).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Install(msgspec.Struct, frozen=True):
 
 
 class Raised(msgspec.Struct, frozen=True):
-    """The peer raised an event in itself. ``policy`` is for the channel that the event creates or approves."""
+    """An event that the peer raised in itself. ``policy`` is for the channel that the event creates or approves."""
 
     domain: str
     type: str
@@ -84,7 +84,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """An event on a channel, with a JSON object."""
+    """An event that arrived on a channel. ``attrs`` is its JSON object."""
 
     eci: str
     domain: str
@@ -94,7 +94,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Queried(msgspec.Struct, frozen=True):
-    """A query on a channel."""
+    """A query that arrived on a channel."""
 
     eci: str
     rid: str
@@ -117,7 +117,7 @@ class CloseChannel(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The store has this value under ``key``, after a `StoreValue`, at the start, or when it was read after a conflict.
+    """Reports the stored value of ``key``, after a `StoreValue`, at the start, or after a conflict.
 
     ``value`` is None if the key has no value. The next `StoreValue` has to name ``revision``.
     """
@@ -139,7 +139,7 @@ class RemovePeer(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time has passed."""
+    """Reports that time has passed."""
 
 
 PeerEvent: TypeAlias = (
@@ -148,7 +148,8 @@ PeerEvent: TypeAlias = (
 
 
 class StoreValue(msgspec.Struct, frozen=True):
-    """Write ``value`` under ``key``, or delete it if None, if the key's last revision is ``revision``, 0 for none.
+    """Write ``value`` under ``key``, or delete the key if it is None. ``revision`` is the key's expected revision, or
+    0.
 
     `Stored` has to follow. After a conflict, it has the stored value, and the event has to be handled again.
     """
@@ -166,7 +167,7 @@ class Redeliver(msgspec.Struct, frozen=True):
 
 
 class Refusal(Enum):
-    """The reason of a refusal."""
+    """The reason for a refusal."""
 
     NO_CHANNEL = "no such channel"
     CHANNEL_GONE = "the channel was deleted"
@@ -178,20 +179,20 @@ class Refusal(Enum):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """End the message without handling it, and count it. The sender of a query is answered with the refusal."""
+    """End the message without handling it, and count it. A refused query is answered with the refusal."""
 
     refusal: Refusal
     detail: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to a query."""
+    """Answer the query with this value."""
 
     value: Any
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Let the peer's function answer the query, which may pass."""
+    """Let the peer's function answer the query, which the policy allows."""
 
     rid: str
     name: str
@@ -225,7 +226,7 @@ class _FailureError(Exception):
 
 @dataclass(slots=True)
 class RequestRules:
-    """Decides requests of the peer itself. ``eci`` is the channel, if its policy let another peer make the request."""
+    """Decides requests of the peer itself. ``eci`` is the channel if another peer made the request, otherwise None."""
 
     peer: str
     options: EngineOptions
@@ -233,7 +234,7 @@ class RequestRules:
     eci: str | None
 
     def decide(self, event: Raised, now: float) -> Decided:
-        """Decide an event of `jsclient.protocol.peers.channel.API_EVENTS`. Return the decision."""
+        """Decide about an event of `jsclient.protocol.peers.channel.API_EVENTS`."""
         try:
             match event.type:
                 case "subscription":
@@ -364,7 +365,7 @@ class MessageRules:
     accepts: Callable[[Attrs], bool] | None
 
     def decide(self, event: Received, record: Relationship | None, now: float) -> Decided:
-        """Decide an event of `FLOW_EVENTS` that the channel's policy accepted. Return the decision."""
+        """Decide about an event of `FLOW_EVENTS` that the channel's policy accepted."""
         if event.type == "new_subscription_request":
             return self._requested(event, now)
         if event.type == "inbound_removal":
@@ -466,7 +467,7 @@ class MessageRules:
 
 
 def _is_same(record: Relationship, tx: str) -> bool:
-    """Return whether this is the relationship that was requested with the channel ``tx``."""
+    """Return whether another peer has requested this relationship with the channel ``tx``."""
     return record.live and not record.requester and record.tx == tx
 
 

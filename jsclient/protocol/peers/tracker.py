@@ -73,7 +73,7 @@ _WELL_KNOWN_KEY: Final = CHANNEL_KEY + WELL_KNOWN
 
 
 def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: Attrs, id: str) -> Send:
-    """Return an event for the other side of a relationship, given in the form that users see.
+    """Return an event for the other side of a relationship, which is given in the form that users see.
 
     Raises `ConfigError` if the relationship has no Tx, or domain or type is not a token.
     """
@@ -90,10 +90,10 @@ def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: 
 
 @dataclass(slots=True)
 class PeerTracker:
-    """A peer, which lives in one process at a time.
+    """The state of a peer, which lives in one process at a time.
 
-    ``accepts`` is called for each request, with its attributes as the handlers see them, and returns whether to approve
-    it at once. Other requests wait for an answer.
+    ``accepts`` is called for each request, with its attributes as the handlers see them, and returns whether to
+    approve it at once. Other requests wait for a decision.
     """
 
     name: str
@@ -115,7 +115,7 @@ class PeerTracker:
 
     @property
     def well_known_rx(self) -> str | None:
-        """The public ECI."""
+        """The public ECI, or None if the peer cannot have relationships."""
         held = self._channels.get(_WELL_KNOWN_KEY)
         return None if held is None else held[0].eci
 
@@ -125,7 +125,7 @@ class PeerTracker:
         return [record for record, _ in self._records.values()]
 
     def established(self, key: str) -> Attrs | None:
-        """Return the established relationship with this Id or this own channel, as users see it."""
+        """Return the established relationship with this Id or this side's channel, as users see it, or None."""
         held = self._records.get(self._keys.get(key, RELATIONSHIP_KEY + key))
         return (
             held[0].to_attrs()
@@ -244,16 +244,17 @@ class PeerTracker:
             del self._keys[eci]
 
     def _keep_marks(self, record: Relationship) -> None:
-        """Drop the marks of items that are no longer in the outbox."""
+        """Forget the marks of items that are no longer in the outbox."""
         ids = {item.id for item in record.outbox}
         for marks in (self._started, self._done):
             if remaining := marks.pop(record.key, set()) & ids:
                 marks[record.key] = remaining
 
     def _next(self, record: Relationship) -> list[Command]:
-        """Return the next items of the outbox, or the command that empties it when all of them are done.
+        """Return the next items of the outbox, or the command that empties it when all items are done.
 
-        The next items are the first `Send` and the first `Raise` that are not done, unless they are being carried out.
+        The next items are the first `Send` and the first `Raise` that are not done, unless they are being carried
+        out.
         """
         if not record.outbox:
             return []

@@ -1,7 +1,7 @@
-"""An atomic batch: the order and headers of its messages, and the meaning of the answers.
+"""An atomic batch, with the order and headers of its messages, and the meaning of the answers.
 
 The last message contains the commit, but which message is the last is known only when the batch ends. So the newest
-message is held back: adding a message sends its predecessor, and the end of the batch sends the held message with the
+message is held back. Adding a message sends its predecessor, and the end of the batch sends the held message with the
 commit. Unlike the empty message that ends a batch since server 2.14, this works with every server that supports
 batches, and saves a message and, in a batch of one message, a round trip.
 
@@ -59,7 +59,7 @@ class BatchState(Enum):
 class BatchMessage(msgspec.Struct, gc=False):
     """A message to publish.
 
-    If ``acked`` is true, it requests an answer, and the handle must wait for it.
+    If ``acked`` is true, the message requests an answer, and the handle must wait for it.
     """
 
     subject: str
@@ -129,8 +129,8 @@ class BatchTracker:
     def add_plain(self, subject: str, payload: bytes) -> bytes | None:
         """Add a message without headers. Return the whole command that publishes its predecessor.
 
-        It is `add_message` for the ordinary case, in one call. None: nothing was added, because the predecessor does
-        not exist, has headers, or is answered.
+        This is `add_message` for the ordinary case, in one call. Returns None if nothing was added, because the
+        predecessor does not exist, has headers, or is answered.
         """
         held, number = self._held, self.sent + 1
         if (held is None or held.header or number == 1) or (
@@ -166,10 +166,11 @@ class BatchTracker:
         return self._next(held, commit=True)
 
     def abandon_batch(self) -> BatchMessage | None:
-        """End the batch without storing any message. Return a message that makes the server drop it now, not in 10 s.
+        """End the batch without storing any message. Return a message that makes the server drop the batch now, not
+        in 10 s.
 
-        The message skips a number. A server drops a batch with a gap. If it does not know the batch, it ignores the
-        message, because its number is above 1.
+        The message skips a number, and a server drops a batch with a gap. If the server does not know the batch, it
+        ignores the message, because its number is above 1.
         """
         if self.state is not BatchState.OPEN:
             return None
@@ -238,7 +239,7 @@ class BatchTracker:
 
     @property
     def can_restart(self) -> bool:
-        """Whether all messages are buffered."""
+        """Whether all messages are still buffered, so that the batch can be sent again."""
         return self._buffered is not None
 
     def restart(self, *, commit: bool) -> list[BatchMessage]:

@@ -1,4 +1,4 @@
-"""A window of bursts: one record for thousands of publishes, as long as their acks arrive in the order of sending.
+"""A window of bursts, which needs one record for thousands of publishes if their acks arrive in the order of sending.
 
 On an error, an answer out of order, a deadline or a change of the connection, `BurstWindow` creates a record of each
 publish, and `PublishWindow` takes over.
@@ -156,7 +156,7 @@ class BurstWindow(PublishWindow[TicketT]):
         return end - first
 
     def _read_acks(self, frames: list[Frame], start: int, replies: list[bytes], first: int, end: int) -> bool:
-        """Add the acks from frame ``start`` on that answer to ``replies[first:end]``. False if they are not these."""
+        """Add the acks from frame ``start`` on. Returns False unless they answer exactly to ``replies[first:end]``."""
         stop, count = start + end - first, end - first
         joined = b"" if self.join_acks is None else self.join_acks(frames, start, stop, replies, first)
         joined = joined or _joined(frames[start:stop], replies[first:end])
@@ -190,7 +190,9 @@ class BurstWindow(PublishWindow[TicketT]):
 
 
 def _joined(answers: list[Frame], replies: list[bytes]) -> bytes:
-    """Join answers to these reply subjects into a JSON array. Empty if they are others, or cannot be joined."""
+    """Join answers to these reply subjects into a JSON array. Empty if their subjects differ, or if it is not
+    possible.
+    """
     if [frame[0] for frame in answers] != replies:
         return b""
     texts = [frame[3] for frame in answers]

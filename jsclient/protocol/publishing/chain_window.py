@@ -1,13 +1,13 @@
-"""A chain of publishes: each record is stored directly after its predecessor or not at all.
+"""A chain of publishes, in which each record is stored directly after its predecessor or not at all.
 
 On a single server a record expects the id of its predecessor as the last message id, so thousands may be in flight. A
-replicated stream must not get such an expectation: from 2.14 on, a mismatch stops the stream for good. There a record
-expects the sequence of its predecessor, and only one record may be in flight. Otherwise the record of another client
-could be stored between two records unnoticed.
+replicated stream must not get such an expectation, because from 2.14 on, a mismatch stops the stream for good. There
+a record expects the sequence of its predecessor, and only one record may be in flight. Otherwise the record of
+another client could be stored between two records unnoticed.
 
 If a record is refused or not answered, its successors are lost too, and in older clusters their ids remain in use
 although no message is stored under them. So a *broken* chain sends no record until the last record of the stream is
-known (`last_is`): records up to it are stored, and the others are sent again after it, under new ids. If an earlier
+known (`last_is`). Records up to it are stored, and the others are sent again after it, under new ids. If an earlier
 attempt is stored after all, the chain breaks again, but no record is ever stored twice.
 """
 
@@ -154,7 +154,7 @@ class ChainWindow(PublishWindow[TicketT]):
     def last_is(
         self, number: int, seq: int, stream: str, now: float
     ) -> tuple[Failures[TicketT], Sends[TicketT]]:
-        """Continue after record ``number``, which is the last record in the stream, with sequence ``seq``.
+        """Continue after record ``number``, which is the last record in the stream and has the sequence ``seq``.
 
         Return the failures, and the records to send again.
         """
@@ -192,7 +192,7 @@ class ChainWindow(PublishWindow[TicketT]):
     def _resend(
         self, reply: bytes, entry: InFlight[TicketT], link: str | int, now: float
     ) -> tuple[bytes, InFlight[TicketT]]:
-        """Link a record to its predecessor, under a new id."""
+        """Link a record to its predecessor, under a new id. Return the record to send again, with its reply subject."""
         headers = parse_headers(entry.header)[1]
         headers.pop(EXPECTED_LAST_MSG_ID, None)
         headers.pop(EXPECTED_LAST_SEQUENCE, None)
@@ -211,7 +211,7 @@ class ChainWindow(PublishWindow[TicketT]):
         return reply_of(reply, recovery.tries), entry
 
     def end_chain(self, error: JetStreamError | None) -> Failures[TicketT]:
-        """End the chain because of ``error``, or, if it is None, because another client wrote the last record."""
+        """End the chain because of ``error``. None means that another client wrote the last record."""
         self.is_broken: bool = False
         self.is_fenced = error is None
         return self.fail_publishes(lambda entry: self._why(entry, error))

@@ -1,12 +1,12 @@
-"""A fast ingest: its flow control, and the meaning of the server's answers on the control channel.
+"""A fast ingest, with its flow control, and the meaning of the server's answers on the control channel.
 
 The reply subject of each message carries the protocol, so a message needs no headers::
 
     <inbox>.<flow>.<gap>.<number>.<operation>.$FI
 
 The server answers the first message with the number of messages per ack (``flow``, which it may change), and later
-sends acks with the number of the last message stored. An ack covers all earlier messages, so a lost ack is replaced by
-the next ack, or by the answer to a ping. With ``gap="fail"`` the first message that is missing or refused ends the
+sends acks with the number of the last message stored. An ack covers all earlier messages, so a lost ack is replaced
+by the next ack, or by the answer to a ping. With ``gap="fail"`` the first message that is missing or refused ends the
 ingest, and the server reports the number of messages stored. With ``gap="ok"`` the ingest continues, and the server
 reports the missing messages.
 
@@ -57,7 +57,7 @@ _MAX_ACKS: Final = 1000
 
 
 def check_ingest(gap: str, ack_every: int, max_outstanding_acks: int) -> None:
-    """Check the options.
+    """Check the options of a fast ingest.
 
     Raises:
         ConfigError: A value is out of range.
@@ -99,7 +99,7 @@ class IngestTracker:
 
     @property
     def id(self) -> str:
-        """The id on the server."""
+        """The id of the ingest on the server."""
         return self.inbox.rpartition(".")[2]
 
     @property
@@ -108,7 +108,9 @@ class IngestTracker:
         return self.flow > 0
 
     def next_reply(self) -> bytes:
-        """Return the reply subject of the next message, which counts as sent: start (0) or append (1)."""
+        """Return the reply subject of the next message, which counts as sent. The operation is start (0) or append
+        (1).
+        """
         self.sent = number = self.sent + 1
         return b"%b%d.%d.$FI" % (self.reply, number, number > 1)
 
@@ -176,7 +178,8 @@ class IngestTracker:
             self.limit = self.acked + self.flow * self.max_acks
 
     def _all_received(self, number: int) -> None:
-        """Allow a further message, once, if the server has received all up to ``number`` and the window is closed.
+        """Allow one further message if the server has received all messages up to ``number`` and the window is
+        closed.
 
         The server checks whether an ack is due only when a message arrives, with the previous flow. If it has lowered
         the flow since, and messages were missing, only another message makes it send the ack.
@@ -186,7 +189,7 @@ class IngestTracker:
             self._opened, self.limit = self.acked, self.sent + 1
 
     def _gap(self, first: int, after: int) -> Event | None:
-        """Process a report that the messages from ``first`` up to, not including, ``after`` are missing."""
+        """Process a report that the messages from ``first`` to the message before ``after`` are missing."""
         missing = max(0, min(after, self.sent + 1) - first)
         refused = sum(first <= number < after for number in self._unnumbered)
         self._unnumbered = [number for number in self._unnumbered if number >= after]
@@ -199,7 +202,9 @@ class IngestTracker:
         return None
 
     def _uncounted(self, number: int, error: JetStreamError, *, end: bool = False) -> Event | None:
-        """Process a message that the server refused without counting it. It will report the number as missing."""
+        """Process a message that the server refused without counting it. The server will report its number as
+        missing.
+        """
         if isinstance(error, NoRespondersError) and number == 1 and not self.accepted:
             self.no_stream = error
             return None

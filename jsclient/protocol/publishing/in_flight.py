@@ -1,8 +1,9 @@
-"""One publish in flight: its record, the reply subjects of its attempts, and the ways in which it can end.
+"""A publish in flight, with the reply subjects of its attempts, and the ways in which it can end.
 
 After "no responders" (503) the message was not stored, so a retry is safe. A subject on which no stream has ever
-answered gets the three attempts of ADR-22, because it is most likely a mistake. If a stream has answered there before,
-or the message has an id, the cause is a leader election or a restart, and the publish is retried until its deadline.
+answered gets the three attempts of ADR-22, because it is most likely a mistake. If a stream has answered there
+before, or the message has an id, the cause is a leader election or a restart, and the publish is retried until its
+deadline.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024  # maximum size of their headers and payload
 ACK_EVERY: Final = 200  # default number of messages per ack of a fast ingest
 
 ATTEMPT = 2.0
-"""Seconds without an answer before a message with an id is sent again, doubled after each attempt without answer."""
+"""Seconds without an answer before a message with an id is sent again. They double after each unanswered attempt."""
 
 PAUSE = 0.25
 """Seconds before an attempt that was refused is repeated (ADR-22)."""
@@ -97,15 +98,15 @@ class Ticket(Protocol):
 
     @property
     def done(self) -> Callable[[], int]:
-        """True, or a number above 0, if the caller no longer needs the outcome."""
+        """A function that returns true, or a number above 0, if the caller no longer needs the outcome."""
 
     @property
     def set_result(self) -> Callable[[PubAck], object]:
-        """Called with the ack when the message is stored."""
+        """A function to call with the ack when the message is stored."""
 
 
 class Recovery(msgspec.Struct):
-    """The history of a publish whose first attempt was not simply acked."""
+    """The history of a publish whose first attempt was not acked in the ordinary way."""
 
     waits: bool = False  # whether it waits to be sent again, at ``due`` or on the next connection
     tries: int = 1
@@ -220,7 +221,7 @@ class InFlight(msgspec.Struct, Generic[TicketT], gc=False):
         return self.recovery is not None and self.recovery.unconfirmed
 
     def doubt(self) -> Recovery:
-        """Mark the outcome of its attempt as unknown, so that it is sent again."""
+        """Mark the outcome of the last attempt as unknown, so that the message is sent again."""
         recovery = self.recovery = self.recovery or Recovery()
         recovery.waits = recovery.unconfirmed = True
         return recovery
@@ -246,12 +247,14 @@ def has_id(header: bytes) -> bool:
 
 
 def question(header: bytes, never_an_id: str) -> bytes:
-    """Return the headers of a message that is never stored. Its answer shows whether a message with the id was stored.
+    """Return the headers of a message that is never stored. Its answer shows whether a message with the id was
+    stored.
 
     A single server checks sequences before ids, so a second attempt fails because the first attempt was stored. It
-    checks the id of the last message after duplicate ids: with an id that cannot exist, the answer is "duplicate" or
+    checks the id of the last message after duplicate ids. With an id that cannot exist, the answer is "duplicate" or
     "wrong last id". A cluster checks the last id when it applies the message, and from 2.14 on a mismatch stops the
-    stream for good. An unknown roll-up prevents that: a cluster checks it earlier, but after duplicate ids.
+    stream for good. An unknown roll-up prevents that, because a cluster checks the roll-up earlier, but after
+    duplicate ids.
     """
     return question_about(parse_headers(header)[1][MSG_ID], never_an_id)
 

@@ -1,4 +1,4 @@
-"""The time at which a call that publishes many messages gives up: no message was stored during its timeout."""
+"""The time at which a call that publishes many messages fails, because no message was stored during its timeout."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Tracks the moment at which a call gives up. Times are monotonic seconds.
+    """Tracks the moment at which a call fails. Times are monotonic seconds.
 
     Each stored message restarts the timeout. Time that the caller spends elsewhere, to create the next messages, does
-    not count: acks that arrive meanwhile may not be read before it returns.
+    not count, because acks that arrive meanwhile may not be read before the caller returns.
 
     Attributes:
-        gives_up_at: When the call gives up. Infinite while the call does not wait.
+        gives_up_at: The time at which the call fails. Infinite while the call does not wait.
     """
 
     __slots__ = ("_remaining", "_timeout", "gives_up_at")
@@ -24,7 +24,7 @@ class Progress:
         self.gives_up_at: float = NEVER
 
     def begin(self, now: float, *, in_flight: bool) -> None:
-        """Resume when the caller returns. ``in_flight`` tells whether messages without an outcome are in flight."""
+        """Resume when the caller returns. ``in_flight`` is true if messages without an outcome are in flight."""
         self.gives_up_at = now + (self._remaining if in_flight else self._timeout)
 
     def moved(self, now: float) -> None:

@@ -1,16 +1,19 @@
 """The publishes in flight, the meaning of their answers, and what follows if there is no answer.
 
-Each publish has its own reply subject. It is in the `PublishWindow` from its sending until it is *stored* (an ack),
+Each publish has a separate reply subject. It is in the `PublishWindow` from its sending until it is *stored* (an
+ack),
 *refused* (an error) or *unknown*, at the latest until its deadline:
 
-- After 503, "no responders", the message was not stored. It is sent again until its deadline if a stream is expected on
-  the subject, else three times in all, see `jsclient.protocol.publishing.in_flight`.
+- After 503, "no responders", the message was not stored. It is sent again until its deadline if a stream is expected
+  on the subject, else three times in all, see `jsclient.protocol.publishing.in_flight`.
 - If the connection is lost, or no answer arrives in time, the outcome is unknown. If the message has an id, which the
   stream stores only once, it is sent again. If not, the publish ends.
 - An error from the stream ends the publish.
 
-Messages that are sent again at the same time keep the order of their first sending. The window knows no futures:
-``ticket`` is any object that receives the outcome. Source: ADR-22; nats-server stream.go.
+Messages that are sent again at the same time keep the order of their first sending. The window does not depend on
+futures: ``ticket`` is any object that receives the outcome.
+
+Source: ADR-22; nats-server stream.go.
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ class PublishWindow(Generic[TicketT]):
         return len(self.in_flight)
 
     def expand(self) -> None:
-        """Create a record of each publish in flight. Only windows that keep them elsewhere do anything."""
+        """Create a record of each publish in flight, in windows that keep publishes in another form."""
 
     def add_publish(self, reply: bytes, entry: InFlight[TicketT]) -> None:
         """Add a publish that is being sent."""
@@ -87,7 +90,7 @@ class PublishWindow(Generic[TicketT]):
         self.next_check = min(self.next_check, entry.due)
 
     def remove(self, reply: bytes) -> None:
-        """Drop a publish that ended without a confirmation."""
+        """Remove a publish that ended without a confirmation."""
         self._take(reply)
 
     def unsent(self, reply: bytes) -> None:
@@ -200,13 +203,13 @@ class PublishWindow(Generic[TicketT]):
         return None
 
     def _ask_whether_stored(self, entry: InFlight[TicketT]) -> None:
-        """Replace the message by the question whether it was stored."""
+        """Replace the message by a question whether an earlier attempt was stored."""
         entry.header, entry.payload = question(entry.header, self.never_an_id), b""
         self.size += len(entry.header) - entry.size
         entry.size = len(entry.header)
 
     def disconnected(self) -> Failures[TicketT]:
-        """Return the failures caused by a lost connection: the outcome of each publish on the wire is unknown."""
+        """Return the failures that a lost connection causes. The outcome of each publish on the wire is unknown."""
         self._connected = False
 
         def lost(entry: InFlight[TicketT]) -> JetStreamError | None:
@@ -260,7 +263,7 @@ class PublishWindow(Generic[TicketT]):
             self.resent -= 1
 
     def check_publishes(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
-        """Call this when ``next_check`` is reached. Return the failures and the publishes to send again."""
+        """Return the publishes that have failed and the publishes to send again. Call this at ``next_check``."""
         self._forget_unwanted()
         failures = self.fail_publishes(lambda entry: self._over(entry) if now >= entry.deadline else None)
         for entry in self.in_flight.values():
@@ -272,7 +275,7 @@ class PublishWindow(Generic[TicketT]):
         return failures, sends
 
     def _silent(self, entry: InFlight[TicketT]) -> None:
-        """Process a publish without an answer in time, because the answer was lost or is late."""
+        """Process a publish that was not answered in time, because the answer was lost or is late."""
         if entry.ticket.done():
             entry.due = entry.deadline
         else:
@@ -282,7 +285,7 @@ class PublishWindow(Generic[TicketT]):
         return no_stream(entry) if entry.waits and not entry.unconfirmed else unknown(entry)
 
     def fail_publishes(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
-        """End the publishes for which ``why`` returns an error."""
+        """End the publishes for which ``why`` returns an error, and return them as failures."""
         failures = [
             (reply, entry, error)
             for reply, entry in self.in_flight.items()

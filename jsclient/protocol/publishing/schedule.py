@@ -1,8 +1,8 @@
-"""Scheduled messages: their headers, checked before they are sent.
+"""Checks scheduled messages before they are sent, and returns their headers.
 
 The server reports every mistake in a pattern with the same error (10189), so the fields of a cron pattern are checked
-here, and the error names the wrong field. A time outside 1970 to 2262 does not fit into the nanoseconds of the server:
-it would fire immediately or never.
+here, and the error names the wrong field. A time outside 1970 to 2262 does not fit into the nanoseconds of the
+server. It would fire immediately or never.
 
 Source: ADR-51; nats-server server/scheduler.go, server/cron.go, server/stream.go.
 """
@@ -69,7 +69,7 @@ def schedule_headers(
     ttl: float | timedelta | str | None = None,
     rollup: str | None = None,
 ) -> dict[str, str]:
-    """Return the headers that make a message on ``subject`` a schedule, see `JetStream.schedule`.
+    """Return the headers that make a message on ``subject`` a schedule. See `JetStream.schedule`.
 
     Raises:
         ConfigError: An argument is not valid.
@@ -116,10 +116,10 @@ def ending_headers(schedule: str, subject: str) -> dict[str, str]:
 def check_cron(pattern: str) -> str:
     """Return ``pattern`` if it is a valid cron pattern of the server.
 
-    It has six fields, separated by spaces: seconds, minutes, hours, day of month (1 to 31), month (1 to 12, or ``jan``
-    to ``dec``), day of week (0 to 6 from Sunday, or ``sun`` to ``sat``). A field is ``*``, a number or a range ``1-5``,
-    optionally with a step ``*/5``, or several of these, separated by commas. Alternatively it is a word: ``@yearly``,
-    ``@annually``, ``@monthly``, ``@weekly``, ``@daily``, ``@midnight``, ``@hourly``.
+    A pattern has six fields, separated by spaces: seconds, minutes, hours, day of month (1 to 31), month (1 to 12, or
+    ``jan`` to ``dec``), day of week (0 to 6 from Sunday, or ``sun`` to ``sat``). A field is ``*``, a number or a
+    range ``1-5``, optionally with a step ``*/5``, or several of these, separated by commas. Alternatively the pattern
+    is a word: ``@yearly``, ``@annually``, ``@monthly``, ``@weekly``, ``@daily``, ``@midnight``, ``@hourly``.
 
     Raises:
         ConfigError: The pattern is not valid. The text names the field.
@@ -187,7 +187,7 @@ def _zone(zone: str | tzinfo) -> str:
 
 
 def _problem(part: str, field: _Field) -> str:
-    """Describe the mistake in an entry of a field, "" if it is valid."""
+    """Describe the mistake in an entry of a field. "" if the entry is valid."""
     span, slash, step = part.partition("/")
     low, dash, high = span.partition("-")
     if slash and (not _is_number(step) or int(step) == 0):

@@ -1,4 +1,4 @@
-"""A window whose ordinary publishes are in compiled slots, as long as nothing happens to them but an ordinary ack.
+"""A window that keeps ordinary publishes in compiled slots, as long as they receive ordinary acks.
 
 On an error, an answer that is not an ordinary ack, a deadline or a change of the connection, `SlotWindow` creates a
 record of each publish, and `PublishWindow` takes over.
@@ -56,10 +56,12 @@ class Slots(Protocol):
         too_much: Callable[[int], bool],
         /,
     ) -> None:
-        """Set the publishes in flight that are elsewhere, how many both may be, and what takes the commands.
+        """Set the publishes that are in flight elsewhere, the limits for both together, and the buffer for the
+        commands.
 
-        ``sooner`` is called with the moment at which a publish must be checked, if that is before ``next_check``,
-        ``check_size`` with sizes above ``small``, and ``too_much`` with the bytes in flight above ``watch``.
+        ``sooner`` is called with the moment at which a publish must be checked, if that is before ``next_check``.
+        ``check_size`` is called with sizes above ``small``, and ``too_much`` with the bytes in flight above
+        ``watch``.
         """
 
     def __len__(self) -> int:
@@ -93,17 +95,17 @@ class Slots(Protocol):
     def take(self, frames: list[Frame], start: int, answered: dict[bytes, None], /) -> tuple[int, int]:
         """Settle publishes by the frames from ``start`` on, up to the first frame that is not an ordinary ack.
 
-        The futures receive the acks, and ``answered`` the subjects.
+        The futures receive the acks, and ``answered`` receives the subjects.
 
         Returns:
-            The index of that first frame, and the number of publishes.
+            The index of that first frame, and the number of settled publishes.
         """
 
     def drain(self) -> list[tuple[Any, ...]]:
         """Remove all publishes. Returns their reply subjects and the fields of their `InFlight`, oldest first."""
 
     def rest(self, count: int, /) -> None:
-        """Take none of the next ``count`` publishes."""
+        """Refuse the next ``count`` publishes, which then get records."""
 
 
 class SlotWindow(PublishWindow[TicketT]):

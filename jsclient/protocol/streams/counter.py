@@ -1,7 +1,7 @@
-"""Counters: increments, and the values that the stream has counted.
+"""Counters, which add up increments in a stream.
 
 Values are integers of any size, sent as decimal text. Python converts at most 4,300 digits to an integer
-(``sys.set_int_max_str_digits``), which is the limit here, too.
+(``sys.set_int_max_str_digits``), which is the limit here too.
 
 Source: ADR-49; nats-server server/stream.go (CounterValue, CounterSources).
 """
@@ -30,7 +30,7 @@ class CounterEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         subject: The subject of the counter.
-        value: Its value.
+        value: The value of the counter.
         increment: The amount of the last change.
         sources: The contributions of other streams, by stream and the subject in it. Empty without sources.
         seq: The stream sequence of the last change.
@@ -46,7 +46,7 @@ class CounterEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def increment_text(amount: int) -> str:
-    """Return the value of ``Nats-Incr``: sign and digits.
+    """Return the value of ``Nats-Incr``, which is a sign and digits.
 
     Raises:
         ConfigError: The amount is not an integer, or has more digits than Python converts.
@@ -104,7 +104,9 @@ def _sources(text: str) -> dict[str, dict[str, int]]:
 
 
 def next_chunk(subjects: Sequence[str], start: int, max_bytes: int) -> int:
-    """Return the end of the request that begins at ``start``. It contains as many subjects as fit, but at least one."""
+    """Return the end of the request that begins at ``start``. The request has as many subjects as fit, but at least
+    one.
+    """
     size, end = 0, start
     while end < len(subjects) and end - start < _CHUNK:
         size += len(subjects[end].encode()) + 3

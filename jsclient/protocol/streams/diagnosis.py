@@ -1,8 +1,9 @@
-"""Why the readers of a stream receive no records, according to its info and the errors of the readers.
+"""Finds out why the readers of a stream receive no records, from its info and the errors of the readers.
 
-The readers of topics use it, which check the stream when no record arrives (`protocol.consumers.stall`). If the stream
-may simply have no new record, no cause is reported. Source: nats-server server/stream.go (StreamInfo,
-StreamSourceInfo), ADR-31.
+The readers of topics use it when no record arrives (`protocol.consumers.stall`). If the stream may simply have no new
+record, no cause is reported.
+
+Source: nats-server server/stream.go (StreamInfo, StreamSourceInfo), ADR-31.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def diagnose_stream(
 
 
 def cannot_look_at_stream(error: JetStreamError, stream: str) -> Finding:
-    """Return the finding for an error of the request for the stream's info."""
+    """Return the finding for an error of a request for the stream's info."""
     if isinstance(error, StreamNotFoundError | PermissionDeniedError):
         return cannot_look(error, stream, "")
     leaderless = isinstance(error, ApiError) and error.code == _LEADERLESS

@@ -1,9 +1,8 @@
-"""Direct get: messages read from any replica of a stream, many with one request.
+"""Direct gets, which read messages from any replica of a stream, many with one request.
 
 The server sends the messages one by one, with headers that describe them, and an end of batch with the number of
-further messages. It does not use flow control, so all requested messages may have to be buffered.
-
-Each message names its predecessor, so that a lost message is detected.
+further messages. It does not use flow control, so all requested messages may have to be buffered. Each message names
+its predecessor, so that a lost message is detected.
 
 Source: ADR-31; nats-server server/stream.go (processDirectGetRequest, getDirectRequest, getDirectMulti).
 """
@@ -50,7 +49,7 @@ BATCH_GET_SERVER: Final = (2, 11)
 """The first server version that supports batches."""
 
 MAX_SUBJECTS: Final = 1024
-"""Maximum number of subjects that match a request for the last messages (the server's limit)."""
+"""The maximum number of subjects that a request for the last messages may match (the server's limit)."""
 
 _NO_MESSAGE: Final = 10037
 _MAX_SEQUENCE: Final = 2**64 - 1
@@ -165,7 +164,7 @@ class DirectBatchTracker:
     _seconds: int = 0
 
     def read_frame(self, frame: Frame) -> StoredMessage | None:
-        """Return the message in a frame, or None at the end or after an error, see ``ending`` and ``error``."""
+        """Return the message in a frame, or None at the end or after an error. See ``ending`` and ``error``."""
         if inline_status(frame[2]) and _FIRST_ADDED not in frame[2]:
             self._status(frame)
             return None
@@ -201,7 +200,7 @@ class DirectBatchTracker:
         return taken
 
     def took(self, count: int, seq: int, pending: bytes = b"") -> None:
-        """Count messages that the caller has read, each of which named its predecessor.
+        """Count messages that the caller has read. Each of them must have named its predecessor.
 
         Args:
             count: The number of messages.
@@ -250,7 +249,9 @@ class DirectBatchTracker:
         return message, int(last)
 
     def _follows(self, previous: int) -> bool:
-        """Whether no message is missing after ``previous``, the sequence that the server sent last. If not, fail."""
+        """Return whether no message is missing after ``previous``, the sequence that the server sent last. If not,
+        end the batch with an error.
+        """
         if previous == self.last_seq:
             return True
         self._end_batch(

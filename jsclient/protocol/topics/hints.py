@@ -1,9 +1,10 @@
-"""When readers with a plain subscription and no consumer read the history.
+"""Decides when readers that have a plain subscription and no consumer read the history.
 
-A user who may not create consumers can still subscribe to the subject and receive messages as they are published. Such
-a message, a hint, says only that a record may have been stored: it arrives before the record is stored, or although the
-server refuses it, and there is no hint of a record that the server stores by itself. So after a hint the readers check
-the history at growing intervals, until they have found as many records as hints, or until no more can be expected.
+A user who may not create consumers can still subscribe to the subject and receive messages as they are published.
+Such a message, a hint, shows only that a record may have been stored. It arrives before the record is stored, or
+although the server refuses it. Records that the server stores without a publish cause no hint. So after a hint the
+readers check the history at growing intervals, until they have found as many records as hints, or until no more can
+be expected.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Hints:
 
     Attributes:
         all_heard: Whether there is a hint for each record. Otherwise the readers also check every 0.8 s.
-        deadline: When to call `due`. Infinite if no call is needed before the next hint.
+        deadline: The time to call `due`. Infinite if no call is needed before the next hint.
     """
 
     all_heard: bool = True

@@ -1,10 +1,10 @@
-"""Links between records: each record names its predecessor, so that a missing record is noticed.
+"""Links between records. Each record names its predecessor, so that a missing record is noticed.
 
 A record was lost if its successor names a predecessor that was never received. The feed supplies the links:
 ``Nats-Expected-Last-Subject-Sequence``, ``Nats-Last-Sequence`` of a republished message, or the consumer sequence.
 (`GapTracker` follows one consumer and reports gaps, but accepts every message.)
 
-Links *per subject* show only gaps within a subject: if the newest record of a subject is lost, records of other
+Links *per subject* show only gaps within a subject. If the newest record of a subject is lost, records of other
 subjects do not show it. So a tracker by subject stores two things: the sequence up to which every record was received
 (`LinkTracker.floor`), and the last sequence received of each subject after that.
 
@@ -30,7 +30,7 @@ class Link(enum.Enum):
     """The verdict on a record."""
 
     ACCEPT = enum.auto()
-    """The record directly follows, and was accepted."""
+    """The record directly follows the records before it, and was accepted."""
     DUPLICATE = enum.auto()
     """The record was received before."""
     GAP = enum.auto()
@@ -39,7 +39,7 @@ class Link(enum.Enum):
 
 @dataclass(slots=True)
 class LinkTracker:
-    """Decides for each record whether it directly follows.
+    """Decides for each record whether it directly follows the records received before.
 
     Attributes:
         floor: Every record up to this sequence was received. Initially it is the sequence of the start position.
@@ -87,7 +87,7 @@ class LinkTracker:
         return Link.ACCEPT
 
     def caught_up(self, seq: int) -> None:
-        """Advance the floor: the history was read up to this sequence."""
+        """Advance the floor, because the history was read up to this sequence."""
         if seq > self.floor:
             self.floor = seq
             if self._beyond:
@@ -128,7 +128,7 @@ class MissingRule:
         return previous is None or previous > floor
 
     def _link(self, previous: int | None, floor: int) -> int | None:
-        """Return the predecessor, None if unknown. After other records, 0 is no link: records before were removed."""
+        """Return the predecessor, or None if unknown. A predecessor of 0 after other records counts as unknown."""
         return None if self.by_subject or (not previous and floor) else previous
 
     def run_length(self, records: Sequence[Record], floor: int, extent: Extent | None) -> int:
@@ -152,7 +152,9 @@ class MissingRule:
         return count
 
     def needs_extent(self, records: Sequence[Record], floor: int, count: int) -> bool:
-        """Return whether judging the records needs the extent. ``count`` is the result of `run_length` for them."""
+        """Return whether judging the records needs the extent. ``count`` is the result of `run_length` for the
+        records.
+        """
         floor = records[count - 1].seq if count else floor
         for record in records[count:]:
             if self.may_miss(record, floor):
@@ -163,8 +165,8 @@ class MissingRule:
     def before(self, record: Record, floor: int, extent: Extent | None) -> Verdict:
         """Return whether records are missing between the floor and the record that follows it in the history.
 
-        ``extent`` must be requested *after* the history was read. If it is None, that is unavailable, records that may
-        be missing count as lost.
+        ``extent`` must be requested *after* the history was read. It is None if it is unavailable. Records that may
+        be missing then count as lost.
         """
         if not self.may_miss(record, floor):
             return "nothing"
@@ -180,7 +182,7 @@ class MissingRule:
         return self._lost
 
     def at_end(self, up_to: int, floor: int, extent: Extent | None) -> Verdict:
-        """Return whether the reader has missed records after the floor, although the history has none after it."""
+        """Return whether records after the floor were missed, although the history has no record after it."""
         if not self.newest_only and up_to > floor and extent is not None and extent.first_seq > floor + 1:
             return self._lost
         return "nothing"

@@ -1,11 +1,11 @@
 """Positions in a stream, the extent of a stream, and the check of a position against an extent.
 
-A position means "after this record". Its sequence alone decides where a reader continues. The time is informative, and
-only a way to find a position: the server's start time is inclusive, a ``datetime`` has microseconds, and time stamps
-may step back when another server becomes the leader.
+A position means "after this record". Its sequence alone decides where a reader continues. The time is only
+informative. It can only serve to find a position, because the server's start time is inclusive, a ``datetime`` has
+microseconds, and time stamps may step back when another server becomes the leader.
 
-A position is checked before it is used. If it is after the end of the stream, the server would keep the reader waiting
-forever. If records after it were removed, the server would start later without an error.
+A position is checked before it is used. If it is after the end of the stream, the server would keep the reader
+waiting forever. If records after it were removed, the server would start later without an error.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class _PositionToken(msgspec.Struct, forbid_unknown_fields=True):
 class Position:
     """The position after a record of a stream.
 
-    Positions are compared and ordered by sequence. Positions in two streams, or in two incarnations of one stream, are
-    unequal and have no order: ``<`` raises `PositionInvalidError`.
+    Positions are compared and ordered by sequence. Positions in two streams, or in two incarnations of one stream,
+    are unequal and have no order, so ``<`` raises `PositionInvalidError`.
 
     Attributes:
         stream: The stream's name.
@@ -74,7 +74,7 @@ class Position:
             check_count(f"{name} of a position", getattr(self, name), 0, limit)
 
     def to_json(self) -> str:
-        """Return the position as a token, which is the only state that a reader needs to save."""
+        """Return the position as a token. A reader needs to save only this token."""
         token = _PositionToken(_VERSION, self.stream, self.incarnation, self.seq, self.time_ns)
         return msgspec.json.encode(token).decode()
 
@@ -211,12 +211,12 @@ class Extent:
 
 @dataclass(slots=True)
 class EndCheck:
-    """Decides whether a stream that now ends before a sequence which it contained has lost its last messages.
+    """Decides whether a stream that ends before a sequence which it had contained has lost its last messages.
 
     All times are monotonic seconds. A former leader of a replicated stream may be cut off from its cluster and still
     answer. It then reports an end that precedes positions which readers have saved since. It steps down after some
-    seconds without a quorum. So for a replicated stream, the answer is final only after it has been the same for 10 s,
-    without a failed request or a lost connection. A single server is always up to date.
+    seconds without a quorum. So for a replicated stream, the answer is final only after it has been the same for 10
+    s, without a failed request or a lost connection. A single server is always up to date.
     """
 
     since: float | None = None
@@ -236,7 +236,7 @@ class EndCheck:
         return bool(is_reached)
 
     def check_end(self, end: StreamEnd, seq: int, now: float) -> bool | None:
-        """Return whether the stream ends at ``seq`` or later, or None if that is uncertain: request the end again."""
+        """Return whether the stream ends at ``seq`` or later. None means uncertain, so request the end again."""
         if end.last_seq >= seq:
             self.since = None
             return True
@@ -247,21 +247,21 @@ class EndCheck:
         return False if now - self.since >= CERTAIN else None
 
     def interrupted(self) -> None:
-        """Call this when a request failed or the connection was lost."""
+        """Record that a request failed or the connection was lost."""
         self.since = None
 
 
 @dataclass(slots=True)
 class CoveredEnd:
-    """Decides up to where the answer "no record follows" is reliable. Times are monotonic seconds.
+    """Decides up to which end the answer "no record follows" is reliable. Times are monotonic seconds.
 
     The leader of a stream may report its end, while the request for the records after a position is answered by a
-    former leader that lacks the newest records. So for a replicated stream the answer "no record" is reliable up to an
-    end only if it arrives 3 s or more after that end was reported, while the stream's end did not go back and the
+    former leader that lacks the newest records. So for a replicated stream the answer "no record" is reliable up to
+    an end only if it arrives 3 s or more after that end was reported, while the stream's end did not go back and the
     connection was not lost. Otherwise a reader would skip records permanently.
 
     Attributes:
-        seq: The end up to which the answer "no record" is reliable now, 0 if there is no such end.
+        seq: The end up to which the answer "no record" is reliable now, or 0 if no such end is known.
     """
 
     seq: int = 0

@@ -1,4 +1,4 @@
-"""The period without a record after which a reader reads the history."""
+"""The time without a record after which a reader reads the history."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["QuietTimer"]
 
 @dataclass(slots=True)
 class QuietTimer:
-    """The period without a record after which a reader reads the history. It adapts within its bounds.
+    """The time without a record after which a reader reads the history. It adapts within its bounds.
 
-    The period is constant if ``longest`` is 0.
+    The time is constant if ``longest`` is 0.
 
     Attributes:
-        shortest, longest: The bounds of the period, seconds.
-        period: The current period, seconds.
-        factor: The factor by which the period grows or shrinks.
+        shortest, longest: The bounds of the time, in seconds.
+        period: The current time, in seconds.
+        factor: The factor by which the time grows or shrinks.
     """
 
     shortest: float = 30.0
@@ -39,9 +39,9 @@ class QuietTimer:
             )
 
     def page_was_empty(self) -> None:
-        """Lengthen the period, because the history had no new record."""
+        """Lengthen the time, because the history had no new record."""
         self.period = min(self.period * self.factor, self.longest)
 
     def page_had_records(self) -> None:
-        """Shorten the period, because the history had a record that was not pushed."""
+        """Shorten the time, because the history had a record that was not pushed."""
         self.period = max(self.period / self.factor, self.shortest)

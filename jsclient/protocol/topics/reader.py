@@ -1,11 +1,11 @@
-"""The push-pull reader: every record after a position, in order, once, even if pushes are lost.
+"""The push-pull reader, which returns every record after a position once and in order, even if pushes are lost.
 
 A push is only a hint. It is accepted if it directly follows the last record. Otherwise it is a duplicate, or a record
-before it is missing. Missing records are read from the history, at once or when the quiet timer expires. So pushes may
-be lost, repeated and reordered, and a reader works even without any.
+before it is missing. Missing records are read from the history, at once or when the quiet timer expires. So pushes
+may be lost, repeated and reordered, and a reader works even without any.
 
-`Reader` has one bounded queue. Records enter it with `Reader.offer` (pushes) and `Reader.page` (history), which return
-commands for the runtime. Records leave it with `Reader.take_records`. When the queue is full, pushes are
+`Reader` has one bounded queue. Records enter it with `Reader.offer` (pushes) and `Reader.page` (history), which
+return commands for the runtime. Records leave it with `Reader.take_records`. When the queue is full, pushes are
 discarded and read from the history later, so that a slow reader never makes a server wait.
 
 Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailability of the subscriber".
@@ -138,7 +138,7 @@ class Reader:
 
     @property
     def position(self) -> Position:
-        """The position after the last record taken: the only state needed to resume."""
+        """The position after the last record taken. A reader needs only this state to resume."""
         queue = self._queue
         return self.start.at(queue.kept if queue else self._links.floor, queue.kept_time_ns)
 
@@ -149,12 +149,12 @@ class Reader:
 
     @property
     def pending(self) -> int:
-        """Records in the queue."""
+        """The number of records in the queue."""
         return len(self._queue)
 
     @property
     def deadline(self) -> float:
-        """When to call ``tick``, in monotonic seconds. It is infinite if no call is needed now."""
+        """The time to call ``tick``, in monotonic seconds. It is infinite if no call is needed now."""
         if self._stopped or self._full or self._in_flight is not None:
             return math.inf
         period = self.quiet.period
@@ -203,14 +203,14 @@ class Reader:
         return commands
 
     def subscribed(self, id: str, now: float) -> list[Command]:
-        """Call this when the subscription exists: records stored from now on are pushed under the id."""
+        """Record that the subscription exists. Records stored from now on are pushed under the id."""
         if id != self.id:
             return [Cancel(id)]
         self.is_subscribed, self._added_at = True, now
         return [] if self.replays else self._request_history()
 
     def feed_lost(self, id: str, now: float) -> list[Command]:
-        """Call this when the subscription ended or may have missed a record: a disconnect, a deleted consumer.
+        """Record that the subscription ended or may have missed a record, for example after a disconnect.
 
         The reader reads the history and then replaces the subscription. If the subscription never existed, it does so
         when the timer next expires.
@@ -223,7 +223,7 @@ class Reader:
         return commands + self._request_history() if was_subscribed else commands
 
     def offer(self, id: str, records: Sequence[Record], now: float) -> list[Command]:
-        """Add records that were pushed under a subscription's id. Without records, the history is requested."""
+        """Add records that were pushed under a subscription's id. Without records, request the history."""
         if id != self.id or self._stopped:
             self.rejected += len(records)
             return []
@@ -245,7 +245,9 @@ class Reader:
         return self._request_history() if late and self.catch_up == "at once" else []
 
     def _add_run(self, records: Sequence[Record], extent: Extent | None, now: float) -> Sequence[Record]:
-        """Add the records that directly follow each other. Return the remainder, empty if the topic has ended."""
+        """Add the records that directly follow each other. Return the remaining records, or none if the topic has
+        ended.
+        """
         links = self._links
         if links.beyond:
             # Records beyond the floor were accepted already: each record needs its own check.
@@ -264,7 +266,7 @@ class Reader:
         return [] if self.ended else records[count:]
 
     def _push_all(self, records: Sequence[Record], now: float) -> list[Record]:
-        """Add the records that directly follow, until the topic ends. Return the others."""
+        """Add the records that directly follow, until the topic ends. Return the records that do not follow."""
         others: list[Record] = []
         # Adding a run saves time only for several records, and after a gap each record needs its own check.
         is_run = len(records) > 1 and self._hint <= self._links.floor
@@ -301,7 +303,7 @@ class Reader:
         elif offer is Link.DUPLICATE:
             self.repeated += 1
             if 0 < self._newest_ns < record.time_ns:
-                self._recheck = True  # it is newer than every record, but its sequence is old
+                self._recheck = True  # the record is newer than every other record, but its sequence is old
         else:
             return False
         return True
@@ -417,7 +419,7 @@ class Reader:
         return not self.ended
 
     def _passes(self, verdict: Verdict, before: int, commands: list[Command]) -> bool:
-        """Return whether the reader may continue after missing records. If not, it has failed."""
+        """Return whether the reader may continue despite missing records. If not, the reader fails."""
         floor = self._links.floor
         if verdict == "lost":
             commands += self.fail_reading(HistoryTruncatedError(before, floor + 1, self.start.stream))
@@ -448,18 +450,18 @@ class Reader:
         commands += self.next_request()
 
     def interrupted(self) -> None:
-        """Call this when a request for the history failed and is repeated, or the connection was lost."""
+        """Record that a request for the history failed and is repeated, or the connection was lost."""
         self._end_check.interrupted()
 
     def tick(self, now: float) -> list[Command]:
-        """Request the history if the quiet timer has expired, that is if no record was added for a while."""
+        """Request the history if the quiet timer has expired, which means that no record was added for a while."""
         if now < self.deadline:
             return []
         self._by_timer = self._recheck = True
         return self._request_history()
 
     def take_records(self, limit: int = 1) -> tuple[list[Record], list[Command]]:
-        """Take up to ``limit`` records, in order. If there are none, ``error`` and ``ended`` say why."""
+        """Take up to ``limit`` records, in order. If there are none, ``error`` and ``ended`` give the reason."""
         taken = self._queue.take_records(limit)
         return taken, self.taken() if self.request_needed else []
 
@@ -472,7 +474,7 @@ class Reader:
         return self._queue.take_one
 
     def taken(self) -> list[Command]:
-        """Return the request for the history that was waiting for capacity, if there is some now."""
+        """Return the request for the history that waited for capacity, if the queue has capacity now."""
         if self._full and self._queue.is_half_empty:
             self._full = False
         return self.next_request()

@@ -23,9 +23,9 @@ class Kind(enum.Enum):
 
     VALUE = "value"
     FINISH = "finish"
-    """The last record: the topic is complete."""
+    """The last record, which completes the topic."""
     FAIL = "fail"
-    """The last record: the topic failed, for the reason in the record."""
+    """The last record, with the reason for which the topic failed."""
     FRONTIER = "frontier"
     """Lists completed epochs, see `jsclient.protocol.epochs.trackers`."""
 
@@ -152,7 +152,7 @@ class RecordQueue:
 
     @property
     def room(self) -> tuple[int, int]:
-        """Number of records and bytes that may still be added, at least 1 of each."""
+        """The number of records and bytes that may still be added, at least 1 of each."""
         return max(self.max_records - len(self._records), 1), max(self.max_bytes - self.pending_bytes, 1)
 
     def has_room(self, record: Record) -> bool:
@@ -200,7 +200,9 @@ class RecordQueue:
         return taken
 
     def take_one(self) -> Record | None:
-        """Take one record, or None. Like ``take(1)``, but faster: it runs once per record of an ``async for``."""
+        """Take one record, or return None. Faster than ``take_records(1)``, because an ``async for`` calls it for
+        each record.
+        """
         if not self._records:
             return None
         record = self._records.popleft()
@@ -221,7 +223,7 @@ class Aside:
     _bytes: int = 0
 
     def add_record(self, record: Record) -> bool:
-        """Add a record. Return False if it does not fit: it is read from the history later."""
+        """Add a record. Return False if it does not fit, because it is then read from the history later."""
         size = self._bytes + record.size
         if len(self._records) >= self.max_records or size > self.max_bytes:
             return False

@@ -1,11 +1,11 @@
 """Conversion between messages and records of a topic.
 
 A record is an ordinary message. Its kind is a header, omitted for a value, so that any publisher to the subject
-publishes values. A record may name its predecessor in ``Nats-Expected-Last-Subject-Sequence``, which the server checked
-before it stored the record.
+publishes values. A record may name its predecessor in ``Nats-Expected-Last-Subject-Sequence``, which the server
+checked before it stored the record.
 
-Consecutive frames of a stream differ in a few numbers only. When many are converted, parts that are equal to the frame
-before are not parsed again. A frame of an unusual form is parsed by the slower functions.
+Consecutive frames of a stream differ in a few numbers only. When many frames are converted, parts that are equal to
+the previous frame are not parsed again. A frame of an unusual form is parsed by the slower functions.
 
 Source: ADR-28 (republish); nats-server server/stream.go (republish, getDirectRequest), server/subject_transform.go.
 """
@@ -63,15 +63,15 @@ def kind_headers(kind: Kind) -> dict[str, str]:
 
 
 def is_copy(headers: Headers) -> bool:
-    """Return whether a record with these headers, without the server's, is the answer to a direct get, stored again.
+    """Return whether a record with these own headers is a stored copy of an answer to a direct get.
 
-    NATS does not check reply subjects: any client that may request a record can have the answer stored.
+    NATS does not check reply subjects, so any client that may request a record can have the answer stored.
     """
     return names.SEQUENCE in headers
 
 
 def kit_id(headers: Headers) -> str:
-    """Return the id that a kit's producer assigned to a record, "" if no kit wrote it, or if it is a copy."""
+    """Return the id that a kit's producer assigned to a record. "" if no kit has written it, or if it is a copy."""
     msg_id = headers.get(names.MSG_ID, "")
     return msg_id if msg_id.startswith(KIT_IDS) and not is_copy(headers) else ""
 
@@ -85,7 +85,7 @@ def kind_of(headers: Headers) -> Kind:
 
 
 def link_of(headers: Headers) -> int | None:
-    """Return the predecessor in the record's subject, which the server has checked, or None if there is no header."""
+    """Return the predecessor in the record's subject, which the server has checked. None without such a header."""
     text = headers.get(names.EXPECTED_LAST_SUBJECT_SEQUENCE)
     if text is None or names.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT in headers:
         return None
@@ -97,7 +97,7 @@ def _own(headers: Headers) -> RecordHeaders:
 
 
 def stored_record(message: StoredMessage, *, linked: bool, origin: Position | None = None) -> Record:
-    """Convert a message from the history. ``linked`` tells whether the record may name its predecessor.
+    """Convert a message from the history. With ``linked``, the record may name its predecessor.
 
     For ``origin`` see `Record`.
     """
@@ -118,10 +118,10 @@ def _is_number(text: str) -> bool:
 
 
 def republished_record(frame: Frame, stream: str, origin: Position | None = None) -> Record:
-    """Convert a message that the server republished, which names its predecessor. For ``origin`` see `Record`.
+    """Convert a message that the server republished. It names its predecessor. For ``origin`` see `Record`.
 
     Raises:
-        ProtocolError: This stream did not republish it.
+        ProtocolError: The message was not republished by this stream.
     """
     headers = parse_headers(mended_block(frame[2]))[1]
     added: dict[str, str] = {}
@@ -209,8 +209,8 @@ class _Alike:
 Split: TypeAlias = Callable[[list[Frame], int], tuple[list[tuple[bytes, bytes, int, int]], bytes]]
 """Reads the ordinary frames at the beginning that follow a sequence.
 
-It returns a row for each: the message's own header block, its subject, sequence and time stamp (ns). The second result
-is the number of pending messages according to the last row.
+The function returns a row for each frame, with the message's own header block, its subject, sequence and time stamp
+(ns). The second result is the number of pending messages according to the last row.
 """
 
 
@@ -405,7 +405,7 @@ class RepublishedRecords:
 class DeliveredRecords:
     """Converts the deliveries of a consumer.
 
-    ``linked`` tells whether records may name their predecessors. For ``origin`` see `Record`.
+    With ``linked``, records may name their predecessors. For ``origin`` see `Record`.
     """
 
     def __init__(self, *, linked: bool, origin: Position | None = None) -> None:
@@ -413,7 +413,7 @@ class DeliveredRecords:
         self._alike = _Alike(linked=linked)
 
     def read_frames(self, frames: Iterable[Frame]) -> list[Record]:
-        """Return the records in frames. A record has a predecessor only if it names it.
+        """Return the records in frames. A record has a predecessor only if its headers name one.
 
         Raises:
             NotJetStreamMessageError: A frame has no JSAck.

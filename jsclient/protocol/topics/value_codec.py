@@ -33,18 +33,18 @@ class Codec(Protocol[ValueT]):
     """Encodes and decodes values. Both methods raise a `JetStreamError` for a value that they cannot handle."""
 
     def encode(self, value: ValueT) -> bytes:
-        """Return the value as bytes."""
+        """Encode a value."""
 
     def decode(self, data: bytes) -> ValueT:
-        """Return the value in ``data``."""
+        """Decode the value in ``data``."""
 
 
 class JsonCodec(Generic[ValueT]):
-    """JSON, for values that it does not change, or for values of a type.
+    """Encodes values as JSON, if JSON does not change them, or values of a given type.
 
     Args:
-        type: The type of all values, such as a ``msgspec.Struct``, a dataclass or ``list[int]``. Without a type, values
-            are what JSON has.
+        type: The type of all values, such as a ``msgspec.Struct``, a dataclass or ``list[int]``. Without a type,
+            values are the values that JSON has.
 
     Raises:
         ConfigError: JSON cannot represent values of this type.
@@ -65,10 +65,10 @@ class JsonCodec(Generic[ValueT]):
         self._decode = decoder.decode
 
     def encode(self, value: ValueT) -> bytes:
-        """Return the value as JSON.
+        """Encode a value as JSON.
 
         Raises:
-            ConfigError: JSON would change the value, or the value is not of the type. The text names the part.
+            ConfigError: JSON would change the value, or the value does not have the type. The text names the part.
         """
         if self._type is not None:
             return self._encode_typed(value)
@@ -86,10 +86,10 @@ class JsonCodec(Generic[ValueT]):
         return data
 
     def decode(self, data: bytes) -> ValueT:
-        """Return the value in ``data``.
+        """Decode the JSON value in ``data``.
 
         Raises:
-            ProtocolError: The data is not JSON, or not of the type.
+            ProtocolError: The data is not JSON, or the value does not have the type.
         """
         try:
             value: ValueT = self._decode(data)
@@ -99,7 +99,7 @@ class JsonCodec(Generic[ValueT]):
 
 
 def _problem(value: Any, path: str, depth: int) -> str:
-    """Describe the first part at or below ``path`` that JSON cannot represent, "" if there is none."""
+    """Describe the first part at or below ``path`` that JSON cannot represent. "" if JSON can represent all parts."""
     where = f" at {path}" if path else ""
     if depth > _DEPTH:
         return f"it is nested more than {_DEPTH} deep"
@@ -148,7 +148,7 @@ def codec_for(name: str, custom: Codec | None) -> Codec:
     """Return the codec that a descriptor names.
 
     Raises:
-        ConfigError: The name is not that of ``custom``, or it is not JSON and ``custom`` is None.
+        ConfigError: ``custom`` has another name, or it is None and the name is not JSON.
     """
     codec = JsonCodec() if custom is None else custom
     if codec_name(codec) != name:

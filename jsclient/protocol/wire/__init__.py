@@ -1,1 +1,1 @@
-"""Frames, headers, names, units and the JSON of the API."""
+"""Frames, headers, names, units and the JSON of the API, as they are on the wire."""

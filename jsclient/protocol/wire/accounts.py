@@ -1,8 +1,8 @@
-"""Rights across accounts: the exports and imports that let users of another account request some subjects.
+"""Rights across accounts, which are exports and imports that let users of another account request some subjects.
 
-NATS checks the subject of a request, but not its reply subject: the answer is published there with the rights of the
-service that sends it. So a user of the same account can have an answer stored in a stream, or sent to any subject. The
-answer to a request through a service import stays in the account that imports the service.
+NATS checks the subject of a request, but not its reply subject. The answer is published there with the rights of the
+service that sends it. So a user of the same account can have an answer stored in a stream, or sent to any subject.
+The answer to a request through a service import stays in the account that imports the service.
 
 Source: nats-server server/accounts.go (service imports, isReservedReply).
 """

@@ -1,4 +1,4 @@
-"""The JetStream API: the subject of each request, its pages, the envelope of its answer.
+"""The JetStream API, with the subject of each request, the pages of lists, and the envelope of answers.
 
 Subjects have a custom prefix or belong to a domain. Names are checked, so that a subject contains no text that the
 server could read as another command.
@@ -56,7 +56,7 @@ class Api:
     """The API subjects of one account.
 
     Attributes:
-        prefix: Their common prefix, without the final dot.
+        prefix: The common prefix of the subjects, without the final dot.
         domain: The JetStream domain, or None.
     """
 
@@ -82,19 +82,19 @@ class Api:
     # --- account and streams -----------------------------------------------------------------------------
 
     def account_info(self) -> str:
-        """Return the subject for the usage and limits of the account."""
+        """Return the subject to request the usage and limits of the account."""
         return f"{self.prefix}.INFO"
 
     def stream_names(self) -> str:
-        """Return the names of the streams, by pages, optionally only of the streams with a subject."""
+        """Return the subject to list the names of the streams, by pages, optionally only of streams with a subject."""
         return f"{self.prefix}.STREAM.NAMES"
 
     def stream_list(self) -> str:
-        """Return the infos of the streams, by pages."""
+        """Return the subject to list the infos of the streams, by pages."""
         return f"{self.prefix}.STREAM.LIST"
 
     def stream_create(self, name: str) -> str:
-        """Create a stream."""
+        """Return the subject to create a stream."""
         return self._stream("STREAM.CREATE", check_new_stream_name(name))
 
     def stream_update(self, name: str) -> str:
@@ -102,7 +102,7 @@ class Api:
         return self._stream("STREAM.UPDATE", name)
 
     def stream_info(self, name: str) -> str:
-        """Return the info of a stream."""
+        """Return the subject to request the info of a stream."""
         return self._stream("STREAM.INFO", name)
 
     def stream_delete(self, name: str) -> str:
@@ -110,7 +110,7 @@ class Api:
         return self._stream("STREAM.DELETE", name)
 
     def stream_purge(self, name: str) -> str:
-        """Remove messages of a stream."""
+        """Return the subject to remove messages of a stream."""
         return self._stream("STREAM.PURGE", name)
 
     def stream_msg_get(self, name: str) -> str:
@@ -122,39 +122,41 @@ class Api:
         return self._stream("STREAM.MSG.DELETE", name)
 
     def direct_get(self, name: str) -> str:
-        """Return the subject to read messages from any replica. The request says which messages."""
+        """Return the subject to read messages from any replica. The request selects the messages."""
         return self._stream("DIRECT.GET", name)
 
     def direct_get_last(self, name: str, subject: str) -> str:
-        """Return the last message of a literal subject, from any replica, without a request body."""
+        """Return the subject to read the last message of a literal subject from any replica, without a request body."""
         return self._bounded(f"{self.direct_get(name)}.{check_publish_subject(subject)}", subject)
 
     # --- consumers ---------------------------------------------------------------------------------------
 
     def consumer_create(self, stream: str) -> str:
-        """Create an ephemeral consumer, named by the server."""
+        """Return the subject to create an ephemeral consumer that the server names."""
         return self._stream("CONSUMER.CREATE", stream)
 
     def consumer_durable_create(self, stream: str, durable: str) -> str:
-        """Create a durable consumer."""
+        """Return the subject to create a durable consumer."""
         name = check_consumer_name(durable, "durable")
         return f"{self._stream('CONSUMER.DURABLE.CREATE', stream)}.{name}"
 
     def consumer_create_named(self, stream: str, name: str, filter: str = "") -> str:
-        """Create a consumer by name. A single filter, including its wildcards, is part of the subject."""
+        """Return the subject to create a named consumer. A single filter, including its wildcards, is part of the
+        subject.
+        """
         subject = self._consumer("CONSUMER.CREATE", stream, name)
         return self._bounded(f"{subject}.{check_filter_subject(filter)}", filter) if filter else subject
 
     def consumer_info(self, stream: str, name: str) -> str:
-        """Return the info of a consumer."""
+        """Return the subject to request the info of a consumer."""
         return self._consumer("CONSUMER.INFO", stream, name)
 
     def consumer_list(self, stream: str) -> str:
-        """Return the infos of a stream's consumers, by pages."""
+        """Return the subject to list the infos of a stream's consumers, by pages."""
         return self._stream("CONSUMER.LIST", stream)
 
     def consumer_names(self, stream: str) -> str:
-        """Return the names of a stream's consumers, by pages."""
+        """Return the subject to list the names of a stream's consumers, by pages."""
         return self._stream("CONSUMER.NAMES", stream)
 
     def consumer_delete(self, stream: str, name: str) -> str:
@@ -170,7 +172,7 @@ class Api:
         return self._consumer("CONSUMER.PAUSE", stream, name)
 
     def consumer_reset(self, stream: str, name: str) -> str:
-        """Reset a consumer to another position."""
+        """Return the subject to reset a consumer to another position."""
         return self._consumer("CONSUMER.RESET", stream, name)
 
     def consumer_unpin(self, stream: str, name: str) -> str:
@@ -192,7 +194,7 @@ class Api:
 
 
 def is_question(api: Api, subject: str) -> bool:
-    """Return whether an API request on ``subject`` makes no change, so that it can be repeated."""
+    """Return whether an API request on ``subject`` changes nothing, so that it can be repeated."""
     return subject.startswith(api.prefix) and subject[len(api.prefix) + 1 :].startswith(_QUESTIONS)
 
 
@@ -213,7 +215,7 @@ def read_response(data: bytes, subject: str = "") -> dict[str, Any]:
     """Return the answer to an API request on ``subject``. Errors name the stream and consumer in the subject.
 
     Raises:
-        ApiError: The answer is an error, whose ``err_code`` decides the class. Missing numbers are 0.
+        ApiError: The answer is an error. Its ``err_code`` decides the class. Missing numbers are 0.
         ProtocolError: The answer is not a JSON object, or its error is malformed.
     """
     answer = decode(data)
@@ -245,7 +247,7 @@ def page_items(answer: Mapping[str, Any], field: str) -> list[Any]:
 def next_offset(answer: Mapping[str, Any], offset: int, count: int) -> int | None:
     """Return the offset of the next page after a page of ``count`` items, or None after the last page.
 
-    A page without items is always the last, whatever its total, so that paging terminates.
+    A page without items is always the last, whatever the total, so that paging terminates.
     """
     total = answer.get("total")
     if isinstance(total, bool) or not isinstance(total, int) or count <= 0:

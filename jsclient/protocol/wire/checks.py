@@ -1,6 +1,6 @@
-"""Checks of arguments: names of fields, numbers, features that the server must support.
+"""Checks of arguments: names of fields, numbers, and features that the server must support.
 
-The errors have the name and the value.
+The errors contain the name and the value of the argument.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VAR = Parameter.VAR_KEYWORD
 
 
 def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the text of an error for a name that does not exist, with the name that was probably meant."""
+    """Return the error text for a name that does not exist, with the name that was probably meant."""
     from difflib import get_close_matches
 
     known = sorted(known)
@@ -59,7 +59,9 @@ def check_arguments(method: Callable[..., Any], names: Iterable[str], more: type
 
 
 class NoOptions(TypedDict):
-    """The type of ``**more`` in a function without further arguments, which raises the error by `check_arguments`."""
+    """The type of ``**more`` in a function without further arguments. `check_arguments` raises the error for any
+    argument.
+    """
 
 
 def check_fields(cls: type[msgspec.Struct], fields: Iterable[str]) -> None:
@@ -91,7 +93,7 @@ else:
 
 
 def check_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
-    """Return an integer from ``least`` to ``most``: messages, bytes, attempts. A bool is refused."""
+    """Return ``value`` if it is an integer from ``least`` to ``most``. A bool is refused. Raises `ConfigError`."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int)
@@ -104,7 +106,7 @@ def check_count(name: str, value: object, least: int = 1, most: int | None = Non
 
 
 def check_seconds(name: str, value: object) -> float:
-    """Return a finite number of seconds over 0."""
+    """Return ``value`` if it is a finite number of seconds over 0. Raises `ConfigError`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{name} is {value!r:.60}: a number of seconds is needed")
     if not 0 < value < float("inf"):
@@ -137,7 +139,7 @@ def check_server(version: str, minimum: tuple[int, int], what: str) -> None:
     Args:
         version: The version that the server has sent. If it cannot be parsed, no feature is refused.
         minimum: The first version with the feature, major and minor.
-        what: The feature.
+        what: The name of the feature.
 
     Raises:
         ConfigError: The server is older.

@@ -71,7 +71,7 @@ SettableTime: TypeAlias = Annotated[datetime | str, "settable time"]
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """The base of all structs that are sent as JSON objects. It does not check its values, unlike `Model`.
+    """The base of all structs that are sent as JSON objects. Unlike `Model`, it does not check its values.
 
     Attributes:
         extra: Fields that this version does not know, as on the wire.
@@ -84,12 +84,12 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
     """Fields that an answer must have."""
 
     envelope: ClassVar[frozenset[str]] = frozenset()
-    """Fields of the answer that do not belong to the model: ``from_wire`` skips them."""
+    """Fields of the answer that do not belong to the model. ``from_wire`` skips them."""
 
     extra: dict[str, Any] = {}
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values. None unsets a field.
+        """Return a copy with changed values. None unsets a field.
 
         Only the new values are checked, so that unknown words of the server remain valid.
 
@@ -115,7 +115,7 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
 
 
 class Model(WireStruct, frozen=True, kw_only=True, metaclass=Named):
-    """A struct that users may create: every value is checked."""
+    """A struct that users may create. Every value is checked."""
 
     def __post_init__(self) -> None:
         cls = type(self)
@@ -148,11 +148,11 @@ def to_wire(model: WireStruct) -> dict[str, Any]:
 
 
 def from_wire(cls: type[ModelT], data: Mapping[str, Any]) -> ModelT:
-    """Return the model in a decoded JSON object. A null leaves the field unset. Unknown fields go to ``extra``.
+    """Create a model from a decoded JSON object. A null leaves the field unset. Unknown fields go to ``extra``.
 
     Raises:
-        ProtocolError: A field has the wrong type, or a required field is missing. The text names the field, for example
-            ``ConsumerInfo.config.ack_wait``.
+        ProtocolError: A field has the wrong type, or a required field is missing. The text names the field, for
+            example ``ConsumerInfo.config.ack_wait``.
     """
     try:
         return _read(cls, data)
@@ -201,7 +201,7 @@ def _blank(cls: type[ModelT]) -> ModelT:
 
 
 def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
-    """Create a model from a pickle. It is not checked, because it may contain words that only the server knows."""
+    """Create a model from a pickle, without a check, because it may contain words that only the server knows."""
     model = copy.copy(_blank(cls))
     for name, value in values.items():
         force_setattr(model, name, value)
@@ -242,7 +242,7 @@ class _Kind(NamedTuple):
 
 
 class _WrongValueError(Exception):
-    """A value that a field does not accept. ``path`` leads to it inside the field's value, for example ``[2].name``."""
+    """Raised for a value that a field does not accept. ``path`` leads to it in the value, for example ``[2].name``."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(reason, path)
@@ -354,7 +354,7 @@ def _kind(annotation: Any) -> _Kind:
     """Return the kind of a field by its annotation.
 
     Raises:
-        TypeError: There is no kind for it, which is a mistake in the model, not in the data.
+        TypeError: No kind exists for the annotation, which is a mistake in the model, not in the data.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if kind := _SIMPLE.get(annotation):
@@ -450,7 +450,7 @@ def _map_of(kind: _Kind) -> _Kind:
 
 
 def encode(obj: WireStruct | Mapping[str, Any]) -> bytes:
-    """Return the JSON text of a model, or of a dict that may contain models at any depth.
+    """Encode a model, or a dict that may contain models at any depth, as JSON.
 
     Raises:
         ConfigError: A value cannot be sent as JSON: bytes, times, NaN, lone surrogates, endless nesting.

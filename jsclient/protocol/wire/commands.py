@@ -8,16 +8,16 @@ from typing import TypeAlias
 __all__ = ["BurstCommands", "PublishCommand", "burst_commands", "large_command", "publish_command"]
 
 PublishCommand: TypeAlias = Callable[[bytes, bytes, int, bytes, bytes], tuple[bytes, bytes]]
-"""A compiled `publish_command`."""
+"""The type of `publish_command` and of its compiled version."""
 
 BurstCommands: TypeAlias = Callable[[list[bytes], list[bytes], list[bytes], list[bytes]], bytes]
-"""A compiled `burst_commands`, which measures the columns itself."""
+"""The type of a compiled `burst_commands`, which measures the columns itself."""
 
 
 def publish_command(
     subject: bytes, prefix: bytes, number: int, header: bytes, data: bytes
 ) -> tuple[bytes, bytes]:
-    """Return a reply subject, which is the prefix followed by the number, and the command that publishes a message."""
+    """Return a reply subject, which is the prefix and the number, and the command that publishes a message."""
     reply = b"%b%d" % (prefix, number)
     if not header:
         return reply, b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(data), data)
@@ -26,7 +26,7 @@ def publish_command(
 
 
 def large_command(subject: bytes, reply: bytes, header: bytes, data: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return the parts of a command, so that its payload is not copied."""
+    """Return the parts of the command that publishes a large message, so that its payload is not copied."""
     if not header:
         return b"PUB %b %b %d\r\n" % (subject, reply, len(data)), data, b"\r\n"
     size = len(header) + len(data)
@@ -41,7 +41,7 @@ def burst_commands(  # noqa: PLR0917
     heads: Sequence[int],
     sizes: Sequence[int],
 ) -> bytes:
-    """Return the commands that publish messages. The arguments are columns of the same length, with a row at least.
+    """Return the commands that publish messages. The arguments are columns of the same length, with at least one row.
 
     Args:
         subjects, replies, headers, payloads: The parts of the messages. A header block may be empty.

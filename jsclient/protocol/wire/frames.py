@@ -1,9 +1,11 @@
-"""Frames: messages of a subscription as they arrive on the wire, and their three kinds.
+"""Frames, which are messages of a subscription as they arrive on the wire, and their three kinds.
 
-A frame is a plain tuple of bytes, ``(subject, reply, header block, payload)``. The header block may be empty. *Control
-is never data, data is never control*: a frame whose reply starts with ``$JS.ACK.`` is data, whatever its headers are.
-An inline status without such a reply is control. All other frames are foreign, because only the server delivers to the
-inboxes of a consumer. Source: ADR-15 §JSAck, §Automatic Status Management.
+A frame is a plain tuple of bytes, ``(subject, reply, header block, payload)``. The header block may be empty.
+*Control is never data, data is never control*: a frame whose reply starts with ``$JS.ACK.`` is data, whatever its
+headers are. An inline status without such a reply is control. All other frames are foreign, because only the server
+delivers to the inboxes of a consumer.
+
+Source: ADR-15 §JSAck, §Automatic Status Management.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ __all__ = ["Frame", "Sink", "frame_size", "is_control", "is_data", "total_size"]
 Frame: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 
 Sink: TypeAlias = Callable[[list[Frame]], None]
-"""Receives the frames of one subscription in order, in batches as they arrive. It must not block."""
+"""A function that receives the frames of one subscription in order, in batches as they arrive. It must not block."""
 
 
 def frame_size(frame: Frame) -> int:
-    """Return the size in bytes as the server counts it: subject + reply + headers + payload."""
+    """Return the size of a frame in bytes as the server counts it: subject, reply, headers and payload."""
     return len(frame[0]) + len(frame[1]) + len(frame[2]) + len(frame[3])
 
 

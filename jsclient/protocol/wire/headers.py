@@ -135,7 +135,7 @@ class Headers(dict[str, str]):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """An inline status: the first line of a header block is ``NATS/1.0 <code>[ description]``.
+    """An inline status. The first line of its header block is ``NATS/1.0 <code>[ description]``.
 
     ``code`` is 100 to 999, and ``headers`` are the headers of the same block.
     """
@@ -146,9 +146,9 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def inline_status(block: bytes) -> int:
-    """Return the code of the inline status of a header block, 0 if it has none. Never raises.
+    """Return the code of the inline status of a header block, or 0 if it has none. Never raises.
 
-    The line is exactly ``NATS/1.0 <three digits>``, and then its end or a space and a description.
+    The first line must be ``NATS/1.0`` and three digits, which a space and a description may follow.
     """
     match = _INLINE.match(block)
     return int(match[1]) if match else 0
@@ -157,7 +157,7 @@ def inline_status(block: bytes) -> int:
 def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
     """Parse a header block and return its inline status, if any, and its headers. Never raises.
 
-    The docstring of this module says how malformed blocks are read.
+    For malformed blocks, see the docstring of this module.
     """
     if block[:8] != _VERSION:
         return None, Headers()
@@ -207,7 +207,7 @@ def find_header(block: bytes, name: str) -> str | None:
 
 
 def _line_start(name: str) -> bytes:
-    """Return the bytes that begin the line of a header, empty if only a comparison as text finds the name."""
+    """Return the bytes that begin the line of a header. Empty if the name can only be found by comparing text."""
     if not (isinstance(name, str) and name and name.isascii()) or ":" in name or "\r\n" in name:
         return b""
     start = f"\r\n{name}:".encode()
@@ -218,7 +218,7 @@ def _line_start(name: str) -> bytes:
 
 
 def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
-    """Return the whole block, from ``NATS/1.0`` to the empty line. ``headers`` is not changed.
+    """Encode headers as a block, from ``NATS/1.0`` to the empty line. ``headers`` is not changed.
 
     Args:
         headers: Names are RFC 7230 tokens. A value is a str, or a sequence of several for a repeated header. Values
@@ -256,7 +256,7 @@ def ordinary_block(headers: dict[str, str | Sequence[str]]) -> bytes | None:
 
 
 def _known_name(name: object) -> str:
-    """Check a name, remember it, and return the text that begins its line, empty if the name is not valid."""
+    """Check a name, remember it, and return the text that begins its line. Empty if the name is not valid."""
     if type(name) is not str or not _TOKEN.fullmatch(name):
         return ""
     if len(_checked) >= _MAX_KNOWN:
@@ -266,7 +266,8 @@ def _known_name(name: object) -> str:
 
 
 def linked_block(stream: str, last_subject_seq: int, msg_id: str) -> bytes:
-    """Return the header block of a message with an id and an expected stream and last sequence of its subject.
+    """Return the header block of a message with an id, an expected stream, and the expected last sequence of its
+    subject.
 
     The arguments are not checked.
     """

@@ -24,9 +24,9 @@ else:
 class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
     """The headers of a message: a mapping from name to first value, with names case-sensitive as on the wire.
 
-    ``headers[name]``, `get` and ``in`` search for one header in the bytes of the message. All other operations, such as
-    iterating, comparing or changing them, read all headers first. They equal a dict with the same first values.
-    ``dict(headers)`` returns such a dict, for example for ``json.dumps``.
+    ``headers[name]``, `get` and ``in`` search for one header in the bytes of the message. All other operations, such
+    as iterating, comparing or changing the headers, read all of them first. The headers equal a dict with the same
+    first values. ``dict(headers)`` returns such a dict, for example for ``json.dumps``.
     """
 
     _block: bytes = b""
@@ -142,7 +142,7 @@ class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
         self._read().update(*others, **values)
 
     def setdefault(self, name: str, default: str = "") -> str:
-        """Return the first value of ``name``, and set it to ``default`` before if it is missing."""
+        """Return the first value of ``name``. If the header is missing, set it to ``default`` first."""
         return self._read().setdefault(name, default)
 
     def pop(self, name: str, *default: T) -> str | T:

@@ -1,15 +1,15 @@
 """Validation of names of streams, consumers and queue groups, and of subjects.
 
-Every name is checked before it reaches the wire: the server would read a space or a line break inside a subject as
-another command, and closes the connection on a control line that is too long. An invalid name raises
+Every name is checked before it reaches the wire. The server would read a space or a line break inside a subject as
+another command, and it closes the connection on a control line that is too long. An invalid name raises
 ``InvalidNameError``, which says what is wrong and what is allowed.
 
 Subjects may contain any character that is not a space or a control character, as UTF-8. All clients agree on ASCII.
-``*`` and ``>`` are wildcards only as whole tokens: to the server ``foo*bar`` and ``foo>`` are plain tokens, so they are
-accepted as such in published subjects and in filters.
+``*`` and ``>`` are wildcards only as whole tokens. To the server ``foo*bar`` and ``foo>`` are plain tokens, so they
+are accepted as such in published subjects and in filters.
 
-Source: ADR-6; nats-server server/sublist.go (isValidSubject), server/jetstream.go (isValidAssetName),
-server/const.go (MAX_CONTROL_LINE_SIZE).
+Source: ADR-6; nats-server server/sublist.go (isValidSubject), server/jetstream.go (isValidAssetName), server/const.go
+(MAX_CONTROL_LINE_SIZE).
 """
 
 from __future__ import annotations
@@ -36,13 +36,17 @@ __all__ = [
 ]
 
 MAX_NAME_BYTES: Final = 255
-"""Longest name of a stream, consumer or queue group, bytes of UTF-8."""
+"""The maximum length of the name of a stream, consumer or queue group, in bytes of UTF-8."""
 
 MAX_CONTROL_LINE_BYTES: Final = 4096
-"""Longest control line that a server accepts by default, bytes. A longer line ends the connection."""
+"""The maximum length in bytes of a control line that a server accepts by default. A longer line ends the connection.
+"""
 
 MAX_SUBJECT_BYTES: Final = MAX_CONTROL_LINE_BYTES - 512
-"""Longest subject, bytes of UTF-8. The remainder of a control line is for verb, reply or queue, and numbers."""
+"""The maximum length of a subject in bytes of UTF-8.
+
+The remainder of a control line is for verb, reply or queue, and numbers.
+"""
 
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\x9f]")  # space, C0 controls, DEL, C1 controls
 _NOT_IN_NAME = re.compile(r"[.*>/\\]")
@@ -70,10 +74,10 @@ def check_stream_name(name: str) -> str:
 def check_new_stream_name(name: str) -> str:
     """Return ``name`` if it is a valid name for a new stream, by ADR-6.
 
-    Printable ASCII without space and without ``. * > / \\``, at most 255 bytes.
+    A name is printable ASCII without space and without ``. * > / \\``, at most 255 bytes.
 
     Raises:
-        InvalidNameError: It is not valid, or not a str.
+        InvalidNameError: The name is not valid, or not a str.
     """
     return _check_asset_name(name, "stream")
 
@@ -87,7 +91,7 @@ def check_consumer_name(name: str, kind: str = "consumer") -> str:
             durable name.
 
     Raises:
-        InvalidNameError: It is not valid, or not a str.
+        InvalidNameError: The name is not valid, or not a str.
     """
     return _check_asset_name(name, kind)
 
@@ -95,10 +99,11 @@ def check_consumer_name(name: str, kind: str = "consumer") -> str:
 def check_queue(name: str) -> str:
     """Return ``name`` if it is a valid queue group of a NATS subscription.
 
-    It is any str without space or control character, at most 255 bytes. Dots and wildcards have no meaning in it.
+    A queue group is any str without space or control character, at most 255 bytes. Dots and wildcards have no meaning
+    in it.
 
     Raises:
-        InvalidNameError: It is not valid, or not a str.
+        InvalidNameError: The name is not valid, or not a str.
     """
     _check_text(name, "queue", MAX_NAME_BYTES)
     return name
@@ -109,10 +114,10 @@ def check_token(name: str, kind: str) -> str:
 
     Args:
         name: The token, at most 255 bytes, without dot, wildcard, space or control character.
-        kind: The word for it in the error.
+        kind: The word for the token in the error.
 
     Raises:
-        InvalidNameError: It is not valid, or not a str.
+        InvalidNameError: The token is not valid, or not a str.
     """
     _check_text(name, kind, MAX_NAME_BYTES)
     if bad := re.search(r"[.*>]", name):
@@ -125,11 +130,11 @@ def check_token(name: str, kind: str) -> str:
 def check_publish_subject(subject: str) -> str:
     """Return ``subject`` if it is a valid subject to publish to.
 
-    Tokens are separated by dots, and none of them is empty, ``*`` or ``>``. There is no space and no control character,
-    and the subject has at most ``MAX_SUBJECT_BYTES`` bytes of UTF-8.
+    Tokens are separated by dots, and none of them is empty, ``*`` or ``>``. The subject has no space, no control
+    character, and at most ``MAX_SUBJECT_BYTES`` bytes of UTF-8.
 
     Raises:
-        InvalidNameError: It is not valid, or not a str.
+        InvalidNameError: The subject is not valid, or not a str.
     """
     for wildcard in ("*", ">"):
         if wildcard in _tokens(subject):
@@ -157,7 +162,7 @@ def has_wildcard(subject: str) -> bool:
 
 
 def subject_matches(pattern: str, subject: str) -> bool:
-    """Return whether ``pattern`` matches ``subject``: ``*`` matches one token, ``>`` matches one or more at the end.
+    """Return whether ``pattern`` matches ``subject``. ``*`` matches one token, ``>`` matches one or more at the end.
 
     If ``subject`` has wildcards itself, ``pattern`` must match every subject that ``subject`` matches.
     """

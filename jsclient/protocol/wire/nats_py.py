@@ -1,7 +1,7 @@
-"""The names of nats-py and their counterparts, for the errors in a program that is ported from nats-py.
+"""The names of nats-py and their counterparts, for the errors of programs that are ported from nats-py.
 
-It has the methods of nats-py's ``JetStreamContext``, its subscriptions, ``Msg``, and ``Client``, by the class of
-jsclient on which a program would call them, and the arguments of all functions of nats-py.
+The module has the methods of nats-py's ``JetStreamContext``, its subscriptions, ``Msg``, and ``Client``, by the class
+of jsclient on which a program would call them, and the arguments of all functions of nats-py.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def no_attribute(self: object, name: str) -> NoReturn:
-    """Raise the ``AttributeError`` for an attribute that does not exist. A class has this as its ``__getattr__``.
+    """Raise the ``AttributeError`` for an attribute that does not exist. Classes use this as their ``__getattr__``.
 
     Python calls it only if the normal look-up has failed.
     """

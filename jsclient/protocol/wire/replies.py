@@ -1,8 +1,8 @@
-"""Reply subjects from the wire: which of them this library publishes to.
+"""Decides to which reply subjects from the wire this library publishes.
 
-The sender of a message chooses the reply subject, and an answer is published with the permissions of this client: a
-user with almost no permissions could use it to call the API. So this library publishes to a subject from the wire only
-if it has the form that is expected there:
+The sender of a message chooses the reply subject, and an answer is published with the permissions of this client. A
+user with almost no permissions could use it to call the API. So this library publishes to a subject from the wire
+only if it has the form that is expected there:
 
 - an answer to another client goes to an inbox, or to another account: `may_answer`;
 - an answer to flow control goes to ``$JS.FC.``, which servers use in every set-up (domains, leaf nodes, imports), and
@@ -37,8 +37,9 @@ _MAX_FLOW_CONTROL: Final = 1024  # bytes
 def may_answer(subject: str, prefixes: Iterable[str] = (INBOX,)) -> bool:
     """Return whether an answer to another client may be published to ``subject``.
 
-    It must be an inbox: a legal subject without wildcards that starts with one of the prefixes, has a further token,
-    and does not start with ``$``. The prefix ``_INBOX`` includes ``_INBOX_guest``, but ``_INBOX.`` does not.
+    The subject must be an inbox. This is a legal subject without wildcards that starts with one of the prefixes, has
+    a further token, and does not start with ``$``. The prefix ``_INBOX`` includes ``_INBOX_guest``, but ``_INBOX.``
+    does not.
     """
     if subject.startswith("$") or not any(
         subject.startswith(prefix) and "." in subject[len(prefix.rstrip(".")) :] for prefix in prefixes

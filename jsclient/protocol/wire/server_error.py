@@ -22,16 +22,17 @@ _HARMLESS = (
 
 
 class ServerError(NamedTuple):
-    """The error, and whether the server closes the connection with it."""
+    """An error that the server reported, and whether the server then closes the connection."""
 
     error: JetStreamError
     closes: bool
 
 
 def read_server_error(text: str) -> ServerError:
-    """Interpret the text of an error from the server, which stands between quotes on the wire.
+    """Interpret the text of an error from the server, which is between quotes on the wire.
 
-    Expiry, too many connections, a stale connection and unknown errors close the connection, and the client reconnects.
+    Expiry, too many connections, a stale connection and unknown errors close the connection, and the client
+    reconnects.
     """
     if match := _PERMISSION.search(text):
         operation = "publish" if match[1].lower() == "publish" else "subscribe"

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 GO_ZERO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
-"""The server's value of a time that is not set."""
+"""The time that the server sends for a time that is not set."""
 
 _NS: Final = 1_000_000_000
 _MAX_NS: Final = 2**63 - 1
@@ -40,18 +40,19 @@ _RFC3339 = re.compile(
 
 
 def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum: float | None = 0.0) -> int:
-    """Return seconds as integer nanoseconds, rounded to the nearest.
+    """Convert seconds to integer nanoseconds, rounded to the nearest.
 
     The conversion is exact both ways (``seconds_to_ns(ns_to_seconds(ns)) == ns``) up to 2**23 seconds, which is 97
     days. Beyond that a float cannot represent single nanoseconds. A ``timedelta`` is always exact.
 
     Args:
         seconds: Seconds, or a ``timedelta``. It must not be a bool, NaN or infinite.
-        what: Its name in the error.
+        what: The name of the value in errors.
         minimum: The least value allowed in seconds, or None for no limit.
 
     Raises:
-        ConfigError: It is not a number of seconds, or exceeds 63 bits of nanoseconds (292 years).
+        ConfigError: The value is not a number of seconds, is below ``minimum``, or exceeds 63 bits of nanoseconds
+            (292 years).
     """
     if isinstance(seconds, timedelta):
         ns = (seconds.days * 86_400 + seconds.seconds) * _NS + seconds.microseconds * 1000
@@ -75,19 +76,18 @@ def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum
 
 
 def ns_to_seconds(ns: int) -> float:
-    """Return integer nanoseconds as seconds, the nearest float."""
+    """Convert integer nanoseconds to seconds, as the nearest float."""
     return ns / _NS
 
 
 def format_time(value: datetime | str) -> str:
-    """Return a time as text for the wire: RFC 3339, in UTC if it is a ``datetime``, unchanged if it is a str.
+    """Format a time for the wire as RFC 3339. A ``datetime`` is converted to UTC, and a str is returned unchanged.
 
     Args:
-        value: An aware ``datetime``, or RFC 3339 text (upper-case ``T`` and ``Z``, at most 9 digits of
-            fraction).
+        value: An aware ``datetime``, or RFC 3339 text (upper-case ``T`` and ``Z``, at most 9 digits of fraction).
 
     Raises:
-        ConfigError: A ``datetime`` without a time zone, or a str that is not such a time.
+        ConfigError: The ``datetime`` has no time zone, or the str is not such a time.
     """
     if isinstance(value, str):
         try:
@@ -107,10 +107,10 @@ def format_time(value: datetime | str) -> str:
 
 
 def time_of(until: datetime | timedelta | float, now: datetime) -> datetime:
-    """Return a ``datetime`` unchanged, or the time after a duration (seconds or a ``timedelta``, over 0) from now.
+    """Return a ``datetime`` unchanged, or the time after a duration from now (seconds or a ``timedelta``, over 0).
 
     Raises:
-        ConfigError: It is neither, or the time is after the year 9999.
+        ConfigError: The value is neither, or the time is after the year 9999.
     """
     if isinstance(until, datetime):
         return until
@@ -123,7 +123,7 @@ def time_of(until: datetime | timedelta | float, now: datetime) -> datetime:
 
 
 def parse_time(text: str) -> datetime:
-    """Return the time in ``text``, aware, in UTC, truncated to microseconds.
+    """Parse a time. The result is aware, in UTC, and truncated to microseconds.
 
     Raises:
         ProtocolError: The text is not RFC 3339, or the time is outside the years 1 to 9999.
@@ -133,7 +133,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_time_ns(text: str) -> int:
-    """Return the time in ``text`` as nanoseconds since 1970, exactly. It is negative before 1970.
+    """Parse a time as exact nanoseconds since 1970. They are negative before 1970.
 
     Raises:
         ProtocolError: The text is not RFC 3339, or the time is outside the years 1 to 9999.
@@ -144,14 +144,14 @@ def parse_time_ns(text: str) -> int:
 
 
 def parse_both_times(text: str) -> tuple[datetime, int]:
-    """Return the results of `parse_time` and `parse_time_ns`, at the cost of one of them."""
+    """Return the results of `parse_time` and `parse_time_ns`, with the text parsed once."""
     moment, ns = _parse_or_protocol_error(text)
     since = moment - _EPOCH
     return moment + timedelta(microseconds=ns // 1000), (since.days * 86_400 + since.seconds) * _NS + ns
 
 
 def format_time_ns(ns: int) -> str:
-    """Return nanoseconds since 1970 as RFC 3339 text, exactly. Raises `ConfigError` beyond the year 9999."""
+    """Format nanoseconds since 1970 as exact RFC 3339 text. Raises `ConfigError` beyond the year 9999."""
     seconds, fraction = divmod(ns, _NS)
     try:
         return f"{(_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()}.{fraction:09}Z"

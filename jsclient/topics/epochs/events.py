@@ -22,7 +22,12 @@ T = TypeVar("T", bound=Hashable)
 
 
 class CompletedEpoch(Generic[T]):
-    """All data of an epoch ``time``, from all partitions, in messages ``first_seq`` to ``last_seq`` of the stream."""
+    """All data of one completed epoch, from all partitions of the subscription.
+
+    Attributes:
+        time: The time of the epoch.
+        first_seq, last_seq: The stream sequences of its first and its last message.
+    """
 
     def __init__(self, epoch: Epoch[T], again: Callable[[], AsyncIterator[Any]]) -> None:
         self.time = epoch.time
@@ -33,16 +38,18 @@ class CompletedEpoch(Generic[T]):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the items are in memory. Otherwise it was too large, and iterating reads them from the stream."""
+        """Whether the items are in memory. If the epoch was too large, iterating reads the items from the stream
+        again.
+        """
         return self._batches is not None
 
     @property
     def items(self) -> list[Any]:
-        """The items of all its batches, which must be lists, in a single list.
+        """The items of all batches of the epoch, in a single list.
 
         Raises:
-            ConfigError: The epoch was too large to be kept, or a batch is not a list. Read it with
-                ``async for batch in epoch``.
+            ConfigError: The epoch was too large to be kept, or a batch is not a list. Read it with ``async for batch
+                in epoch``.
         """
         if self._batches is None:
             raise ConfigError(
@@ -144,14 +151,15 @@ class CompletedEpochs(Generic[T]):
 
 
 Filter: TypeAlias = Literal["atomic"] | Iterable[Any] | None
-"""Selects the data that a subscriber drops. "atomic" drops epochs that it cannot receive in full, and None drops no
-data. Times
-drop, in addition to "atomic", all data at or before one of them.
+"""Selects the data that a subscriber drops.
+
+``"atomic"`` drops epochs that the subscriber cannot receive in full, and None drops nothing. Times drop the same
+epochs as ``"atomic"``, and in addition all data at or before one of these times.
 """
 
 
 class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
-    """Events of some partitions of a topic, for ``async for``: `Data` and `FrontierUpdate`."""
+    """Reads the events `Data` and `FrontierUpdate` of some partitions of a topic, for ``async for``."""
 
     def __init__(
         self, topic: str, order: Order[T], partitions: tuple[int, ...], codec: Codec, filter: Filter
@@ -174,12 +182,14 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The merged lower frontier. Further data is at or after its elements. It is empty after the topic's end."""
+        """The lower frontier of all partitions. Further data is at or after one of its elements. Empty after the
+        topic's end.
+        """
         return self._core.frontier
 
     @property
     def filter(self) -> Antichain[T]:
-        """Data at or before one of its elements is dropped. It becomes empty as those epochs are completed."""
+        """The times at or before which data is dropped. It becomes empty as these epochs are completed."""
         return self._core.filter
 
     def is_completed(self, time: T) -> bool:
@@ -194,7 +204,7 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         """Return the next event.
 
         Raises:
-            RequestTimeoutError: No event came in ``timeout`` seconds. ClosedError: The topic has ended, or the
+            RequestTimeoutError: No event arrived in ``timeout`` seconds. ClosedError: The topic has ended, or the
                 subscription was closed.
             EpochsLostError: See the class. The next call continues.
             ProtocolError: Data cannot be decoded. Every further call raises it.
@@ -260,7 +270,7 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         return CompletedEpochs(self, self._core, self._owners, self._read_again, max_bytes)
 
     def _owners(self) -> dict[int, str]:
-        """Return the producers whose data counts now, by partition."""
+        """Return the current producer of each partition, whose data counts."""
         return {}
 
     @abc.abstractmethod

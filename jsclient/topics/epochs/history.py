@@ -1,4 +1,4 @@
-"""Reads from the log of a topic the last frontiers of its partitions, where to start, and which data counts."""
+"""Finds the last frontiers of a topic, the start of a subscriber, and the data that counts, in the topic's log."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ _FIRST_REPORT = 5.0  # seconds until a wait is reported for the first time
 
 
 class Wait:
-    """The wait of a subscriber for a topic or its partitions. Pauses between requests, and reports a long wait."""
+    """The wait of a subscriber for a topic or its partitions.
+
+    It pauses between requests, and reports a wait that takes long.
+    """
 
     def __init__(self, emit: Callable[[Event], None], topic: str) -> None:
         self._emit = emit
@@ -77,7 +80,7 @@ class Wait:
             )
 
     async def again(self, error: JetStreamError, partitions: Sequence[int]) -> None:
-        """Pause before the next request. ``error`` is the reason for the failure of the last request."""
+        """Pause before the next request. ``error`` is the error of the last request."""
         missing = isinstance(error, TopicNotFoundError)
         self.report_wait(
             "no publisher has written there yet, or its records were removed" if missing else str(error),
@@ -88,10 +91,11 @@ class Wait:
 
 
 class LastFrontier(NamedTuple, Generic[T]):
-    """The newest frontier record of a partition and the message that it was read from, or None.
+    """The newest valid frontier record of a partition, and the message that contains it. Both are None if none
+    exists.
 
-    ``last_seq`` is the sequence of the subject's last message, which the next record must follow, or 0 if there is
-    none. Messages after the frontier record are invalid.
+    ``last_seq`` is the sequence of the subject's last message, which the next record must follow, or 0 for an empty
+    subject. Messages between the frontier record and this sequence are invalid.
     """
 
     entry: FrontierEntry[T] | None
@@ -100,7 +104,13 @@ class LastFrontier(NamedTuple, Generic[T]):
 
 
 class Taken(NamedTuple, Generic[T]):
-    """A partition taken over: its state, the token of its new producer, and the sequence of its first record."""
+    """A partition that a new producer has taken over.
+
+    Attributes:
+        publisher: The state of the partition.
+        producer: The token of the new producer.
+        seq: The sequence of the new producer's first frontier record.
+    """
 
     publisher: EpochPublisher[T]
     producer: str
@@ -123,7 +133,7 @@ class EpochHistory(Generic[T]):
         self.topic: str = topic
 
     def report_skipped(self, record: Record, error: ProtocolError, count: int = 1) -> None:
-        """Report an invalid record, if it is the first of a reader or its number is a power of two."""
+        """Report an invalid record if ``count``, the number of records that a reader has skipped, is a power of two."""
         if count & (count - 1) == 0:
             stream, subject = self.log.stream, record.subject
             self.log.emit(
@@ -131,7 +141,7 @@ class EpochHistory(Generic[T]):
             )
 
     async def _retried(self, ask: Callable[[], Awaitable[R]]) -> R:
-        """Send a request until it succeeds. Raises errors that are not transient."""
+        """Send a request until it succeeds. Waits for a connection. Raises errors that are not transient."""
         tries = Retry()
         while True:
             await self.log.wait_ready()
@@ -142,9 +152,10 @@ class EpochHistory(Generic[T]):
                     raise
 
     async def page(self, since: int, end: int, limit: int = _PAGE) -> Page:
-        """Read records after a sequence. The page is empty only if no record up to ``end``, which was stored, matches.
+        """Read a page of records after a sequence. ``end`` is the sequence of a message that is known to be stored.
 
-        A replica may lag, and a restarted server may not know all of its messages yet.
+        If the page is empty and does not reach ``end``, the request is repeated for some seconds. A replica may lag,
+        and a restarted server may not know all of its messages yet.
         """
         page = Page([])
         for _ in range(_LAG_PAUSES):
@@ -155,7 +166,7 @@ class EpochHistory(Generic[T]):
         return page
 
     async def records(self, since: int, end: int, limit: int = _PAGE) -> AsyncIterator[Record]:
-        """Yield the records after a sequence, page by page up to the page with ``end``, which was stored."""
+        """Yield the records after a sequence, page by page, up to the page that contains the sequence ``end``."""
         while since < end:
             page = await self.page(since, end, limit)
             if not page.records:
@@ -194,7 +205,7 @@ class EpochHistory(Generic[T]):
     # --- taking over a partition -----------------------------------------------------------------------------
 
     async def take_partition(self, partition: int, store: StoreRecord, *, start: T | None) -> Taken[T]:
-        """Continue a partition from the state of its last producer, which is fenced, or start a new partition.
+        """Take over a partition. Fence its last producer and continue from its state, or start a new partition.
 
         Args:
             store: Stores a frontier record, like `Outlet.record`.
@@ -264,7 +275,10 @@ class EpochHistory(Generic[T]):
         return Taken(publisher, producer, seq)
 
     async def _scan_to(self, end: int, reading: EpochReading[T], since: int, times: set[T]) -> None:
-        """Collect the times of data between a sequence and a stored record, which a lagging replica may lack."""
+        """Add to ``times`` the times of the data between ``since`` and the record at ``end``.
+
+        Raises `ProtocolError` if the record at ``end``, which was stored, cannot be read.
+        """
         async for record in self.records(since, end):
             since = record.seq
             if since < end:
@@ -282,8 +296,9 @@ class EpochHistory(Generic[T]):
     async def counting(self, partition: int, *, first: int, last: int, ours: tuple[str, int]) -> set[int]:
         """Return the sequences of the partition's data that counts, from ``first`` to ``last``, both included.
 
-        Data counts if its producer owned the partition at that sequence. The next frontier record names the owner.
-        ``ours`` is the token of this producer and the sequence of its first record, from which it owns the partition.
+        Data counts if its producer owned the partition when it was stored. If the owner is unknown, the next frontier
+        record names it. ``ours`` is the token of this producer and the sequence of its first record, from which it
+        owns the partition.
         """
         data, frontier = data_subject(self.topic, partition), frontier_subject(self.topic, partition)
         counting_seqs: set[int] = set()
@@ -311,14 +326,14 @@ class EpochHistory(Generic[T]):
     # --- the start of a subscriber ---------------------------------------------------------------------------
 
     async def snapshots(self, partitions: Sequence[int], start: EpochStart, *, wait: bool) -> Join[T]:
-        """Start with the last frontier record of each partition, or with its first stored record.
+        """Return the snapshots of a new subscriber: the last or the first stored frontier record of each partition.
 
-        Each snapshot is read from the stream's leader. They need not be of one instant, since messages of a partition
-        before its own snapshot are skipped. Reading starts after the oldest snapshot.
+        Each snapshot is read from the stream's leader. The snapshots need not be of one instant, since messages of a
+        partition before its own snapshot are skipped. Reading starts after the oldest snapshot.
 
         Args:
             partitions: The numbers of the partitions.
-            start: "now" or "first".
+            start: ``"now"`` for the last records, or ``"first"`` for the first.
             wait: Wait until all partitions exist.
 
         Raises:
@@ -379,7 +394,7 @@ class EpochHistory(Generic[T]):
         return entries
 
     async def at(self, partitions: Sequence[int], position: EpochPosition[T]) -> Join[T]:
-        """Start with the records of a saved position.
+        """Return the snapshots with which a subscriber continues from a saved position.
 
         Raises:
             PositionInvalidError: The position is of another stream, or of an earlier stream with the same name.
@@ -399,6 +414,6 @@ class EpochHistory(Generic[T]):
             if not page.records or page.records[0].seq != seq:
                 raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
             entries[partition] = FrontierEntry.from_record(page.records[0], self.order)
-        # Everything after the first record of a partition is needed, so reading starts at the later of both.
+        # Data before the oldest of these records is not needed, so reading may start after the position.
         first = min((entry.up_to for entry in entries.values()), default=0)
         return Join(entries, where.at(max(position.since, first)))

@@ -1,4 +1,4 @@
-"""The storage of a topic of epochs: a stream, or the memory of this process."""
+"""The storage of a topic of epochs, which is a stream or the memory of this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BATCH_TIMEOUT: Final = 10.0  # seconds that a server keeps a batch
 
 
 class OutgoingRecord(NamedTuple):
-    """A message of data. ``named`` tells that the user chose its id, so that it may have been stored before."""
+    """A data message. ``named`` is true if the user chose its id, so it may have been stored before."""
 
     data: bytes
     headers: Mapping[str, str]
@@ -65,7 +65,10 @@ class Outlet:
         self._data, self._frontier = data_subject, frontier_subject
 
     async def send(self, message: OutgoingRecord) -> None:
-        """Send data. `flush` reports whether it was stored. After an error of the publish, it was not sent."""
+        """Send data without waiting until it is stored. `flush` reports a failure.
+
+        If this call raises, the message was not sent.
+        """
         end = (await self._log.extent()).last_seq if message.named else 0
         stored = await self._log.append(
             message.data, subject=self._data, headers=message.headers, msg_id=message.msg_id
@@ -76,13 +79,15 @@ class Outlet:
     async def flush(self) -> None:
         """Wait until everything that was sent is stored.
 
-        Raises `PublishesFailedError` if a message was not stored, or the outcome is unknown. So does every later call.
+        Raises `PublishesFailedError` if a message was not stored, or its outcome is unknown. Every later call raises
+        it too.
         """
 
     async def record(self, data: bytes, headers: Mapping[str, str], expected: int, msg_id: str | None) -> int:
-        """Store a frontier record directly after the message ``expected``, or 0 for none. Return its sequence.
+        """Store a frontier record, and return its sequence.
 
-        Raises `WrongLastSequenceError` if it would follow another message, and the errors of any publish.
+        ``expected`` is the sequence of the subject's last message, or 0 for an empty subject. Raises
+        `WrongLastSequenceError` if the last message is another, and the errors of any publish.
         """
         stored = await self._log.append(
             data,
@@ -118,7 +123,7 @@ class Outlet:
 
 
 class StreamOutlet(Outlet):
-    """Writes data to a stream through a window of publishes, and an epoch as an atomic batch if that is possible."""
+    """Writes data to a stream with a window of publishes, and a whole epoch as an atomic batch if possible."""
 
     def __init__(
         self,
@@ -228,12 +233,12 @@ class Home(abc.ABC):
 
     @property
     def context(self) -> Context:
-        """The context of its connection. Raises `ConfigError` for a topic in memory."""
+        """The context of the connection. Raises `ConfigError` for a topic in memory."""
         raise ConfigError(f"topic {self.topic!r} is in memory: it has no connection")
 
     @property
     def problem(self) -> str:
-        """The reason why there is no connection, as far as is known. "" if connected, or if no server is needed."""
+        """The known reason why the connection is down. "" if it is connected, or if the topic needs no server."""
         return ""
 
     @property
@@ -245,7 +250,7 @@ class Home(abc.ABC):
     async def schema(self) -> Schema:
         """Return the schema of the topic.
 
-        Raises `TopicNotFoundError`, `ConfigError` if its stream cannot keep epochs whole, and any request error.
+        Raises `TopicNotFoundError`, `ConfigError` if its stream may remove parts of an epoch, and any request error.
         """
 
     @abc.abstractmethod
@@ -273,7 +278,7 @@ class Home(abc.ABC):
 
     @abc.abstractmethod
     def outlet(self, partition: int, *, max_in_flight: int, timeout: float | None) -> Outlet:
-        """Return a writer to a partition."""
+        """Return an outlet that writes to a partition."""
 
 
 class MemoryHome(Home):

@@ -69,7 +69,11 @@ class LivePublisher(Handle, Generic[T]):
         self._pumping: asyncio.Task[None] | None = None
 
     async def begin_publishing(self, *, takeover: bool) -> None:
-        """Listen for subscribers. Raises `PublisherExistsError`, and any error of subscribing."""
+        """Listen for subscribers.
+
+        Raises `PublisherExistsError` if a live publisher exists and ``takeover`` is not set, and any error of
+        subscribing.
+        """
         present = await is_present(self._context, self._presence.subject, "take" if takeover else "ask")
         if present and not takeover:
             raise PublisherExistsError(self._topic, self._partition)
@@ -138,7 +142,7 @@ class LivePublisher(Handle, Generic[T]):
         await self._change(lambda: self._broadcast.update(pairs))
 
     async def close(self) -> None:
-        """Complete all epochs, wait up to 5 s until all subscribers have received this, and end."""
+        """Complete all epochs, wait up to 5 s for the subscribers to receive this, and release the publisher."""
         await self._change(self._broadcast.close)
         try:
             async with asyncio.timeout(_FAREWELL):
@@ -167,7 +171,7 @@ class LivePublisher(Handle, Generic[T]):
             raise ClosedError("the publisher was closed")
 
     async def _pump(self) -> None:
-        """Send queued messages, subscriber by subscriber in turn."""
+        """Send the queued messages, to one subscriber after the other, until the publisher is closed."""
         while not self.is_closed:
             has_sent = False
             for subscriber in [*self._last_signs]:
@@ -257,7 +261,7 @@ class LivePublisher(Handle, Generic[T]):
                 self._forget_subscriber(who)
 
     def _taken(self) -> None:
-        """Handle that another publisher takes over, to which the subscribers connect."""
+        """Release this publisher because another takes over. The subscribers connect to the new publisher."""
         self._is_taken = True
         self._context.tasks.start(self.release(), "live publisher: taken")
 

@@ -78,7 +78,7 @@ class LiveSubscription(EpochEvents[T]):
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
         self._missing: set[int] = set()  # partitions without a publisher
-        self._may_fail = False  # whether it is being opened and waits only because the options say so
+        self._may_fail = False  # whether the wait is for opening, which would fail without wait=True
         self._arrived = Signal()
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None
@@ -131,7 +131,7 @@ class LiveSubscription(EpochEvents[T]):
         yield
 
     def _lost(self, reason: str) -> None:
-        """Connect to all publishers again, because messages are missing."""
+        """Discard the events and connect to all publishers again, because messages are missing."""
         if self._error is not None or self.is_closed:
             return
         was_ready, error = self._core.is_ready, self._core.messages_lost(reason)
@@ -188,7 +188,7 @@ class LiveSubscription(EpochEvents[T]):
             self._queue.append((partition, live.message))
 
     async def _tend(self) -> None:
-        """Connect to publishers, and send signs of life."""
+        """Connect to the publishers, send signs of life, and detect silent publishers."""
         wait = Wait(self._context.emit, self._topic)
         before: set[int] = set()  # partitions that were missing at the last check
         while not self.is_closed:
@@ -212,7 +212,7 @@ class LiveSubscription(EpochEvents[T]):
 
     @property
     def _reason(self) -> str:
-        """Why partitions are absent."""
+        """Why some partitions are not connected."""
         if isinstance(self._error, TopicMismatchError):
             return "a live publisher uses another order or codec"
         return "no live publisher answers" if self._connection.is_connected else str(self._connection.away())

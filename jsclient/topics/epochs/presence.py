@@ -1,4 +1,4 @@
-"""Tells whether a partition has a publisher that is alive, which answers on a separate subject."""
+"""Finds out whether a partition has a live publisher, which answers requests on a separate subject."""
 
 from __future__ import annotations
 

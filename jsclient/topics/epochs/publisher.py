@@ -1,4 +1,4 @@
-"""The producer of one partition: sends data of epochs and completes them."""
+"""The publisher of one partition, which sends the data of epochs and completes them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ T = TypeVar("T", bound=Hashable)
 class PartitionPublisher(Handle, Generic[T]):
     """Sends the data and the frontier of one partition. Created by `EpochTopic.publisher`.
 
-    A partition has one publisher. Another publisher that takes over fences this publisher. Data sent before that
-    counts. Subscribers skip data sent later, and the next frontier record is refused with `ProducerFencedError`.
+    A partition has one publisher. A publisher that takes over fences the previous publisher. The data that the fenced
+    publisher sent before counts. Subscribers skip the data that it sends later, and its next frontier record is
+    refused with `ProducerFencedError`.
 
-    Data is sent through a window without waiting for acks. A frontier record waits until all data before it is stored.
-    If data was refused, if its outcome is unknown, or if another publisher took the partition, every further call
-    raises that error. Open another publisher then, check its `frontier`, and send the data of open epochs again.
+    Data is sent through a window without waiting for acks. A frontier record waits until all data before it is
+    stored. If data was refused, if its outcome is unknown, or if another publisher took the partition, every further
+    call raises that error. Open another publisher then, check its `frontier`, and send the data of open epochs again.
 
     Leaving ``async with`` waits until data is stored and releases the partition. Open epochs stay open. `close` ends
     the partition.
@@ -79,7 +80,9 @@ class PartitionPublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier. Data may be sent at or after any of its elements. If empty, the partition has ended."""
+        """The lower frontier. Data may be sent at or after any of its elements. It is empty once the partition has
+        ended.
+        """
         return self._core.lower
 
     @property
@@ -191,7 +194,8 @@ class PartitionPublisher(Handle, Generic[T]):
 
         Args:
             time: The epoch.
-            batches: Its items. Each batch is a message, and a server accepts 999 messages.
+            batches: The items of the epoch. Each batch is one message, and a server accepts at most 999 in an atomic
+                batch.
             to: The time to advance to. By default the next time, if the order has a next time.
 
         Raises the errors of `send` and `AtomicBatch.commit`. Can be cancelled like `advance`.
@@ -269,7 +273,10 @@ class PartitionPublisher(Handle, Generic[T]):
             )
 
     async def _store(self, write: Callable[[], Coroutine[Any, Any, int]]) -> None:
-        """Write a frontier record, after any invalid messages. A failure ends this publisher with an unknown state."""
+        """Write a frontier record, after any invalid messages of the subject.
+
+        After a failure the state is unknown, so every further call of the publisher raises the error.
+        """
         while True:
             try:
                 self._seq = self._last_seq = await write()
@@ -283,7 +290,9 @@ class PartitionPublisher(Handle, Generic[T]):
                 raise
 
     async def _why_refused(self) -> JetStreamError | None:
-        """Return why a record could not follow the last record, or None if only invalid messages are in between."""
+        """Return why a frontier record was refused, or None if only invalid messages were stored after the last
+        record.
+        """
         subject = frontier_subject(self._topic, self._partition)
         try:
             last, _, last_seq = await self._history.last_frontier(self._partition)
@@ -319,7 +328,7 @@ class PartitionPublisher(Handle, Generic[T]):
             raise
 
     async def _send_again(self, repeated: list[tuple[OutgoingRecord, int]]) -> None:
-        """Send messages again whose id a fenced publisher has stored earlier, in data that does not count."""
+        """Send messages again if the stored message with their id does not count, because its producer was fenced."""
         stored = [seq for _, seq in repeated]
         ours = self._producer, self._taken_at
         counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)

@@ -67,15 +67,16 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def frontier_age(self) -> float:
-        """Seconds since the last record that moved the frontier was stored, by the server's and this machine's clock.
+        """Seconds since the last record that moved the frontier was stored.
 
-        It grows while a publisher is gone or does not advance.
+        The value grows while a publisher is gone or does not advance. It compares the clock of the server with the
+        clock of this machine.
         """
         return max(0.0, (clock.time_ns() - self._moved_ns) / 1e9) if self._moved_ns else 0.0
 
     @property
     def position(self) -> EpochPosition[T]:
-        """The position at which another subscription, in any process, continues with all data of open epochs again.
+        """The position from which another subscription, in any process, continues, with all data of open epochs.
 
         ``position.to_json()`` is a token to store, and `EpochPosition.from_json` reads it.
         """
@@ -155,7 +156,7 @@ class EpochSubscription(EpochEvents[T]):
         return True
 
     def _handle_record(self, record: Record) -> None:
-        """Handle a record, with at most one event, so that `position` matches the events that were returned."""
+        """Handle a record. Its events are returned before the next record, so that `position` matches them."""
         message = self._reading.message(record, self._core.lower_of)
         if message is None:
             return

@@ -121,10 +121,9 @@ class EpochTopic(Generic[T]):
     ) -> PartitionPublisher[T]:
         """Become the publisher of a partition. The topic is created if it does not exist.
 
-        ``await`` it, or use it with ``async with``.
-
-        The publisher continues from the state of the partition: completed epochs stay completed, active epochs stay
-        open. Opening waits up to 30 s for a leader election or a restart of the server.
+        Use the call with ``await`` or ``async with``. The publisher continues from the state of the partition:
+        completed epochs stay completed, active epochs stay open. Opening waits up to 30 s for a leader election or a
+        restart of the server.
 
         Args:
             partition: The number of the partition.
@@ -138,7 +137,8 @@ class EpochTopic(Generic[T]):
         Raises:
             PublisherExistsError: The partition has a publisher that is alive, and ``takeover`` is not set.
             HistoryTruncatedError: The partition has no frontier record, and records may have been removed. Pass
-                ``start``. ProducerFencedError: Other producers keep taking the partition. Also the errors of `create`.
+                ``start``.
+            ProducerFencedError: Other producers keep taking the partition. Also the errors of `create`.
         """
         count = await self.create() if self._schema is None else self._schema.partitions
         check_partition(partition, count)
@@ -267,13 +267,14 @@ class EpochTopic(Generic[T]):
         timeout: float | None = None,
         beat: float = 2.0,
     ) -> LiveSubscription[T]:
-        """Subscribe to live publishers. Returns whole epochs from now on, as long as no message is lost.
+        """Subscribe to live publishers. The subscription returns whole epochs from now on, as long as no message is
+        lost.
 
         Args:
             partitions, filter, timeout: See `subscribe`. By default, all partitions of this object.
             wait: Wait until all partitions have a publisher. Otherwise raise `TopicNotFoundError`. A long wait is
                 reported with the event `PartitionsMissing`, also after a publisher has ended.
-            beat: Seconds between two signs of life. Silence for three of them is a loss.
+            beat: Seconds between two signs of life. A publisher that is silent for three of them is lost.
 
         Raises:
             TopicNotFoundError, RequestTimeoutError, TopicMismatchError, ConfigError: See `subscribe`.

@@ -1,9 +1,9 @@
-"""What another process needs to read an iteration from the stream itself: its descriptor, and permissions.
+"""Descriptors and permissions, with which another process reads an iteration from its stream.
 
 A *reader* may create consumers. It must be trusted, because a consumer can deliver to any subject of the account. An
 *untrusted reader* may not create consumers. It reads the republished subject, and requests stored values. In the
-account of the stream it can have the answers to its requests stored under any subject. `account_rights_for` gives it a
-separate account.
+account of the stream, it can still have the answers to its requests stored under any subject. `account_rights_for`
+gives it a separate account.
 
 Source: nats-server server/jetstream_api.go and decision D36.
 """
@@ -63,7 +63,7 @@ class NotifierDescriptor(_Descriptor, frozen=True, kw_only=True, tag="notifier")
 
 
 def notifier_descriptor(context: Context, stream: Stream, subject: str, codec: str) -> NotifierDescriptor:
-    """Return the descriptor of a notifier of a subject of this stream."""
+    """Return the descriptor for a notifier that reads this subject of the stream."""
     return NotifierDescriptor(
         stream=stream.name,
         subject=subject,
@@ -124,10 +124,10 @@ Role: TypeAlias = Literal["writer", "reader", "untrusted reader"]
 def permissions_for(
     role: Role, *, at: NotifierDescriptor, history: bool, alone: bool, inbox_prefix: str = "_INBOX"
 ) -> dict[str, Any]:
-    """See `StreamNotifierKit.permissions`.
+    """Return the permissions of a user. See `StreamNotifierKit.permissions`.
 
-    ``history`` tells that the user reads all values, not only the newest value. ``alone`` tells that the stream has no
-    other subject.
+    If ``history`` is true, the user reads all values, otherwise only the newest value. ``alone`` is true if the
+    stream has no other subject.
     """
     api, stream, subject, republished = Api(at.api_prefix), at.stream, at.subject, at.republished
     inbox = f"{check_publish_subject(inbox_prefix)}.>"
@@ -164,7 +164,7 @@ def permissions_for(
 def account_rights_for(
     owner: str, guests: str, *, at: NotifierDescriptor, history: bool, alone: bool
 ) -> dict[str, Any]:
-    """See `StreamNotifierKit.account_rights`."""
+    """Return the rights of a separate account. See `StreamNotifierKit.account_rights`."""
     rights = permissions_for("untrusted reader", at=at, history=history, alone=alone)
     return account_rights(
         rights["publish"]["allow"],

@@ -57,7 +57,7 @@ NO_STATE: Final = UNSET
 
 
 class Member(NamedTuple):
-    """A member of an iteration: a value, the completion, or the reason for a failure.
+    """A member of an iteration, which is a value, the completion, or the reason for a failure.
 
     ``number`` increases from member to member. ``traceback`` belongs to a reason that is an exception.
     """
@@ -123,9 +123,9 @@ class SubscriptionSource(Protocol):
 
 
 def raise_reason(entry: Member) -> NoReturn:
-    """Raise the reason of a failure. An exception is raised itself, any other value in `IterationFailed`.
+    """Raise the reason of a failure. A reason that is not an exception is raised inside `IterationFailed`.
 
-    Exceptions that would end an iterator or cancel a task are wrapped as well.
+    Exceptions that would end an iterator or cancel a task are wrapped in `IterationFailed` as well.
     """
     reason = entry.value
     if isinstance(reason, Exception) and not isinstance(reason, StopIteration | StopAsyncIteration):
@@ -379,7 +379,9 @@ def make_subscription(
 
 
 def source_of(candidate: Any, find: Callable[[Any], SourceT]) -> SourceT | _Promised:
-    """Return the source in a shared reference, or in an awaitable of a reference. ``find`` may raise `ConfigError`."""
+    """Return the source that a shared reference, or an awaitable reference, leads to. ``find`` may raise
+    `ConfigError`.
+    """
     return _Promised(candidate, find) if inspect.isawaitable(candidate) else find(candidate)
 
 
@@ -390,7 +392,7 @@ def _local(kind: type[_Internals[SourceT]], internals: object) -> SourceT:
 
 
 class _Promised(NotifierSource, SubscriptionSource):
-    """A source whose reference is awaited once, by the first read."""
+    """A source whose shared reference is still awaited. The first read awaits it, once for all readers."""
 
     __slots__ = ("_awaitable", "_find", "_resolved", "_task")
 

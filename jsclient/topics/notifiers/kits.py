@@ -1,4 +1,4 @@
-"""Kits whose iteration is stored on a server, and sources from their descriptors."""
+"""Kits whose iteration is stored on a server, and the sources that their descriptors refer to."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class _WithRights:
-    """The part of a kit that knows the permissions of its users."""
+    """The methods of a kit that return the permissions of its users."""
 
     _rights: partial[dict[str, Any]]
     _account_rights: partial[dict[str, Any]]
@@ -114,7 +114,7 @@ async def open_notifier_kit(
     timeout: float,
     fields: dict[str, Any],
 ) -> StreamNotifierKit:
-    """See `JetStream.notifier_kit`."""
+    """Open a lossy kit. See `JetStream.notifier_kit`."""
     context = manager._context  # noqa: SLF001  shared by all handles
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
@@ -144,7 +144,7 @@ async def open_subscription_kit(
     timeout: float,
     fields: dict[str, Any],
 ) -> StreamSubscriptionKit:
-    """See `JetStream.subscription_kit`."""
+    """Open a lossless kit. See `JetStream.subscription_kit`."""
     context = manager._context  # noqa: SLF001  shared by all handles
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
@@ -168,7 +168,9 @@ async def open_subscription_kit(
 
 
 def notifier_source(context: Context, value: object, codec: Codec | None, *, quiet: float) -> NotifierSource:
-    """Return the source of a descriptor. Raises `ConfigError`."""
+    """Return the source that the descriptor of a notifier refers to. Raises `ConfigError` if the descriptor is not
+    valid.
+    """
     at = read_descriptor(value, NotifierDescriptor)
     context = context.reaching(at.api_prefix)
     return StreamNotifier(newest_log(context, at, quiet=quiet), codec_for(at.codec, codec), quiet=quiet)
@@ -177,7 +179,10 @@ def notifier_source(context: Context, value: object, codec: Codec | None, *, qui
 def subscription_source(
     context: Context, value: object, codec: Codec | None, *, push: Push, quiet: float
 ) -> SubscriptionSource:
-    """Return the source of a descriptor. Raises `ConfigError`, `PositionInvalidError`."""
+    """Return the source that the descriptor of a subscription refers to.
+
+    Raises `ConfigError` or `PositionInvalidError` if the descriptor is not valid.
+    """
     at = read_descriptor(value, SubscriptionDescriptor)
     context = context.reaching(at.api_prefix)
     return _subscription_source(context, at, codec_for(at.codec, codec), push=push, quiet=quiet)
@@ -196,7 +201,9 @@ def _subscription_source(
 
 
 async def _beginning(log: StreamLog) -> Position:
-    """Return the position before the first value. If that was removed, readers raise `HistoryTruncatedError`."""
+    """Return the position before the first value. If the first value was removed, readers raise
+    `HistoryTruncatedError`.
+    """
     end = (await log.extent()).end
     try:
         first = await log.handle.get_next_message(log.subject)

@@ -1,4 +1,4 @@
-"""Iterations whose members are records of a log: reading them."""
+"""Reads iterations whose members are records of a log."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def passable_reason(reason: Any) -> Any:
 class EntryReader:
     """Decodes records into members of an iteration.
 
-    Other clients can store messages under the subject as well: clients that may publish to it, and clients that may
-    send any request, because NATS sends the answer to any reply subject. A record that no kit has written, or that the
-    codec cannot decode, is not a value of the iteration. It is skipped, counted, and reported with the event
-    `RecordSkipped`.
+    Other clients can store messages under the subject too. They may have the right to publish to it, or they may have
+    the answer to any of their requests sent to it, because NATS does not check reply subjects. A record that was not
+    written by a kit, or that the codec cannot decode, is not a value of the iteration. It is skipped, counted, and
+    reported with the event `RecordSkipped`.
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -46,7 +46,7 @@ class EntryReader:
         self._skipped = 0
 
     def entry(self, record: Record, log: Log | NewestLog) -> Member | None:
-        """Decode a record of this log and return its member, or None if the record is skipped.
+        """Decode a record of this log. Returns its member, or None if the record is skipped.
 
         Raises:
             ProtocolError: The record ends the iteration, and its completion or reason cannot be decoded.
@@ -78,7 +78,10 @@ def _report_skipped(record: Record, log: Log | NewestLog, error: JetStreamError,
 
 
 def _is_own(record: Record) -> bool:
-    """Return whether a kit has written the record. The server has checked the link of an end, whoever wrote it."""
+    """Return whether the record belongs to the iteration.
+
+    A value must have the id of a kit. The server has checked the link of a record that ends the iteration.
+    """
     return record.is_last or bool(kit_id(record.headers))
 
 
@@ -87,14 +90,14 @@ def _foreign(record: Record) -> ProtocolError:
 
 
 class Newest(NamedTuple):
-    """The newest record that a kit has written, or None without one, and the newest sequence of the subject."""
+    """The newest record of an iteration, or None, and the newest sequence of the subject."""
 
     record: Record | None
     last_seq: int
 
 
 async def newest_own(log: Log) -> Newest:
-    """Find the newest record of an iteration. Later records of other clients are skipped. Raises any request error."""
+    """Find the newest record of an iteration, without later records of other clients. Raises any request error."""
     found = await log.last()
     if found is None or _is_own(found):
         return Newest(found, 0 if found is None else found.seq)
@@ -114,10 +117,10 @@ _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
 
 
 class LogSubscription(SubscriptionSource):
-    """The values of a log after a position.
+    """The source of a subscription, which reads the values of a log after a position.
 
     Args:
-        log: Finds the log, which has one subject. Called on first use.
+        log: A function that opens the log, which has one subject. Called on first use.
         start: The position after which the subscription starts.
         codec: Decodes the values.
         share: Returns the descriptor of a subscription that starts after a position.
@@ -162,10 +165,11 @@ class LogSubscription(SubscriptionSource):
 
 
 class _LogIterationReader:
-    """A consumer's position in the log. Its log reader is closed at the end, by `close`, and with the last reference.
+    """A consumer's position in the log. Its log reader is closed at the end, by `close`, or by garbage collection.
 
     Attributes:
-        position: The position after the last value. The end counts as unread: a reader that starts here sees it.
+        position: The position after the last value. A reader that starts here also receives the end, which is not
+            counted.
     """
 
     __slots__ = ("__weakref__", "_end", "_entries", "_log", "_reader", "position")

@@ -1,4 +1,4 @@
-"""The producer of an iteration whose members are records of a log."""
+"""The producer of an iteration whose members are stored as records of a log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ from .log_iteration import Newest, newest_own, passable_reason
 
 __all__ = ["LogProducer"]
 
-_MISMATCHES: Final = 3  # the number of refusals of a record although its predecessor is the last record
+_MISMATCHES: Final = (
+    3  # refusals in a row, with the same expected sequence, after which another producer is assumed
+)
 
 _LAST_WORDS: Final = 2.0  # seconds that closing the connection waits for members in flight
 
@@ -46,11 +48,11 @@ class _AppendFailure(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _PendingMember:
-    """A member in flight. Awaiting it returns its number, or raises the error of its append.
+    """A member that waits to be stored. Awaiting it returns its number, or raises the error of its append.
 
     Attributes:
-        deadline: The time at which it fails, or 0 before it is sent.
-        outcome: Its number, or the error of its append. None while it is unknown.
+        deadline: The time at which its append fails, or 0 before it is sent.
+        outcome: Its number, or the error of its append. None while the outcome is unknown.
     """
 
     producer: LogProducer
@@ -78,7 +80,7 @@ class _PendingMember:
         return self.outcome
 
     async def done(self) -> None:
-        """Wait until the outcome is known. Each call has a future of its own, since a cancellation ends the future."""
+        """Wait until the outcome is known. Each call has a separate future, since a cancellation ends the future."""
         if self.outcome is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.waiters.append(waiter)
@@ -101,11 +103,11 @@ class LogProducer:
 
     Args:
         log: A log of one subject.
-        last: Its newest record.
+        last: The newest record of the log.
         codec: Encodes the values.
-        timeout: Seconds after which a member that could not be stored has failed, including restarts of servers. They
-            start when all earlier members are stored or have failed.
-        max_pending, max_pending_bytes: Members that may wait to be stored.
+        timeout: Seconds after which a member that could not be stored has failed, including restarts of servers. The
+            time starts when all earlier members are stored or have failed.
+        max_pending, max_pending_bytes: The number and size of the members that may wait to be stored.
     """
 
     def __init__(
@@ -144,7 +146,9 @@ class LogProducer:
         )
 
     def publish(self, kind: Kind, value: Any) -> _PendingMember:
-        """Start to append a member. Raises the errors of `Producer`, and once the error of earlier members."""
+        """Start to append a member. Raises the errors of `Producer`, and once the error of earlier members if no call
+        awaits it.
+        """
         if self._unreported is not None:
             failure, self._unreported = self._unreported, None
             raise failure.error
@@ -188,7 +192,7 @@ class LogProducer:
         self._fail_members(ClosedError("closed before the value was stored"))
 
     def _send_first(self) -> None:
-        """Send the first member that waits: at once if that needs no wait, else in a task."""
+        """Send the first waiting member immediately if the log can do that, otherwise in a task."""
         member, now = self._waiting[0], asyncio.get_running_loop().time()
         member.deadline, self._is_sending = now + self._timeout, True
         if (
@@ -208,7 +212,9 @@ class LogProducer:
         self._sending = self._log.tasks.start(self._send_members(), f"producer of {self._log.subject}")
 
     def _answered(self, member: _PendingMember, answer: int | JetStreamError) -> None:
-        """Handle the answer to a member that was sent at once. After an error, a task checks whether it was stored."""
+        """Handle the answer to a member that was sent immediately. After an error, a task checks whether it was
+        stored.
+        """
         if not self._waiting or self._waiting[0] is not member:
             return  # the member has failed meanwhile, because the connection is being closed
         if isinstance(answer, JetStreamError):
@@ -237,7 +243,7 @@ class LogProducer:
                     self._settle_first(seq)
         except JetStreamError as error:
             self._fail_members(error)
-        except BaseException:  # cancelled, for instance: the next call continues with the members that wait
+        except BaseException:  # for example cancelled, so the next call continues with the members that wait
             self._unconfirmed = True
             raise
         finally:
@@ -247,7 +253,7 @@ class LogProducer:
     async def _store(self, member: _PendingMember) -> int:
         """Append a member, and retry while the server is unavailable.
 
-        Its time begins here: while those before it are stored, however slowly, none of them has failed.
+        The timeout starts when the member is first sent. The time that earlier members take does not count.
         """
         deadline = member.deadline or asyncio.get_running_loop().time() + self._timeout
         tries, mismatches, refused = Retry(), 0, -1
@@ -277,17 +283,17 @@ class LogProducer:
                 raise RequestTimeoutError(text, self._timeout, self._log.problem) from error
 
     async def _look(self, member: _PendingMember) -> int:
-        """Request the newest record. If it is the member itself, return its sequence, otherwise 0.
+        """Read the newest record, to find out whether the member was stored. Returns its sequence, or 0 if it was
+        not.
 
         Raises:
-            ClosedError: It is an end. ProducerFencedError: It is another producer's.
+            ClosedError: The newest record ends the iteration. ProducerFencedError: Another producer has written it.
         """
         newest = await newest_own(self._log)
         record, expected, self._last = newest.record, self._last, newest.last_seq
         self._unconfirmed = False
         if record is None or record.seq <= expected:
-            # None means that the records were removed. Otherwise the later records may be from other clients
-            # only.
+            # The records were removed, or only other clients have stored records since.
             return 0
         sent = kit_id(record.headers)
         if sent == member.id:

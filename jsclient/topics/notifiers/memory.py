@@ -63,7 +63,7 @@ def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
 
 
 class _Published:
-    """The awaitable result of a publish, which has already happened."""
+    """The awaitable result of a publish. It is known at once, so awaiting it does not wait."""
 
     __slots__ = ("_count",)
 
@@ -76,7 +76,7 @@ class _Published:
 
 
 class _Cell:
-    """A member, or the wait for it, and a link to the next cell."""
+    """A member of the chain, or the wait for it, with a link to the next cell."""
 
     __slots__ = ("_filled", "entry", "next")
 
@@ -101,7 +101,7 @@ class _Cell:
 
 
 class _Cells:
-    """The cells of a kit. Its members are numbered and encoded, and end once.
+    """The cells of a kit. Numbers and encodes the members, and accepts no member after the end.
 
     Attributes:
         newest: The newest member.
@@ -151,7 +151,7 @@ class _NewestView(NotifierSource):
 
 
 class _ChainView(SubscriptionSource):
-    """The chain after a cell."""
+    """The source of a subscription that starts at a cell of the chain."""
 
     __slots__ = ("_first",)
 

@@ -1,8 +1,9 @@
-"""The newest record of a subject: requests for it, and pushes of a single newer record at a time.
+"""Reads the newest record of a subject, by requests and by pushes of a single newer record at a time.
 
-A wait is a subscription to the republished subject that the server ends after one message. Records that are not read
-are not sent, and waiting needs no state on the server. If a stream does not republish, one consumer serves all waiters
-of this process, and one message at a time is pulled while any of them waits.
+To wait for a newer record, a client subscribes to the republished subject, and the server ends this subscription
+after one message. Records that are not read are not sent, and waiting needs no state on the server. If a stream does
+not republish, one consumer serves all waiters of this process, and one message at a time is pulled while any of them
+waits.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class NewestLog(abc.ABC):
         """Stop receiving pushes."""
 
     async def read_newest(self) -> Record | None:
-        """Return the newest record of any replica, or None if no record exists. Raises the errors of any request."""
+        """Return the newest record of a replica, or None if it has no record. Raises the errors of any request."""
         if not self.at.direct:
             return await self.read_leader()
         context, at = self.context, self.at
@@ -107,7 +108,7 @@ class NewestLog(abc.ABC):
                 raise error from None
 
     async def read_leader(self) -> Record | None:
-        """Return the newest record of the stream's leader."""
+        """Return the newest record that the stream's leader has, or None. Raises the errors of any request."""
         context, at = self.context, self.at
         subject = context.api.stream_msg_get(at.stream)
         try:
@@ -118,11 +119,11 @@ class NewestLog(abc.ABC):
 
     @property
     def incarnation(self) -> str:
-        """The incarnation of the stream whose records are read, "" if unknown. See `Position`."""
+        """The incarnation of the stream whose records are read, or "" if it is unknown. See `Position`."""
         return "" if self._origin is None else self._origin.incarnation
 
     async def extent(self) -> Extent | None:
-        """Return the extent of the stream, or None without permission. Raises the errors of any request."""
+        """Return the extent of the stream, or None if the user may not request it. Raises the errors of any request."""
         context = self.context
         try:
             answer = await context.call(context.api.stream_info(self.stream), what="stream info")
@@ -131,7 +132,7 @@ class NewestLog(abc.ABC):
         return read_extent(self.stream, answer, context.connection.connects)
 
     async def placed_again(self, record: Record) -> Record:
-        """Return the record with a position in the current stream of this name, which may have been recreated.
+        """Return the record with a position in the stream as it is now, because the stream may have been recreated.
 
         Raises the errors of any request.
         """
@@ -146,12 +147,14 @@ class NewestLog(abc.ABC):
 def newest_log(
     context: Context, at: NotifierDescriptor, *, quiet: float, origin: Position | None = None
 ) -> NewestLog:
-    """Return the log of a descriptor, with its kind of push."""
+    """Return the log for a descriptor. It receives pushes from the republished subject, if one exists, or from a
+    consumer.
+    """
     return (_Republished if at.republished else _Pulled)(context, at, quiet, origin)
 
 
 class _Republished(NewestLog):
-    """Pushes with a NATS subscription for one message."""
+    """Receives each push with a NATS subscription that ends after one message."""
 
     _inbox: Inbox | None = None
     _known: int | None = None  # the sequence of the newest record, None while it is requested
@@ -199,14 +202,17 @@ class _Republished(NewestLog):
             self._arrived(None)  # another client has published it, and the wait gets no other message
 
     def _checked(self, record: Record, known: int) -> Record | None:
-        """Return the record if it directly follows the newest record. Any other may be forged, and is requested."""
+        """Return the record if it directly follows the newest known record, otherwise None.
+
+        Any other record may be forged. With None, the newest record is requested instead.
+        """
         follows = record.seq == known + 1 and record.subject == self.at.subject
-        # Meanwhile it may have become known that the stream was recreated.
+        # The stream may have been recreated, which changes the origin, since this record was read.
         return record if follows and record.origin is self._origin else None
 
 
 class _Pulled(NewestLog):
-    """Pushes with a consumer without acks, from which messages are pulled one at a time."""
+    """Receives pushes with a consumer without acks, from which one message at a time is pulled."""
 
     def __init__(
         self, context: Context, at: NotifierDescriptor, quiet: float, origin: Position | None = None
@@ -231,12 +237,12 @@ class _Pulled(NewestLog):
             pulling.cancel()
             await asyncio.wait({pulling})
         if self._consumer is None:
-            self.context.open.discard(self)  # the consumer was being created
+            self.context.open.discard(self)  # the creation of the consumer was cancelled
         else:
             self._timer.set(self.context.connection.now() + _LINGER)
 
     async def abandon(self) -> None:
-        """Close it because the connection is being closed."""
+        """Stop and delete the consumer, because the connection is being closed."""
         await self.close()
         self._timer.cancel()
         await self._drop()

@@ -1,4 +1,4 @@
-"""Forwarding of iterations to an observer, call by call."""
+"""Forwards the members of an iteration to the methods of an observer."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ async def observe_iteration(
 ) -> Any:
     """Forward an iteration to the methods ``update_state``, ``finish`` and ``fail`` of an observer, if it has them.
 
-    With the producer of a kit as observer this mirrors any iteration. An awaitable result of a method is awaited before
-    the next call. Cancelling the call closes the iterator.
+    If the observer is the producer of a kit, this mirrors the iteration. If a method returns an awaitable, the result
+    is awaited before the next call. Cancelling the call closes the iterator.
 
     Args:
         iterable: An asynchronous iterable, or an awaitable that returns it.
         observer: The object that receives the calls.
-        on_error: A function that is called with errors that cannot be raised: the errors of awaited results (the
-            observation continues), and the reason of a failure if the observer has no method ``fail``. By default they
-            go to the event loop's exception handler.
+        on_error: A function that is called with errors that cannot be raised. These are the errors of awaited
+            results, after which the observation continues, and the reason of a failure if the observer has no method
+            ``fail``. By default they go to the event loop's exception handler.
 
     Returns:
-        The completion, or None if the iterable has none, or after a failure.
+        The completion. None if the iterable has none, or if it has failed.
 
     Raises:
-        Exception: A method of the observer raised it in its call, which ends the observation.
+        Exception: The call of a method raised it, which ends the observation.
     """
     iterator = aiter(await _arrived(iterable))
     try:

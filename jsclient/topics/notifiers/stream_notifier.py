@@ -1,4 +1,4 @@
-"""A notifier whose values are on a server: they are requested only when a consumer reads."""
+"""A notifier whose values are stored on a server. They are requested only when a consumer reads."""
 
 from __future__ import annotations
 
@@ -24,16 +24,22 @@ _RECHECK: Final = 0.5  # seconds until the request is repeated after an answer w
 
 
 class _Waiter(NamedTuple):
-    """A waiting consumer: the count that it has received, and the number of its call."""
+    """A waiting call of a consumer.
+
+    ``had`` is the sequence of the consumer's last record, or 0. ``number`` counts the calls that have waited.
+    """
 
     had: int
     number: int
 
 
 class _Answer(NamedTuple):
-    """The newest record, None if none exists; the leader has decided it for calls up to ``decided_for``.
+    """An answer to a request for the newest record.
 
-    ``replaced``: It has the sequence of an older record, whose stream was created again.
+    Attributes:
+        record: The newest record, or None if no record exists.
+        decided_for: The leader has decided that this is the newest record for waiting calls up to this number.
+        replaced: Whether the stream was recreated, and the record has the sequence of an older record.
     """
 
     record: Record | None
@@ -90,7 +96,7 @@ class StreamNotifier(NotifierSource):
             count = record.seq
 
     async def record_after(self, count: Any) -> Record:
-        """Return the newest record without decoding it. Otherwise the call is the same as `entry_after`."""
+        """Return the newest record without decoding it. Waits and raises like `entry_after`."""
         had = count if type(count) is int and 0 < count <= _MAX_SEQUENCE else 0
         record = self._end
         if record is None and not had:
@@ -103,7 +109,7 @@ class StreamNotifier(NotifierSource):
         return self._log.at.to_dict()
 
     async def _current(self) -> Record | None:
-        """Return the newest record, or None before the first."""
+        """Return the newest record, or None if no record exists."""
         tries = Retry()
         while True:
             await self._log.context.connection.wait_connected(None)
@@ -114,7 +120,11 @@ class StreamNotifier(NotifierSource):
                     raise
 
     async def _newest(self) -> _Answer:
-        """One request for all calls made while another is in flight, whose answer may be older than they are."""
+        """Request the newest record.
+
+        Calls that are made during a request share the next request, because the answer in flight may be older than
+        the calls.
+        """
         if self._next_reading is None:
             self._next_reading = self._log.context.tasks.start(
                 self._read_newest(self._reading), "ask for the newest value", awaited=True
@@ -142,7 +152,7 @@ class StreamNotifier(NotifierSource):
         return answer
 
     async def _placed(self, record: Record) -> Record:
-        """Return the record, noted, with a position in the stream that exists now."""
+        """Note the record, and return it with a position in the stream as it is now."""
         # The same sequence at a later time belongs to a new stream, whose records the readers do not know.
         replaced = record.seq == self._seen and 0 < self._seen_at < record.time_ns
         if replaced or self._is_unconfirmed:
@@ -155,11 +165,14 @@ class StreamNotifier(NotifierSource):
 
     @property
     def _had(self) -> int:
-        """The latest sequence that this process, or one of its consumers, has had. A consumer may invent it."""
+        """The latest sequence that was read, or that a waiting consumer has passed. A consumer may pass any number."""
         return max(self._seen, *(one.had for one in self._waiting.values()), 0)
 
     async def _ask_leader(self, last_known: Record | None) -> _Answer:
-        """Ask the leader about a later count: the replica may lag, or the record was removed or never existed."""
+        """Ask the leader for the newest record, because a later sequence than the answer's is known.
+
+        The replica may lag. Otherwise, the later record was removed or has never existed.
+        """
         waited = self._waited
         try:
             record = await self._log.read_leader()
@@ -176,14 +189,17 @@ class StreamNotifier(NotifierSource):
         return self._decided(record, waited)
 
     def _decided(self, record: Record | None, waited: int) -> _Answer:
-        """Return the newest record, whatever was read before."""
+        """Accept this record as the newest, even if a later record was read before."""
         self._is_unconfirmed = self._is_unconfirmed or _seq(record) < self._seen
         if record is not None and record.seq != self._seen:
             self._seen, self._seen_at = record.seq, 0
         return _Answer(record, waited)
 
     async def _goes_back(self, record: Record) -> bool:
-        """Return whether the newest record is certainly this one, although a later one was read. False: ask again."""
+        """Return whether this is certainly the newest record, although a later record was read before.
+
+        If False, the leader must be asked again.
+        """
         log, had = self._log, self._had
         try:
             extent = await log.extent()
@@ -202,7 +218,7 @@ class StreamNotifier(NotifierSource):
             self._end = record
 
     async def _after(self, had: int) -> Record:
-        """Wait until the newest record differs from this one, or with 0 until a record exists."""
+        """Wait for a record other than the record with the sequence ``had``. With 0, wait for the first record."""
         self._log.context.connection.check_open()
         waiter: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self._waited += 1
@@ -219,7 +235,7 @@ class StreamNotifier(NotifierSource):
             if waiter.done() and not waiter.cancelled():
                 # mark the exception as retrieved, because the call may have been cancelled
                 waiter.exception()
-            if not self._waiting and not self._has_push:  # after a push, the round ends by itself
+            if not self._waiting and not self._has_push:  # after a push, the round ends anyway
                 self._stop_watching()
 
     def _stop_watching(self) -> None:
@@ -230,7 +246,7 @@ class StreamNotifier(NotifierSource):
 
     async def _watch(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
-            await asyncio.wait({before})  # the previous task uses the push
+            await asyncio.wait({before})  # the previous task still uses the push
         tries = Retry()
         while self._has_waiters:
             try:
@@ -250,7 +266,7 @@ class StreamNotifier(NotifierSource):
 
     @property
     def _pause(self) -> float:
-        """Seconds until the newest record is requested again if nothing is pushed."""
+        """Seconds until the newest record is requested again if no push arrives."""
         return self._quiet if self._back.since is None else min(self._quiet, _RECHECK)
 
     async def _round(self) -> None:
@@ -296,7 +312,8 @@ class StreamNotifier(NotifierSource):
         if self._has_push:
             return
         self._has_push, self._pushed = True, what
-        # The waiters get this record immediately, before the push is closed. If it is another record, they request it.
+        # The waiters get this record immediately, before the push is closed. Any other record is requested
+        # instead.
         if isinstance(what, Record) and what.seq >= self._seen and not self._is_unconfirmed:
             self._note(what)
             self._offer(_Answer(what))

@@ -1,1 +1,1 @@
-"""One worker's messages, retries and dead letters."""
+"""The messages, retries and dead letters of one worker."""

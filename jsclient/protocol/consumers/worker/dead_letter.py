@@ -1,4 +1,5 @@
-"""Dead letters: copies of messages that could not be handled, and the advisory about unacknowledged ones.
+"""Dead letters, which are copies of messages that could not be handled, and the advisory about unacknowledged
+messages.
 
 A dead letter has the payload and the headers of the original. Headers with a meaning for the server (``Nats-…``) are
 prefixed with ``Dead-Letter-``. These headers are added::
@@ -8,10 +9,13 @@ prefixed with ``Dead-Letter-``. These headers are added::
     Dead-Letter-Error · -Reason                                           the class of the error and its text
     Dead-Letter-Unverified                    only if the advisory it stems from could not be checked: why
 
-Any user who may publish to an advisory's subject can forge one. So it is compared with the consumer (`refutation`).
+Any user who may publish to an advisory's subject can forge an advisory. So it is compared with the consumer
+(`refutation`).
 
-Its message id consists of stream, consumer, sequence and time, so that a copy published twice, because a worker died
-between publishing it and terminating the original, is stored once (within the stream's duplicate window).
+The message id of a dead letter consists of stream, consumer, sequence and time. If a worker dies after it published
+the dead letter and before it terminated the original, the next copy is thus not stored within the stream's duplicate
+window.
+
 Source: nats-server server/consumer.go (notifyDeliveryExceeded, JSConsumerDeliveryExceededAdvisory).
 """
 
@@ -150,7 +154,7 @@ def read_exhausted(payload: bytes) -> Exhausted | None:
 
 
 def refutation(advisory: Exhausted, info: ConsumerInfo, limits: Iterable[int]) -> str:
-    """Return which part of the consumer's state contradicts the advisory, or "" if it agrees.
+    """Return how the consumer's state contradicts the advisory, or "" if it does not.
 
     ``limits`` contains each ``max_deliver`` that the consumer is known to have had. An ack leaves no trace in this
     state.

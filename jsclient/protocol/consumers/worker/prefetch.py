@@ -1,9 +1,10 @@
-"""How many messages a worker prefetches.
+"""Decides how many messages a worker prefetches.
 
 A message that waits in a worker could be handled by another worker, so its waiting time must be short. A worker with
 fast handlers prefetches as many messages as it handled in the last half second, so that no handler waits for the
-server. A worker with slow handlers prefetches twice as many messages as it has handlers. So does a worker that receives
-many redelivered messages: if these kill their workers, each message that waits beside them loses a delivery, too.
+server. A worker with slow handlers prefetches twice as many messages as it has handlers. So does a worker that
+receives many redelivered messages. If such messages kill their workers, each message that waits beside them loses a
+delivery too.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ class Prefetch:
         self.pull: int = rules.pull
 
     def check(self, now: float) -> None:
-        """Adapt the limits to the messages counted so far. The last of them is being started now."""
+        """Adapt the limits to the messages counted so far, including the message that is being started."""
         if self._since is not None:
             self._adapt(now - self._since)
             self.count = self._again = 0
         self._since, self.until = now, now + _AHEAD
 
     def redelivered(self) -> None:
-        """Count a message that arrived again."""
+        """Count a message that is delivered again."""
         self._again += 1
 
     def rested(self) -> None:

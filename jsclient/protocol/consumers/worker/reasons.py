@@ -1,4 +1,4 @@
-"""Why a message is dead-lettered without another attempt."""
+"""The errors because of which a message is dead-lettered without another attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A set of stream sequences. If they are nearly consecutive, it needs about one bit for each of them."""
+"""A set of stream sequences that needs about one bit per sequence if they are nearly consecutive."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # seconds: the first and the longest d
 
 @dataclass(slots=True, frozen=True)
 class WorkOptions:
-    """The user's options, see ``run`` of the subscriptions."""
+    """The user's options for a worker. See ``run`` of the subscriptions."""
 
     concurrency: int = 1
     ordered: bool = False
@@ -124,7 +124,7 @@ class WorkRules:
         self.backed_off: bool = bool(config.backoff)
 
     def doubts(self) -> list[str]:
-        """Return warnings about options that are probably mistakes. Each says what to do."""
+        """Return warnings about options that are probably mistakes. Each warning says how to correct the option."""
         options, warnings = self.options, []
         if options.dead_letter is not None and self.limit is None:
             warnings.append(
@@ -143,7 +143,9 @@ class WorkRules:
         return self.waits[min(max(deliveries, 1), len(self.waits)) - 1]
 
     def interval(self, deliveries: int) -> float:
-        """Return the seconds between progress reports: a third of ``ack_wait``, as a report may be lost or late."""
+        """Return the seconds between progress reports. It is a third of ``ack_wait``, as a report may be lost or
+        late.
+        """
         return self.ack_wait(deliveries) / 3
 
     @property
@@ -178,7 +180,7 @@ class WorkRules:
             return default_delay(attempt), error
 
     def wire_delay(self, deliveries: int, delay: float) -> float | None:
-        """Return the delay for a nak after which the server redelivers the message in ``delay`` seconds.
+        """Return the delay to send in a nak, so that the server redelivers the message in ``delay`` seconds.
 
         Return None if the consumer's ``backoff`` decides.
         """

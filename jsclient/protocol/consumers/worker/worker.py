@@ -1,14 +1,16 @@
-"""The messages held by a worker: their order, keep-alives, timeouts and settlement.
+"""The messages held by a worker, with their order, keep-alives, timeouts and settlement.
 
 The runner (`jsclient.Worker`) takes messages, calls handlers and sends acks, and `Workload` decides. A `Work` is one
 held message, from its arrival until it is *settled*: acked, returned to the server, or terminated. A redelivery of a
 held message is the same work.
 
-With an order by key, each key (other than None) has a queue. One work of a queue is handled at a time, in the order of
-the stream, and a failed work is retried in this worker before the next work of its queue starts. If it were returned to
-the server, it could be delivered to another worker, and the queue would wait forever.
+With an order by key, each key (other than None) has a queue. One work of a queue is handled at a time, in the order
+of the stream. A failed work is retried in this worker before the next work of its queue starts. If it were returned
+to the server, it could be delivered to another worker, and the queue would wait forever.
 
-Time is monotonic seconds. Source: ADR-15 §Ack Handling; nats-server server/consumer.go (ack_wait, max_deliver).
+Time is monotonic seconds.
+
+Source: ADR-15 §Ack Handling; nats-server server/consumer.go (ack_wait, max_deliver).
 """
 
 from __future__ import annotations
@@ -135,7 +137,7 @@ class Work(msgspec.Struct, Generic[T], eq=False):
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1: deliveries by the server plus repeats in this worker."""
+        """The number of this attempt, from 1. It counts deliveries by the server and repeats in this worker."""
         return self.deliveries + self.repeats
 
 
@@ -147,7 +149,7 @@ class KeyQueue(Generic[T]):
     works: deque[Work[T]] = field(default_factory=deque)
 
     def insert(self, work: Work[T]) -> None:
-        """Insert a work by its stream sequence: a redelivered message may be older than the messages that wait."""
+        """Insert a work by its stream sequence, because a redelivered message may be older than waiting messages."""
         index = len(self.works)
         while index and self.works[index - 1].ident[0] > work.ident[0]:
             index -= 1
@@ -215,7 +217,7 @@ class Workload(Generic[T]):
 
     @property
     def running(self) -> list[tuple[tuple[int, int, float], float]]:
-        """The running attempts: an identity of each, and when it started."""
+        """The running attempts, each with an identity and its start time."""
         works = [work for work in self._held.values() if work.phase is Phase.RUNNING]
         return [((*work.ident, work.began), work.began) for work in works]
 
@@ -234,7 +236,7 @@ class Workload(Generic[T]):
     def add_message(
         self, message: T, ident: tuple[int, int], deliveries: int, key: Hashable | None, now: float
     ) -> Work[T] | None:
-        """Add a message that arrived. Return None if it was held already and needs no further action."""
+        """Add a message that arrived. Returns None if the message was already held and needs no further action."""
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
@@ -317,7 +319,7 @@ class Workload(Generic[T]):
     def judge(self, work: Work[T], error: BaseException | None, *, stuck: bool = False) -> WorkVerdict:
         """Decide about a work whose handler returned (``error`` is None) or raised ``error``.
 
-        If ``stuck`` is true, the handler still runs, so the work cannot be retried in this worker.
+        If ``stuck`` is true, the handler is still running, so the work cannot be retried in this worker.
         """
         if error is None:
             return WorkVerdict(WorkOutcome.ACK)
@@ -418,8 +420,8 @@ class Workload(Generic[T]):
     def stop_starting(self) -> list[Work[T]]:
         """Accept no new work. Return the works to be redelivered by the server, in the order of the stream.
 
-        They are no longer held. A message in its last delivery is not returned but handled, because the server would
-        not deliver it again.
+        The returned works are no longer held. A message in its last delivery is handled instead, because the server
+        would not deliver it again.
         """
         self.stopping = True
         self._hurry()
