@@ -47,7 +47,7 @@ class Buckets(StreamManager):
             BucketExistsError: A bucket of this name has another configuration.
             InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
@@ -122,7 +122,7 @@ class Buckets(StreamManager):
             ConfigMismatchError: The bucket differs.
             InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
@@ -160,7 +160,7 @@ class Buckets(StreamManager):
             NotABucketError: The stream with this name is not a bucket.
             InvalidNameError, ConfigError: The name or a codec is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.bucket_config import check_bucket_stream
         from ..protocol.buckets.keys import stream_of
@@ -235,7 +235,7 @@ class Buckets(StreamManager):
             BucketExistsError: An object store of this name has another configuration.
             InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -295,7 +295,7 @@ class Buckets(StreamManager):
             NotABucketError: The stream with this name is not an object store.
             InvalidNameError: The name is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.object_config import check_object_stream
         from ..protocol.buckets.object_names import object_stream_of

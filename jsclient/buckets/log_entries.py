@@ -72,7 +72,7 @@ class LogEntries:
         self.is_current: bool = False
 
     async def begin_entries(self) -> None:
-        """Find out what exists. Raises `StreamNotFoundError`, and the errors of any API request."""
+        """Find out what exists. Raises `StreamNotFoundError`, and any error of an API request."""
         context = self._context
         answer = await context.call(context.api.stream_info(self._stream), None, what="look up the state")
         stream = Stream(context, from_wire(StreamInfo, answer))

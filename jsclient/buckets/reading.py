@@ -80,7 +80,7 @@ async def open_consumer(
 
     ``create`` is the method that creates such a bucket.
 
-    Raises `BucketNotFoundError`, and the errors of any API request.
+    Raises `BucketNotFoundError`, and any error of an API request.
     """
     puller = await _open_puller(context, stream, config, create)
     return OrderedConsumer(puller), puller.num_pending
@@ -164,7 +164,7 @@ class BucketReader(Generic[EntryT]):
     async def open(self) -> None:
         """Create the consumer, or read without one if the stream has as many as it may have.
 
-        Raises `BucketNotFoundError`, and the errors of any API request.
+        Raises `BucketNotFoundError`, and any error of an API request.
         """
         try:
             puller = await _open_puller(self._context, self._stream, self._config, self._create)

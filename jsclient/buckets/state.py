@@ -89,7 +89,7 @@ class StoredState:
         return StateEntry(key, None if entry.is_deleted else entry.raw or None, entry.revision, is_stray)
 
     async def put(self, key: str, value: bytes) -> int:
-        """Set a value at any revision of the key, and return the new revision. Raises the errors of any publish."""
+        """Set a value at any revision of the key, and return the new revision. May raise any error of a publish."""
         return await self._store(key, value, None)
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int:
@@ -175,6 +175,6 @@ class StoredState:
         return StateEntry(key, (frame[3] or None) if is_value else None, revision)
 
     async def purge(self) -> None:
-        """Remove all keys. Raises the errors of any API request."""
+        """Remove all keys. May raise any error of an API request."""
         with _about_the_stream():
             await self._kv._purge(f"{self._kv._keys.reads}>", "purge")  # noqa: SLF001  one room

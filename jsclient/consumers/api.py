@@ -144,7 +144,7 @@ class Subscribing:
             BindError: The consumer exists but has another configuration. Each difference has its own subclass.
             ApiError: The server refused the request. ``err_code`` tells the reason.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
 
         If the call fails or is cancelled, it leaves no consumer, NATS subscription or task behind. There is one
         exception: if the server did not answer the creation of an ephemeral consumer, that consumer may exist until
@@ -265,7 +265,7 @@ class Subscribing:
             StreamNotFoundError: The stream does not exist. Opening raises this error immediately, without a retry.
             ApiError: The server refused the request. ``err_code`` tells the reason.
 
-        Also raises the errors of any API request. If the call fails or is cancelled, the consumer is deleted again.
+        May also raise any error of an API request. If the call fails or is cancelled, the consumer is deleted again.
 
         Source: ADR-37, ADR-17
         """

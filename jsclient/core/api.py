@@ -104,7 +104,7 @@ class Core:
         Args:
             subject: The subject, without wildcards.
             data: The payload.
-            timeout: Seconds for the whole call. The default is the timeout of `connect`.
+            timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
@@ -152,7 +152,7 @@ class Core:
             data: The payload.
             max_messages: The maximum number of replies.
             stall: The maximum number of seconds between two replies. It does not apply to the first reply.
-            timeout: Seconds for all replies together. The default is the timeout of `connect`.
+            timeout: Seconds for all replies together. Defaults to the ``timeout`` passed to `connect`.
             sentinel: True if an empty reply ends the iteration, or a function that returns True for a reply that ends
                 the iteration. That reply is not returned.
             headers: A mapping from names to values. A value is a string or a list of strings.
@@ -259,7 +259,7 @@ class Core:
         """Wait until the server has received all messages that were published before.
 
         Args:
-            timeout: Seconds to wait. The default is the timeout of `connect`.
+            timeout: Seconds to wait. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.

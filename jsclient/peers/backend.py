@@ -111,7 +111,7 @@ class Backend(abc.ABC):
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
         """Connect a peer to its events and queries, which arrive after `Attendance.begin_delivery`.
 
-        Raises the errors of any request.
+        May raise any error of a request.
         """
 
     @abc.abstractmethod
@@ -128,7 +128,7 @@ class Backend(abc.ABC):
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
         """Send a query, and return the encoded answer.
 
-        Raises `NoRespondersError` if the peer is not open, and the errors of any request.
+        Raises `NoRespondersError` if the peer is not open, and any error of a request.
         """
 
     @abc.abstractmethod

@@ -77,7 +77,7 @@ async def newest_of_each(
     """Yield the newest record of each subject, in order, in lists that are not empty.
 
     Records after sequence ``end`` may follow, also several for a subject. If the stream allows no further consumer,
-    each subject is requested from its leader. Raises the errors of any request.
+    each subject is requested from its leader. May raise any error of a request.
     """
     with suppress(ConsumerLimitError):
         async with aclosing(_delivered_newest(log, end, headers_only)) as lists:

@@ -92,7 +92,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             ValueInvalidError: The codec cannot decode the value. ``error.entry`` has its bytes.
             InvalidNameError: The key is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         subject = self._keys.subject(key)
         if revision is not None:
@@ -134,7 +134,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             TooManyResultsError: More than 1,024 keys match the filters of one request.
             InvalidNameError: A key is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         filters = self._keys.filters([keys] if isinstance(keys, str) else keys)
         stream = Stream(self._context, await self._known())
@@ -153,7 +153,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             BucketNotFoundError: The bucket was deleted.
             InvalidNameError: A filter is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         seen: set[str] = set()
         config = reader_config(self._keys.subjects(filters), headers_only=True)
@@ -199,7 +199,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             InvalidNameError: A filter is not valid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError` and the errors of any API request.
+        Opening the watch raises `BucketNotFoundError` and any error of an API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
@@ -215,7 +215,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         Raises:
             InvalidNameError, ConfigError: An argument is not valid.
 
-        Opening it raises `BucketNotFoundError` and the errors of any API request.
+        Opening it raises `BucketNotFoundError` and any error of an API request.
         """
         subjects = self._keys.subjects(filters)
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
@@ -480,7 +480,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         Raises:
             BucketNotFoundError: The bucket was deleted.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return BucketStatus.of(await self._renewed())
 
@@ -495,6 +495,6 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             ConfigError: ``older_than`` is not a number of seconds.
             ReadOnlyError: The handle only reads.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return await purge_deletes(self, older_than)

@@ -205,7 +205,7 @@ class ObjectStore(WithBucketRights):
             ObjectNotFoundError: The bucket has no object or deletion with this name.
             BucketSealedError: The bucket is sealed and cannot be changed.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
 
         def deleted(current: ObjectInfo | None) -> ObjectInfo | None:
@@ -241,7 +241,7 @@ class ObjectStore(WithBucketRights):
             ObjectNotFoundError: The object does not exist.
             ConfigError: An argument is not valid. Nothing was sent.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         changes: dict[str, Any] = {}
         if description is not None:
@@ -267,7 +267,7 @@ class ObjectStore(WithBucketRights):
             ObjectExistsError: The object ``new`` exists.
             ObjectChangedError: The object was replaced meanwhile, and keeps its name.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return await rename_object(self._site, old, new)
 
@@ -283,7 +283,7 @@ class ObjectStore(WithBucketRights):
             ObjectExistsError: An object that is not a link has this name.
             LinkError: The target is itself a link.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         if isinstance(target, str):
             target = await self.info(target)
@@ -331,7 +331,7 @@ class ObjectStore(WithBucketRights):
             DigestMismatchError, ObjectIncompleteError: The content in the bucket is damaged or incomplete.
             LinkError: The name is a link whose target is not an object.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         async with self.open(name, progress=progress) as reader:
             return await reader.read()
@@ -365,7 +365,7 @@ class ObjectStore(WithBucketRights):
             ObjectNotFoundError: The object does not exist.
             ObjectInfoError: The description is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         current = await self._site.current(name)
         if deleted and current is not None:
@@ -386,7 +386,7 @@ class ObjectStore(WithBucketRights):
                 stores names in encoded form.
             deleted: Also return the descriptions of deleted objects.
 
-        Raises the errors of any API request.
+        May raise any error of an API request.
         """
         async for info in self._descriptions.reader((), DeliverPolicy.LAST_PER_SUBJECT, None).initial():
             if info.name.startswith(prefix) and (deleted or not info.is_deleted):
@@ -415,7 +415,7 @@ class ObjectStore(WithBucketRights):
             InvalidNameError: A name is not valid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError` and the errors of any API request.
+        Opening the watch raises `BucketNotFoundError` and any error of an API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         return ObjectWatch(self._descriptions.reader(names, policy, after), ignore_deletes=ignore_deletes)
@@ -428,7 +428,7 @@ class ObjectStore(WithBucketRights):
         Raises:
             BucketNotFoundError: The bucket was deleted.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return ObjectStoreStatus.of(await self._site.state())
 
@@ -444,7 +444,7 @@ class ObjectStore(WithBucketRights):
         Raises:
             BucketNotFoundError: The bucket was deleted.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return await check_objects(self._site, digests=digests)
 
@@ -467,7 +467,7 @@ class ObjectStore(WithBucketRights):
                 or replace the object first.
             BucketSealedError: The bucket is sealed.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
 
         Cancelled: what was removed up to then stays removed. The next call goes on.
         """
@@ -478,7 +478,7 @@ class ObjectStore(WithBucketRights):
     async def seal(self) -> None:
         """Forbid all further changes of the bucket permanently. It can still be read, and deleted as a whole.
 
-        Raises the errors of any API request.
+        May raise any error of an API request.
         """
         config = (await self._site.state()).config.replace(sealed=True)
         await self._site.update(to_wire(config))

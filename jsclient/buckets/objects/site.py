@@ -78,7 +78,7 @@ class ObjectSite(BucketHandle):
             InvalidNameError: The name is not valid.
             BucketNotFoundError: The bucket does not exist.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         message = await self._stored({"last_by_subj": self.space.info_subject(name)})
         if message is None:
