@@ -260,9 +260,9 @@ class Publishing:
             msg_ids: An iterable with the ``msg_id`` of each payload. With ids, messages are sent again if the
                 connection or the answer was lost.
             max_in_flight: The maximum number of messages that wait for their ack.
-            timeout: Seconds without progress after which the call fails. Defaults to the ``timeout`` passed to `connect`. The
-                call continues as long as messages are stored. The time that ``payloads`` takes to produce them does not
-                count.
+            timeout: Seconds without progress until the call fails. Defaults to the ``timeout`` passed to `connect`.
+                The call continues as long as messages are stored. The time that ``payloads`` takes to produce them does
+                not count.
 
         Raises:
             PublishManyError: Not all messages are stored. The error contains the index of each failed message, and the

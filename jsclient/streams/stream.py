@@ -91,8 +91,8 @@ class Stream:
             subjects_filter: Also count the messages of each subject that matches this filter, in ``state.subjects``.
                 If there are very many subjects, use `subjects` instead, which does not load all of them at once.
             deleted_details: Also list the sequences of deleted messages, in ``state.deleted``.
-            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. A health check may need a
-                shorter timeout.
+            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. Use a shorter
+                timeout for a health check.
 
         Raises:
             StreamNotFoundError: The stream was deleted.

@@ -76,8 +76,8 @@ class Consumer(PullReading):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. A health check may need a
-                shorter timeout.
+            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. Use a shorter
+                timeout for a health check.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
