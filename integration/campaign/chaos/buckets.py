@@ -20,6 +20,7 @@ from jsclient.errors import JetStreamError
 
 KEYS, NAMES = 20, 4
 TTL = 4.0
+LOCK = "lock"  # which may expire between the recount and the judgement, so it is left out
 
 
 class KeyValues(Pattern):
@@ -68,7 +69,7 @@ class KeyValues(Pattern):
 
     async def _locked(self, js: Any) -> None:
         kv = await js.key_value(self.bucket)
-        async with kv.lock("lock", ttl=TTL, timeout=2 * TTL) as lock:
+        async with kv.lock(LOCK, ttl=TTL, timeout=2 * TTL) as lock:
             await lock.put(f"under.{lock.token}", b"x")
             self.tokens.add(lock.token)
 
@@ -78,7 +79,9 @@ class KeyValues(Pattern):
             following = asyncio.create_task(self._watch(kv))
             try:
                 while not following.done():
-                    self.cached = {key: (one.revision, one.value.decode()) for key, one in cache.items()}
+                    entries = {key: (one.revision, one.value.decode()) for key, one in cache.items()}
+                    entries.pop(LOCK, None)
+                    self.cached = entries
                     await asyncio.sleep(0.3)
                 await following
             finally:
@@ -92,7 +95,7 @@ class KeyValues(Pattern):
                 if entry.revision <= before:
                     self.falls.append((before, entry.revision))
                 before = entry.revision
-                if entry.is_deleted:
+                if entry.is_deleted or entry.key == LOCK:
                     self.seen.pop(entry.key, None)
                 else:
                     self.seen[entry.key] = (entry.revision, entry.value.decode())
@@ -106,7 +109,7 @@ class KeyValues(Pattern):
         self.stored = {}
         for message in messages:
             key = message.subject.removeprefix(start)
-            if message.payload:
+            if message.payload and key != LOCK:
                 self.stored[key] = (message.seq, message.payload)
             else:
                 self.stored.pop(key, None)
