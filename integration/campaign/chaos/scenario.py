@@ -15,6 +15,7 @@ import nats.errors
 import jsclient
 from integration.campaign.calls import Calls
 from integration.campaign.chaos import publishers, readers
+from integration.campaign.chaos.buckets import KeyValues, Objects
 from integration.campaign.chaos.faults import Fault, Faults, History
 from integration.campaign.chaos.judge import Stored, everything
 from integration.campaign.chaos.nodes import DOMAIN, TRANSPORTS, Nodes
@@ -97,7 +98,8 @@ class World:
         if kinds.patterns:
             here, there = await self.connect("patterns-here"), await self.connect("patterns-there")
             self.patterns = [
-                make(here, there, kinds.replicas) for make in (Epochs, SubscriptionKits, NotifierKits)
+                make(here, there, kinds.replicas)
+                for make in (Epochs, SubscriptionKits, NotifierKits, KeyValues, Objects)
             ]
             self.patterns.append(Peers(here, there, self.urls, self._user))
             for pattern in self.patterns:
@@ -222,6 +224,8 @@ async def verdict(world: World, history: History, oracle: Oracle) -> list[Outcom
     for name in STREAMS:
         for stream in (name, f"{name}H"):
             stored[stream] = Stored(await everything(oracle, stream))
+    for pattern in world.patterns:
+        await pattern.recount(oracle)
     await caught_up(world, stored)
     calls = await world.close()
 
