@@ -26,6 +26,7 @@ from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
 from ...protocol.wire.checks import check_count, check_seconds
 from ...streams.stream import Stream
 from ..bucket_handle import BucketHandle
+from ..following.reader import SharedReader
 from ..reading import BucketReader, Decode, policy_of, reader_config
 from ..rights import WithBucketRights
 from .acquiring import acquire
@@ -203,7 +204,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
-        return KeyValueWatch(reader, ignore_deletes=ignore_deletes)
+        return KeyValueWatch(SharedReader(reader), ignore_deletes=ignore_deletes)
 
     def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache[ValueT]]:
         """Keep a mapping from each key to its value: ``async with kv.cache("shop.*") as cache``.
