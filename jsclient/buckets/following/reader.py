@@ -59,6 +59,7 @@ class SharedReader(Generic[EntryT]):
         opened = self._own or self._log
         assert opened is not None
         self.is_current = opened.is_current
+        self._join_now(source)
 
     async def _open_own(self, config: ConsumerConfig) -> None:
         self._own = own = BucketReader(
@@ -130,6 +131,7 @@ class SharedReader(Generic[EntryT]):
         if self._own is not None:
             entries = await self._own.next_run()
             self.is_current = self._own.is_current
+            self._join_now(source)
             return entries
         log = self._log
         assert log is not None
@@ -147,39 +149,40 @@ class SharedReader(Generic[EntryT]):
             self._end_later(log.end_entries())
             return []
         self.is_current = log.is_current
-        return decoded(self._decode, frames, is_initial=is_initial)
+        entries = decoded(self._decode, frames, is_initial=is_initial)
+        self._join_now(source)
+        return entries
 
     # --- joining the others ------------------------------------------------------------------------------
 
     async def _join(self, source: SharedSource) -> bool:
         """Read together with the others from now on, if that misses no entry. Returns whether it is so."""
-        if not self.is_current:
-            return False
-        if self._own is not None:
-            return await self._join_with_consumer(source, self._own)
-        if self._log is None:
+        if self._own is None and self._log is None:
             await self._fall_behind(source)
-            return False
-        if source.join(self._member, self._log.position, self._log.incarnation):
-            self._end_later(self._log.end_entries())
-            self._log = None
-        return self._member.follows
+        elif self.is_current:
+            puller = None if self._own is None else self._own.puller
+            await source.settled()
+            if puller is not None:
+                await puller.recreator.incarnation_known()
+            return self._join_now(source)
+        return False
 
-    async def _join_with_consumer(self, source: SharedSource, own: BucketReader[EntryT]) -> bool:
-        puller = own.puller
-        if puller is not None:
-            if await source.adopt(self._member, own):
-                self._own = None
-                return True
-            if not await puller.recreator.incarnation_known() or not await source.incarnation_known():
-                return False
-        place = own.place
-        if place is None or not source.join(self._member, *place):
+    def _join_now(self, source: SharedSource) -> bool:
+        """Join the others, if that is possible without waiting."""
+        own, log, member = self._own, self._log, self._member
+        if not self.is_current or member.is_closed:
             return False
-        self._own = None
-        own.silence()
-        self._end_later(own.close())
-        return True
+        if own is not None:
+            if source.adopt(member, own):
+                self._own = None
+            elif (place := own.place) is not None and source.join(member, *place):
+                self._own = None
+                own.silence()
+                self._end_later(own.close())
+        elif log is not None and source.join(member, log.position, log.incarnation):
+            self._log = None
+            self._end_later(log.end_entries())
+        return member.follows
 
     async def _fall_behind(self, source: SharedSource) -> None:
         """Read by direct gets what the window has no more, or with a consumer where that is not allowed."""

@@ -120,19 +120,18 @@ class SharedSource:
             assert self.window is not None
             return self.window
 
-    async def adopt(self, member: Member, reader: BucketReader[Any]) -> bool:
+    def adopt(self, member: Member, reader: BucketReader[Any]) -> bool:
         """Use the consumer of a member that has read what existed. Return False if there is another consumer."""
-        async with self._opening:
-            puller = reader.puller
-            if self.window is not None or puller is None:
-                return False
-            frames = reader.give_up_consumer()
-            position = sequences(frames[0][1])[0] - 1 if frames else puller.tracker.position
-            window = self._use(puller, position)
-            member.follows = window.join(member.follower, position)
-            if frames:
-                window.add(frames, numbers_of(frames))
-            return True
+        puller = reader.puller
+        if self.window is not None or puller is None or self._opening.locked():
+            return False
+        frames = reader.give_up_consumer()
+        position = sequences(frames[0][1])[0] - 1 if frames else puller.tracker.position
+        window = self._use(puller, position)
+        member.follows = window.join(member.follower, position)
+        if frames:
+            window.add(frames, numbers_of(frames))
+        return True
 
     def _use(self, puller: OrderedPuller, position: int) -> Window:
         cursor = puller.tracker.cursor
@@ -142,6 +141,12 @@ class SharedSource:
         puller.log = _MemberLogs(self)
         self.window = Window(position)
         return self.window
+
+    async def settled(self) -> None:
+        """Wait until a consumer that is being created exists, and is known well enough to join it."""
+        async with self._opening:
+            pass
+        await self.incarnation_known()
 
     async def incarnation_known(self) -> str:
         """Wait until the creation time of the stream is known or cannot be found out. Returns `incarnation`."""

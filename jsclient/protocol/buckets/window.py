@@ -107,7 +107,7 @@ class Window:
     def _drop(self) -> None:
         """Drop what all followers have read, once it is worth it, and what does not fit."""
         messages = self._messages
-        if len(messages) <= _KEPT and self._bytes <= _KEPT_BYTES:
+        if len(messages) <= min(_KEPT, self.max_count) and self._bytes <= min(_KEPT_BYTES, self.max_bytes):
             return
         count = min((follower.index for follower in self._followers), default=self._end) - self._base
         count = max(count, len(messages) - self.max_count, 0)
