@@ -149,7 +149,9 @@ async def write_until(ended: asyncio.Event, kv: Any) -> None:
 
 @pytest.mark.covers("K54", "K55", "K58")
 @pytest.mark.limit(300)
-async def test_restarts_and_cut_connections(own_server: Any, connect: Any, proxy: Any, events: list[Any]) -> None:
+async def test_restarts_and_cut_connections(
+    own_server: Any, connect: Any, proxy: Any, events: list[Any]
+) -> None:
     """At rest every watch has what the bucket has, and revisions only grow."""
     own = await own_server()
     between = await proxy(own, frames=False)
