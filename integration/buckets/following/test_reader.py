@@ -14,6 +14,7 @@ from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import of
 from integration.kit.judge.waiting import eventually, within
 from jsclient import BucketNotFoundError, DisconnectedError, RequestTimeoutError
+from jsclient.buckets.following.reader import SharedReader
 from jsclient.events import StreamReset
 
 pytestmark = pytest.mark.server(">=2.11")
@@ -102,6 +103,7 @@ async def test_slow_watch_holds_up_no_other(js: Any, make: Any, oracle: Any) -> 
             return all(follower.revisions[-1:] == [last] for follower in fast)
 
         await eventually(done, 60, "the fast watches have read everything")
+        assert isinstance(slow._reader, SharedReader)
         window = slow._reader._source.window
         assert len(window._messages) <= window.max_count
         revisions = [(await within(30, slow.next(), "an entry")).revision for _ in range(last)]

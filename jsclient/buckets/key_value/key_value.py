@@ -210,7 +210,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Keep a mapping from each key to its value: ``async with kv.cache("shop.*") as cache``.
 
         Args:
-            filters: See `watch`. Each takes a consumer.
+            filters: See `watch`. Caches of one connection share a consumer for each filter.
             check: Seconds between checks for values that a limit or an administrator removed, which no entry shows.
 
         Raises:
@@ -222,9 +222,9 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
 
     async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache[ValueT]:
-        info = await self._renewed()
+        info, create = await self._renewed(), self._create
         return await open_cache(
-            self._context, info, self._keys, subjects, self._strays, check=check, create=self._create
+            self._context, info, self._keys, subjects, self._strays, check=check, create=create
         )
 
     def _reader(

@@ -22,10 +22,10 @@ class SharedMessages(OrderedMessages):
     def take_run(self, limit: int) -> list[Frame]:
         """Return up to ``limit`` messages that have arrived, as raw frames. Raises the errors of `next`."""
         self._acquire()
-        frames = self._puller.take_frames(limit)
-        if not frames:
-            self._see_end()
-        return frames
+        if self._puller.front:
+            return self._puller.take_frames(limit)
+        self._see_end()
+        return []
 
     async def wait_change(self) -> None:
         """Wait until messages may have arrived, or `take_run` may raise an error."""

@@ -109,7 +109,8 @@ def test_recreated_stream() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 4), st.sampled_from(["add", "read", "join"]), st.integers(1, 40)), max_size=200
+        st.tuples(st.integers(0, 4), st.sampled_from(["add", "read", "join"]), st.integers(1, 40)),
+        max_size=200,
     ),
     st.integers(1, 50),
 )
