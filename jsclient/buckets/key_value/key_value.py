@@ -26,6 +26,7 @@ from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
 from ...protocol.wire.checks import check_count, check_seconds
 from ...streams.stream import Stream
 from ..bucket_handle import BucketHandle
+from ..following.reader import SharedReader
 from ..reading import BucketReader, Decode, policy_of, reader_config
 from ..rights import WithBucketRights
 from .acquiring import acquire
@@ -203,13 +204,13 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
-        return KeyValueWatch(reader, ignore_deletes=ignore_deletes)
+        return KeyValueWatch(SharedReader(reader), ignore_deletes=ignore_deletes)
 
     def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache[ValueT]]:
         """Keep a mapping from each key to its value: ``async with kv.cache("shop.*") as cache``.
 
         Args:
-            filters: See `watch`. Each takes a consumer.
+            filters: See `watch`. Caches of one connection share a consumer for each filter.
             check: Seconds between checks for values that a limit or an administrator removed, which no entry shows.
 
         Raises:
@@ -221,9 +222,9 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
 
     async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache[ValueT]:
-        info = await self._renewed()
+        info, create = await self._renewed(), self._create
         return await open_cache(
-            self._context, info, self._keys, subjects, self._strays, check=check, create=self._create
+            self._context, info, self._keys, subjects, self._strays, check=check, create=create
         )
 
     def _reader(

@@ -31,6 +31,7 @@ from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.checks import check_count, check_seconds
 from ...protocol.wire.codec import to_wire
 from ...protocol.wire.nats_py import no_attribute
+from ..following.reader import SharedReader
 from ..reading import policy_of
 from ..rights import WithBucketRights
 from .checking import check_objects
@@ -418,7 +419,8 @@ class ObjectStore(WithBucketRights):
         Opening the watch raises `BucketNotFoundError` and any error of an API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
-        return ObjectWatch(self._descriptions.reader(names, policy, after), ignore_deletes=ignore_deletes)
+        reader = self._descriptions.reader(names, policy, after)
+        return ObjectWatch(SharedReader(reader), ignore_deletes=ignore_deletes)
 
     # --- the bucket --------------------------------------------------------------------------------------
 
