@@ -35,12 +35,12 @@ from .certificates import (
     rejection,
 )
 from .identity import Identity
-from .proxy import Proxy
 from .tcp_transport import TcpTransport
 from .tls_files import TlsFiles
 from .transport import Transport
-from .upgrade_headers import UpgradeHeaders
-from .websocket_transport import WebSocketTransport
+from .websocket.proxy import Proxy
+from .websocket.transport import WebSocketTransport
+from .websocket.upgrade_headers import UpgradeHeaders
 
 __all__ = ["Attempt", "AttemptSettings", "ServerLink"]
 
@@ -85,8 +85,9 @@ class Attempt:
         self._settings = settings
         self._first = first
         url = server.url
-        self._transport = (
-            WebSocketTransport(settings.headers, settings.proxy) if is_websocket(url) else TcpTransport()
+        tcp = TcpTransport()
+        self._transport: TcpTransport | WebSocketTransport = (
+            WebSocketTransport(tcp, settings.headers, settings.proxy) if is_websocket(url) else tcp
         )
         self._shake: Handshake | None = None
 

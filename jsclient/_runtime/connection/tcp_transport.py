@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 from urllib.parse import ParseResult
 
 from ..tasks import Signal
-from .transport import CLOSING
-from .wire import READ_SIZE, FrameReader, Outbox
+from .transport import CLOSING, ByteReader
+from .wire import READ_SIZE, Outbox
 
 __all__ = ["TcpTransport"]
 
@@ -44,7 +44,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = self._small = memoryview(bytearray(READ_SIZE))
         self._large: memoryview | None = None
-        self._reader: FrameReader | None = None
+        self._reader: ByteReader | None = None
         self._out: Outbox | None = None
         self._when_ended: Callable[[Exception], None] | None = None
         self._unread = bytearray()  # received bytes of the handshake
@@ -95,20 +95,13 @@ class TcpTransport(asyncio.BufferedProtocol):
 
     async def receive(self) -> bytes:
         """Return the next bytes of the handshake, or b"" at the end. Raises `OSError` if the connection is lost."""
-        if not self._unread:
-            await self._more()
-        return await self.last_words()
-
-    async def _more(self) -> bool:
-        """Wait for more bytes of the handshake. Return False at the end. Raises `OSError` if the connection is lost."""
-        had = len(self._unread)
-        while len(self._unread) == had:
+        while not self._unread:
             if self._error is not None:
                 raise self._error
             if self._at_end or self._lost:
-                return False
+                return b""
             await self._changed.wait()
-        return True
+        return await self.last_words()
 
     async def last_words(self) -> bytes:
         """Return the bytes that were received but not read yet."""
@@ -117,27 +110,23 @@ class TcpTransport(asyncio.BufferedProtocol):
         return words
 
     def deliver_to(
-        self, reader: FrameReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
+        self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
         """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
         reader.
         """
         self._reader, self._out, self._when_ended = reader, out, ended
-        self._feed(rest)
-        self._arrived(bytes(self._unread))
+        self._feed(rest + bytes(self._unread))
         self._unread.clear()
         if self._at_end or self._lost:  # bytes since the end of the handshake
             asyncio.get_running_loop().call_soon(self._end, self._error)
 
     def _feed(self, data: bytes) -> None:
-        if self._reader is None:  # the bytes before have ended the connection
-            return
+        assert self._reader is not None
         try:
             self._reader.feed(data)
         except Exception as error:  # noqa: BLE001  the client reconnects after any error
             self._end(error)
-
-    _arrived = _feed  # a WebSocket unwraps the bytes first
 
     def _end(self, error: Exception | None) -> None:
         """Stop reading, and notify the owner once."""
@@ -160,7 +149,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         reader = self._reader
         if reader is not None:
             self._out.answered = True  # type: ignore[union-attr]  # set together with the reader
-            self._arrived(bytes(self._buffer[:nbytes]))
+            self._feed(bytes(self._buffer[:nbytes]))
         elif self._out is None:
             self._unread += self._buffer[:nbytes]
             self._changed.set()

@@ -7,12 +7,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from .wire import FrameReader, Outbox
+    from .wire import Outbox
 
-__all__ = ["CLOSING", "Transport"]
+__all__ = ["CLOSING", "ByteReader", "Transport"]
 
 CLOSING = 1.0
 """Seconds to send the written bytes, and for the peer to confirm the end."""
+
+
+class ByteReader(Protocol):
+    """What reads the bytes of a connection."""
+
+    @property
+    def missing(self) -> int:
+        """The number of bytes that a partial frame still needs. Zero or less if the number is unknown."""
+
+    def feed(self, data: bytes) -> None:
+        """Read the next bytes. Any exception ends the connection."""
 
 
 class Transport(Protocol):
@@ -21,14 +32,16 @@ class Transport(Protocol):
     Until `deliver_to` is called, the handshake reads with `receive`.
 
     Attributes:
-        backlog: A function that returns the number of bytes written but not sent yet.
         upgradable: Whether TLS can start on the open connection.
         failed_before_tls: Whether TLS was started on an open connection, and failed.
     """
 
-    backlog: Callable[[], int]
     upgradable: bool
     failed_before_tls: bool
+
+    @property
+    def backlog(self) -> Callable[[], int]:
+        """A function that returns the number of bytes written but not sent yet."""
 
     @property
     def is_open(self) -> bool:
@@ -44,7 +57,7 @@ class Transport(Protocol):
         """Return the bytes that were received but not read when the connection ended or TLS failed."""
 
     def deliver_to(
-        self, reader: FrameReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
+        self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
         """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
         reader.

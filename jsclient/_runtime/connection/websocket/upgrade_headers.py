@@ -7,8 +7,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from ...errors import ConfigError
-from .credentials import CallbackError
+from ....errors import ConfigError
+from ..credentials import CallbackError
 
 __all__ = ["GivenHeaders", "UpgradeHeaders"]
 

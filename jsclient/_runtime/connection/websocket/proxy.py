@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import ParseResult, unquote, urlparse
 
-from ...errors import ConfigError
-from ...protocol.connection.handshake import HandshakeError
-from ...protocol.connection.urls import is_websocket, parse_url, shown
-from ...protocol.connection.websocket import HttpAnswer, HttpRefusedError
+from ....errors import ConfigError
+from ....protocol.connection.handshake import HandshakeError
+from ....protocol.connection.urls import is_websocket, parse_url, shown
+from ....protocol.connection.websocket import HttpAnswer, HttpRefusedError
 
 __all__ = ["Proxy", "proxy_for"]
 

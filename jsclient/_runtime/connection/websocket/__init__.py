@@ -1,0 +1,1 @@
+"""A WebSocket to a server: the transport, the tunnel through a proxy, and the HTTP headers."""
