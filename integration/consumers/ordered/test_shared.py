@@ -15,7 +15,7 @@ from jsclient.protocol.consumers.ordered import ordered_pull_config
 from jsclient.protocol.models.consumer import ConsumerConfig
 
 
-async def test_all_tasks_are_woken(js: Any, make_stream: Any) -> None:
+async def test_all_tasks_are_woken(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream()
     puller = OrderedPuller(
         js._context,

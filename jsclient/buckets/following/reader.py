@@ -12,7 +12,7 @@ from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..bucket_handle import no_bucket
 from ..reading import BucketReader, decoded
-from .source import Member, SharedSource
+from .source import Alone, Member, SharedSource
 
 if TYPE_CHECKING:
     from ..log_entries import LogEntries
@@ -116,9 +116,9 @@ class SharedReader(Generic[EntryT]):
         if run is None:
             member.follows = False  # the others were too fast
             return []
-        if run and isinstance(run[0], Shared):
-            return self._changes(run)
-        return decoded(self._decode, run, is_initial=False)
+        if isinstance(run, Alone):
+            return decoded(self._decode, run.frames, is_initial=False)
+        return self._changes(run)
 
     def _changes(self, run: list[Shared]) -> list[EntryT]:
         entries = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
@@ -18,9 +18,15 @@ from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ...protocol.wire.frames import Frame
 from ..reading import BucketReader, numbers_of, open_puller
 
-__all__ = ["Member", "SharedSource"]
+__all__ = ["Alone", "Member", "SharedSource"]
 
 _RUN: Final = 500  # messages that a follower takes together
+
+
+class Alone(NamedTuple):
+    """Messages that are not shared, because there is one member."""
+
+    frames: list[Frame]
 
 
 class Member:
@@ -180,10 +186,8 @@ class SharedSource:
         member.follows = self.window.join(member.follower, position)
         return member.follows
 
-    async def next_run(self, member: Member) -> list[Shared] | list[Frame] | None:
+    async def next_run(self, member: Member) -> list[Shared] | Alone | None:
         """Wait for the next messages, or return None if this member has fallen behind.
-
-        Frames are returned if the member is the only one, as they are not shared then.
 
         Raises the errors of `OrderedConsumer.next`. Cancelled: no message is lost.
         """
@@ -198,7 +202,7 @@ class SharedSource:
                 return shared
             if frames := self._take_run(messages):
                 if window.pass_by(follower, sequences(frames[-1][1])[0], len(frames)):
-                    return frames
+                    return Alone(frames)
                 window.add(frames, numbers_of(frames))
             else:
                 await messages.wait_change()

@@ -222,9 +222,9 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
 
     async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache[ValueT]:
-        info, create = await self._renewed(), self._create
+        info = await self._renewed()
         return await open_cache(
-            self._context, info, self._keys, subjects, self._strays, check=check, create=create
+            self._context, info, self._keys, subjects, self._strays, check=check, create=self._create
         )
 
     def _reader(
@@ -236,9 +236,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         headers_only: bool = False,
         keys: KeySpace | None = None,
     ) -> BucketReader[KeyValueEntry[ValueT]]:
-        config = reader_config(
-            self._keys.subjects(filters), policy=policy, after=after, headers_only=headers_only
-        )
+        subjects = self._keys.subjects(filters)
+        config = reader_config(subjects, policy=policy, after=after, headers_only=headers_only)
         decode = self._counted(entry_of, keys or self._keys)
         return BucketReader(self._context, self._stream, config, decode, self._create)
 
