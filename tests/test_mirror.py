@@ -20,10 +20,6 @@ INDIRECT: dict[str, tuple[str, str]] = {
     "_runtime/connection/credentials_file.py": ("integration/connection/test_credentials.py", WIRE),
     "_runtime/connection/proxy.py": ("integration/connection/test_websocket_proxy.py", WIRE),
     "_runtime/connection/tcp_transport.py": ("integration/connection/test_tls.py", WIRE),
-    "_runtime/connection/transport.py": (
-        "integration/connection/test_connecting.py",
-        "an interface without behavior",
-    ),
     "_runtime/connection/unconfirmed_acks.py": ("integration/faults/test_sending.py", WIRE),
     "_runtime/connection/upgrade_headers.py": ("integration/connection/test_websocket_proxy.py", WIRE),
     "_runtime/connection/websocket_transport.py": ("integration/connection/test_websocket_proxy.py", WIRE),

@@ -38,7 +38,6 @@ from .identity import Identity
 from .proxy import Proxy
 from .tcp_transport import TcpTransport
 from .tls_files import TlsFiles
-from .transport import Transport
 from .upgrade_headers import UpgradeHeaders
 from .websocket_transport import WebSocketTransport
 
@@ -48,7 +47,7 @@ __all__ = ["Attempt", "AttemptSettings", "ServerLink"]
 class ServerLink(NamedTuple):
     """A connection whose handshake is complete. ``rest`` has the bytes that arrived after it."""
 
-    transport: Transport
+    transport: TcpTransport
     server: Server
     info: ServerInfo
     rest: bytes

@@ -37,7 +37,7 @@ from .credentials import check_file, expiry_of
 from .denials import Denials
 from .pings import Pings
 from .restorer import Restorer
-from .transport import Transport
+from .tcp_transport import TcpTransport
 from .unconfirmed_acks import LIMIT, NAK, NOT_AGAIN, UnconfirmedAcks
 from .wire import PIECE, FrameReader, Outbox
 
@@ -60,7 +60,7 @@ class OwnConnection(Connection):
         self.subscriptions = Subscriptions()
         self._acks = UnconfirmedAcks()
         self._pings = Pings(self._out, self._acks, self._stale)
-        self.transport: Transport | None = None
+        self.transport: TcpTransport | None = None
         self._connector: Connector | None = None
         self._restorer = Restorer(self, self._pings)
         self._session = ServerSession(ServerInfo())
@@ -156,7 +156,7 @@ class OwnConnection(Connection):
     def _take_limits(self) -> None:
         self._max_payload = self.reader.max_payload = self._session.max_payload
 
-    def _ended(self, transport: Transport, error: Exception) -> None:
+    def _ended(self, transport: TcpTransport, error: Exception) -> None:
         """Called by the transport when it can no longer be read."""
         if transport is not self.transport:
             return

@@ -10,10 +10,12 @@ from typing import Any, Final, cast
 from urllib.parse import ParseResult
 
 from ..tasks import Signal
-from .transport import CLOSING
 from .wire import READ_SIZE, FrameReader, Outbox
 
 __all__ = ["TcpTransport"]
+
+CLOSING: Final = 1.0
+"""Seconds to send the written bytes, and for the peer to confirm the end."""
 
 LARGE_READ: Final = 256 * 1024
 
@@ -31,8 +33,12 @@ class TcpTransport(asyncio.BufferedProtocol):
     A read takes 64 KiB, so that its messages are still in the processor's cache when they are processed. For a message
     larger than a read, asyncio's size of 256 KiB is used.
 
+    Until `deliver_to` is called, the handshake reads with `receive`.
+
     Attributes:
         backlog: Returns the number of bytes written but not sent yet. It is asyncio's method, as it runs at each write.
+        upgradable: Whether TLS can start on the open connection.
+        failed_before_tls: Whether TLS was started on an open connection, and failed.
     """
 
     upgradable = True
