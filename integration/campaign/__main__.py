@@ -26,6 +26,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--uvloop", action="store_true", help="run on uvloop (default: on the event loop of asyncio)"
     )
+    parser.add_argument(
+        "--reconnects",
+        type=int,
+        default=500,
+        help="connections that the part of this name loses (default: 500)",
+    )
     parser.add_argument("--report", type=Path, help="a file for the text; the JSON goes beside it, as .json")
     options = parser.parse_args(arguments)
     chosen = (
@@ -34,8 +40,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options.only = [part for part in PARTS if part in chosen]
     if not options.only:
         parser.error(f"--only: some of {','.join(PARTS)} are needed")
-    if options.seeds < 1 or options.minutes <= 0:
-        parser.error("--seeds and --minutes must be above 0")
+    if options.seeds < 1 or options.minutes <= 0 or options.reconnects < 1:
+        parser.error("--seeds, --minutes and --reconnects must be above 0")
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1, 1 << 31)
     return options
@@ -50,7 +56,7 @@ async def campaign(given: argparse.Namespace) -> Report:
     for seed in seeds:
         for part in given.only:
             seconds = share(part, given.only, given.minutes * 60 / given.seeds)
-            await one(part, Options(seed, seconds), report)
+            await one(part, Options(seed, seconds, given.reconnects), report)
             if given.report is not None:  # what was found is kept if a later part is killed
                 report.write(given.report)
     return report

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.campaign import healthy, hostile, soak, strangers
+from integration.campaign import healthy, hostile, reconnects, soak, strangers
 from integration.campaign.__main__ import main, parse
 from integration.campaign.chaos import readers
 from integration.campaign.chaos.judge import Message, Stored
@@ -91,6 +91,12 @@ def test_fuzz_sees_errors_and_differences() -> None:
 @pytest.mark.limit(150)
 async def test_soak() -> None:
     passed(await soak.run(Options(SEED, 24)))
+
+
+@pytest.mark.full
+@pytest.mark.limit(150)
+async def test_reconnects() -> None:
+    passed(await reconnects.run(Options(SEED, 0, reconnects=200)))
 
 
 @pytest.mark.full
