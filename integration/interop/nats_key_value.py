@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
 import nats.client
 import nats.jetstream
 import nats.key_value
-from nats.key_value.errors import KeyNotFoundError
+from nats.key_value.errors import KeyExistsError, KeyNotFoundError
 
 from integration.interop.other_client import Entry
 
 __all__ = ["NatsKeyValue", "nats_key_value"]
 
+_LEFT = "PullMessageStream."
 _TIMES = ("ttl", "limit_marker_ttl")
 
 
@@ -25,6 +26,20 @@ async def nats_key_value(server: Any) -> AsyncIterator[NatsKeyValue]:
     """Connect the client, and close the connection at the end."""
     async with await nats.client.connect(server.url) as connection:
         yield NatsKeyValue(nats.jetstream.new(connection))
+    # Its lists and watches leave tasks behind.
+    left = [task for task in asyncio.all_tasks() if _LEFT in repr(task.get_coro())]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """The client names only the key in the error of a refused change."""
+    try:
+        yield
+    except KeyExistsError as error:
+        raise RuntimeError(f"wrong last sequence of key {error}") from error
 
 
 def _entry(one: Any) -> Entry:
@@ -71,10 +86,12 @@ class NatsKeyValue:
         return await (await self._bucket(name)).put(key, value)
 
     async def create(self, name: str, key: str, value: bytes, ttl: int | None = None) -> int:
-        return await (await self._bucket(name)).create(key, value, ttl=_span(ttl))
+        with _refusals():
+            return await (await self._bucket(name)).create(key, value, ttl=_span(ttl))
 
     async def update(self, name: str, key: str, value: bytes, last: int) -> int:
-        return await (await self._bucket(name)).update(key, value, last)
+        with _refusals():
+            return await (await self._bucket(name)).update(key, value, last)
 
     async def get(self, name: str, key: str, revision: int | None = None) -> Entry | None:
         try:
@@ -101,9 +118,7 @@ class NatsKeyValue:
             one = await kv.get(key)
             try:
                 await kv.update(key, b"%d" % (int(one.value) + 1), one.revision)
-            except Exception as error:
-                if "wrong last sequence" not in str(error):
-                    raise
+            except KeyExistsError:
                 continue
             done += 1
 

@@ -14,7 +14,8 @@ from integration.kit.judge.waiting import eventually
 from jsclient import ConfigError, KeyNotFoundError
 from jsclient.buckets import Base64Keys
 
-COPYING = [name for name in KEY_VALUE_CLIENTS if name != "nats-py"]  # nats-py creates no mirror
+# nats-py creates no copies, and nats-key-value asks for a mirror with subjects, which the server refuses.
+COPYING = [name for name in KEY_VALUE_CLIENTS if name not in {"nats-py", "nats-key-value"}]
 
 
 @pytest.fixture(params=KEY_VALUE_CLIENTS)
@@ -105,7 +106,7 @@ async def test_keys_in_base64(js: Any, javascript: Any, name: str) -> None:
     with pytest.raises(CommandError, match="invalid key"):
         await javascript.put(name, "~~~", b"1")
     await javascript.put(name, "???", b"theirs")
-    assert "???" in await keys_of(kv)
+    assert "Pz8/" in await keys_of(kv)  # as it is stored
     with pytest.raises(KeyNotFoundError):
         await kv.get("???")
 
