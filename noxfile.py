@@ -240,16 +240,16 @@ def nats_py(session: nox.Session) -> None:
         each(session, (*WIRE, "integration/connection", "-m", "nats_py", *SIDE_BY_SIDE))
 
 
-@nox.session(reuse_venv=True)
+@nox.session(reuse_venv=True, python="3.13")
 def interop(session: nox.Session) -> None:
-    """Buckets, objects and services with the clients for JavaScript (node and npm) and Python, on three servers."""
+    """Buckets, objects and services with clients for JavaScript (node and npm), Rust and Python, on three servers."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         missing = "node and npm are needed, for the JavaScript client: install the package nodejs"
         if os.environ.get("CI"):
             session.error(missing)
         session.skip(missing)
-    session.install("--editable", ".", *group("integration"))
+    session.install("--editable", ".", *group("interop"))
     # The lock file says which packages, with their checksums.
     session.run(npm, "ci", "--prefix", INTEROP, "--no-audit", "--no-fund", "--loglevel=error", external=True)
     each(session, *((INTEROP, *version) for version in INTEROP_SERVERS))
@@ -414,7 +414,7 @@ def bench_objects(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def campaign(session: nox.Session) -> None:
     """Chaos, fuzz, soak, hostile servers and strangers, for minutes to hours. Options after --: see --help."""
-    session.install("--editable", ".[spark]", *group("spark"))  # among it aiohttp, for WebSocket
+    session.install("--editable", ".[spark]", *group("spark"))
     install_speedups(session)  # the fuzzers compare it with the Python reader
     session.run("python", "-m", "integration.campaign", *session.posargs)
 

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.figures import quantile
 from benchmarks.usage import cpu, cpu_of, memory
 
-__all__ = ["HEADER", "HEADERS", "Job", "Meter", "Part", "WorkSkippedError", "job_of", "payload"]
+__all__ = ["HEADER", "HEADERS", "Job", "Meter", "Part", "WorkSkippedError", "job_of", "payload", "shares"]
 
 HEADERS = {
     "Content-Type": "application/json",
@@ -101,6 +101,12 @@ def job_of(text: str) -> Job:
 def payload(job: Job) -> bytes:
     """Return the payload to publish."""
     return b"x" * job.size
+
+
+def shares(count: int, tasks: int = 1_000) -> list[int]:
+    """Divide a number of requests among tasks that run at once."""
+    each, more = divmod(count, tasks)
+    return [each + (number < more) for number in range(tasks)]
 
 
 @dataclass

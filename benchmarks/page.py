@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 _WORKS = ("table", "headers", "more")
-_APART = ("workers", "sizes", "tls")  # with the first interpreter and loop only
+_APART = ("core", "workers", "sizes", "tls")  # with the first interpreter and loop only
 _ALL = ("raw", "nats.go", "jsclient", "jsclient-speedups", "nats-py")
 _SOME = _ALL[2:]
 _SAVED = "saved as "

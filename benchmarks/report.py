@@ -28,12 +28,13 @@ __all__ = [
 FORMAT = 2  # version of the files' format
 Clients = Mapping[str, Mapping[str, Summary]]
 _MAIN = ("table", "headers", "more")  # groups
-_APART = ("workers", "sizes", "tls")  # groups with separate tables in the documentation
+_APART = ("core", "workers", "sizes", "tls")  # groups with separate tables in the documentation
 _COMPARED = (*OURS, "nats-py")
 
 _TITLES = {
     "table": "Rate and CPU",
     "latency": "Latency",
+    "core": "Core messages",
     "workers": "Workers",
     "tls": "TLS",
     "sizes": "Payload sizes",

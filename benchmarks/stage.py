@@ -10,6 +10,7 @@ from typing import Any
 
 import jsclient
 from benchmarks.job import Job, WorkSkippedError
+from benchmarks.partner import partner
 from benchmarks.servers import Target
 from benchmarks.wire import Wire, publish_many
 from benchmarks.works import Work
@@ -91,7 +92,7 @@ class Stage:
             count,
             warm,
             stream="BENCH" if work.reads else _OUT,
-            subject="bench.data" if work.reads else "bench.out",
+            subject="bench.core" if work.core else "bench.data" if work.reads else "bench.out",
             size=size,
             headers=headers,
             last=self._stored if work.reads else 0,
@@ -106,7 +107,9 @@ class Stage:
         )
         async with AsyncExitStack() as stack:
             # The consumers must be deleted before the stream is checked, so it is entered first.
-            if not work.reads:
+            if work.core:
+                await asyncio.to_thread(stack.enter_context, partner(job))
+            elif not work.reads:
                 await stack.enter_async_context(self._out(job, work))
             if work.pulls:
                 job = await stack.enter_async_context(self._consumers(job, work))

@@ -34,6 +34,7 @@ class Work:
         reads: Whether it reads stored messages. Otherwise it publishes messages itself or has them published.
         pulls: The ack policy of the pull consumer it needs, "" if none.
         handlers: Handlers of a worker that run at the same time, and ``pause``, the seconds that each handler sleeps.
+        core: Whether it moves core messages, with another process as the other side, and no stream.
         asks: Whether another process publishes the messages, each after the ack of the previous message.
         size, headers, tls: The properties of the messages and the connection. None takes the value of the options.
         go: The API that nats.go uses for it, in Markdown.
@@ -52,6 +53,7 @@ class Work:
     subscriptions: int = 1
     handlers: int = 0
     pause: float = 0.0
+    core: bool = False
     asks: bool = False
     size: int | None = None
     headers: bool | None = None
@@ -175,6 +177,19 @@ LATENCY = [
         reads=False,
         figures=_LATENCY,
     ),
+]
+
+
+def _core(name: str, title: str, ours: int, natspy: int, go: str, **fields: Any) -> Work:
+    counts = _counts(0 if "request" in name else ours, ours, natspy, 0, natspy, natsgo=ours)
+    return Work(name, title, "core", name, counts, reads=False, core=True, go=go, **fields)
+
+
+CORE = [
+    _core("core-publish", "core `publish`, `flush` at the end", 300_000, 100_000, "`Publish`"),
+    _core("core-subscribe", "core subscription, `async for`", 300_000, 100_000, "`NextMsg`"),
+    _core("core-request", "core `request`, one by one", 8_000, 6_000, "`Request`", figures=_LATENCY),
+    _core("core-requests", "core `request`, by 1,000 tasks", 40_000, 20_000, "`Request`"),
 ]
 
 
@@ -417,6 +432,7 @@ IMPORT = [
 WORKS = [
     *TABLE,
     *LATENCY,
+    *CORE,
     *WITH_HEADERS,
     *BY_METHOD,
     *MORE,

@@ -8,13 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from ._runtime.connection.connection import Connection
 from ._runtime.connection.credentials import check_credentials
 from ._runtime.connection.own_connection import OwnConnection
+from ._runtime.connection.proxy import proxy_for
 from ._runtime.connection.tls_files import check_tls
+from ._runtime.connection.upgrade_headers import GivenHeaders, UpgradeHeaders
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.handle import Handle, Opening
@@ -24,7 +25,7 @@ from .buckets.api import Buckets
 from .consumers.api import Subscribing
 from .errors import AuthenticationError, ConfigError, ConnectError, DrainTimeoutError, JetStreamError
 from .protocol.connection.connection_stats import ConnectionStats
-from .protocol.connection.urls import server_urls, shown
+from .protocol.connection.urls import server_urls
 from .protocol.consumers.check_budget import STALL_AFTER
 from .protocol.wire.api import DEFAULT_PREFIX, Api
 from .protocol.wire.checks import check_count, check_seconds, no_such_name
@@ -286,6 +287,7 @@ class ConnectOptions(TypedDict, total=False):
     nkeys_seed_str: str | None
     no_echo: bool
     password: str | None
+    proxy: str | None
     signature_cb: Callable[[str], bytes] | None
     tls: ssl.SSLContext | bool | str | os.PathLike[str] | None
     tls_cert: str | os.PathLike[str] | None
@@ -296,7 +298,7 @@ class ConnectOptions(TypedDict, total=False):
     user: str | None
     user_credentials: Any
     user_jwt_cb: Callable[[], bytearray | bytes] | None
-    ws_connection_headers: dict[str, list[str]] | None
+    ws_connection_headers: GivenHeaders | None
 
 
 _LOCAL = ("nats://127.0.0.1:4222",)  # compared by identity: the same URL may also be given
@@ -337,10 +339,10 @@ def connect(
 
     Args:
         servers: One URL or several, in a list or separated by commas. ``nats://`` is a plain connection. ``tls://``
-            requires TLS. ``ws://`` and ``wss://`` need ``pip install "jsclient[websocket]"``. User info in a URL,
-            ``user:password@`` or ``token@``, must be percent-encoded. It is also used for the servers that this server
-            announces. A URL without user info uses the user info of the first URL that has it. The options below take
-            precedence over user info. The default is ``nats://127.0.0.1:4222``, or the servers of the context.
+            requires TLS. ``ws://`` and ``wss://`` are WebSockets. User info in a URL, ``user:password@`` or ``token@``,
+            must be percent-encoded. It is also used for the servers that this server announces. A URL without user info
+            uses the user info of the first URL that has it. The options below take precedence over user info. The
+            default is ``nats://127.0.0.1:4222``, or the servers of the context.
         context: The name of a context of the command line tool ``nats``, or True for the selected context. Its fields
             are used for options that are not given. If you give an option of the identity, of ``tls``, ``tls_cert`` and
             ``tls_key``, or of ``domain`` and ``prefix``, the context is not used for the others of this group. A field
@@ -360,6 +362,9 @@ def connect(
         options: For identity and TLS, with the names of nats-py: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``signature_cb``, ``user_jwt_cb``, ``ws_connection_headers``.
+            ``proxy`` is the URL of an HTTP proxy for WebSockets, ``http://user:password@host:port``.
+            ``ws_connection_headers`` has HTTP headers for WebSockets: a mapping of names to values or lists of values,
+            or a function or coroutine function that returns one. It is called at each attempt to connect.
             ``dont_randomize`` keeps the order of the servers. ``ignore_discovered`` uses only the servers of the list.
             ``max_refusals`` is the number of refusals of the credentials, in a row by one server, after which a lost
             connection is closed instead of restored. The default, None, always restores it. ``user_credentials`` is the
@@ -447,10 +452,14 @@ def _check_names(options: Mapping[str, Any]) -> None:
 def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Check the given options and return them with the credentials as callbacks. Raises `ConfigError`."""
     check_publish_subject(inbox_prefix)
-    if urls[0].startswith(("ws:", "wss:")) and find_spec("aiohttp") is None:
-        raise ConfigError(f'{shown(urls[0])} needs aiohttp: pip install "jsclient[websocket]"')
     if empty := sorted(name for name, value in options.items() if value == ""):
         raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
     if "max_refusals" in options:
         check_count("max_refusals", options["max_refusals"])
-    return {**options, **check_credentials(options), "tls": check_tls(options)}
+    return {
+        **options,
+        **check_credentials(options),
+        "tls": check_tls(options),
+        "proxy": proxy_for(urls, options.get("proxy")),
+        "ws_connection_headers": UpgradeHeaders(options.get("ws_connection_headers")),
+    }

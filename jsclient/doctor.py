@@ -19,15 +19,13 @@ from .consumers.look import look_at_consumer, stream_info
 from .errors import JetStreamError, StreamNotFoundError, counted
 from .protocol.consumers.diagnosis import Finding, cannot_look, is_cause
 from .protocol.models.account import AccountInfo
+from .protocol.models.consumer_limit import consumer_limit
 from .protocol.models.stream import StreamInfo
-from .protocol.wire.checks import is_at_least
 
 __all__ = ["Finding", "examine"]
 
 _NEAR = 0.9  # the fraction of a limit from which a warning is given
 _CLOCK = 2.0  # acceptable difference between the clocks of client and server, in seconds
-# The default of the setting default_max_consumers in nats-server 2.15. It applies to streams without max_consumers.
-_DEFAULT_CONSUMERS = 1_000
 
 
 async def examine(js: JetStream, stream: str | None = None, consumer: str | None = None) -> list[Finding]:
@@ -193,16 +191,14 @@ def _near_default(info: StreamInfo, version: str) -> list[Finding]:
 
     The server doesn't report this limit, which its operator may have changed.
     """
-    count, most = info.state.consumer_count, info.config.max_consumers
-    is_limited = is_at_least(version, (2, 15)) and (most is None or most <= 0)
-    if not is_limited or count > _DEFAULT_CONSUMERS:  # if there are more consumers, the default was changed
+    if (info.config.max_consumers or 0) > 0:
         return []
     return _near(
         "consumer_limit",
         f"stream {info.name!r}",
         "consumers (the server's default, where max_consumers is not set)",
-        count,
-        _DEFAULT_CONSUMERS,
+        info.state.consumer_count,
+        consumer_limit(info, version),
         fix="delete consumers that nobody uses, or raise default_max_consumers in the limits of the server",
     )
 

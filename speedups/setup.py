@@ -1,4 +1,4 @@
-"""The extension modules, for the stable ABI: one wheel a platform serves Python 3.11 and all newer ones."""
+"""Build the extension modules. With the stable ABI, one wheel for a platform works with Python 3.11 and newer."""
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup

@@ -9,8 +9,9 @@ from itertools import repeat
 
 import jsclient
 from benchmarks.clients.slow import Slow
-from benchmarks.job import HEADER, HEADERS, Job, Meter, Part, payload
+from benchmarks.job import HEADER, HEADERS, Job, Meter, Part, payload, shares
 from benchmarks.pacer import flooded, paced, requested
+from benchmarks.partner import BEGIN, CREDIT, ECHO, MORE
 from jsclient import ConsumerConfig, Message, TooManyInFlightError
 
 VERSION = jsclient.__version__
@@ -278,6 +279,64 @@ async def _read_at_once(js: jsclient.JetStream, job: Job, part: Part) -> None:
         await sub.unsubscribe()
 
 
+# --- core messages ---------------------------------------------------------------------------------------------
+
+
+async def _core_publish(job: Job, meter: Meter) -> None:
+    data, subject = payload(job), job.subject
+    async with connected(job) as js:
+        core = js.core
+        for part in meter.parts():
+            for _ in range(part.count):
+                await core.publish(subject, data)
+            await core.flush()
+            part.done(part.count, part.last)
+
+
+async def _core_subscribe(job: Job, meter: Meter) -> None:
+    async with connected(job) as js:
+        core = js.core
+        for part in meter.parts():
+            async with await core.subscribe(job.subject) as sub:
+                await core.publish(BEGIN, b"%d" % part.count)
+                seen, count, data = 0, part.count, 0
+                async for msg in sub:
+                    data += len(msg.data)
+                    seen += 1
+                    if not seen % CREDIT:
+                        await core.publish(MORE, b"")
+                    if seen == count:
+                        break
+                assert data == count * job.size
+                part.done(seen, part.last)
+
+
+async def _core_request(job: Job, meter: Meter) -> None:
+    data = payload(job)
+    async with connected(job) as js:
+        core = js.core
+        for part in meter.parts():
+            for _ in range(part.count):
+                began = time.perf_counter_ns()
+                await core.request(ECHO, data)
+                part.latencies.append(time.perf_counter_ns() - began)
+            part.done(part.count, part.last)
+
+
+async def _core_requests(job: Job, meter: Meter) -> None:
+    data = payload(job)
+    async with connected(job) as js:
+        core = js.core
+
+        async def request(count: int) -> None:
+            for _ in range(count):
+                await core.request(ECHO, data, timeout=30.0)
+
+        for part in meter.parts():
+            await asyncio.gather(*map(request, shares(part.count)))
+            part.done(part.count, part.last)
+
+
 # --- a slow handler, and many messages that wait ---------------------------------------------------------------
 
 
@@ -331,6 +390,10 @@ WORKS = {
     "topic-batches": _topic_batches,
     "end-to-end": _end_to_end,
     "subscriptions": _subscriptions,
+    "core-publish": _core_publish,
+    "core-subscribe": _core_subscribe,
+    "core-request": _core_request,
+    "core-requests": _core_requests,
     "slow callback": _slow_callback,
     "slow ordered": _slow_ordered,
     "slow messages": _slow_messages,

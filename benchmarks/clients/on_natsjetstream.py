@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 import nats.jetstream
-from nats.client import connect
+from nats.client import Client, connect
 
-from benchmarks.job import HEADER, HEADERS, Job, Meter, payload
+from benchmarks.job import HEADER, HEADERS, Job, Meter, payload, shares
+from benchmarks.partner import BEGIN, CREDIT, ECHO, MORE
 
 VERSION = version("nats-jetstream")
 
@@ -21,12 +22,18 @@ ASKED = 20_000
 
 
 @asynccontextmanager
-async def _connected(job: Job) -> AsyncIterator[nats.jetstream.JetStream]:
+async def _plain(job: Job) -> AsyncIterator[Client]:
     client = await connect(job.url)
     try:
-        yield nats.jetstream.new(client)
+        yield client
     finally:
         await client.close()
+
+
+@asynccontextmanager
+async def _connected(job: Job) -> AsyncIterator[nats.jetstream.JetStream]:
+    async with _plain(job) as client:
+        yield nats.jetstream.new(client)
 
 
 async def _ordered(job: Job, meter: Meter) -> None:
@@ -114,6 +121,58 @@ async def _publish(job: Job, meter: Meter) -> None:
             part.done(len(part.latencies), ack.sequence)
 
 
+async def _core_publish(job: Job, meter: Meter) -> None:
+    data, subject = payload(job), job.subject
+    async with _plain(job) as nc:
+        for part in meter.parts():
+            for _ in range(part.count):
+                await nc.publish(subject, data)
+            await nc.flush()
+            part.done(part.count, part.last)
+
+
+async def _core_subscribe(job: Job, meter: Meter) -> None:
+    async with _plain(job) as nc:
+        for part in meter.parts():
+            sub = await nc.subscribe(job.subject)
+            await nc.publish(BEGIN, b"%d" % part.count)
+            seen, count, data = 0, part.count, 0
+            async for msg in sub:
+                data += len(msg.data)
+                seen += 1
+                if not seen % CREDIT:
+                    await nc.publish(MORE, b"")
+                if seen == count:
+                    break
+            assert data == count * job.size
+            await sub.unsubscribe()
+            part.done(seen, part.last)
+
+
+async def _core_request(job: Job, meter: Meter) -> None:
+    data = payload(job)
+    async with _plain(job) as nc:
+        for part in meter.parts():
+            for _ in range(part.count):
+                began = time.perf_counter_ns()
+                await nc.request(ECHO, data, timeout=5.0)
+                part.latencies.append(time.perf_counter_ns() - began)
+            part.done(part.count, part.last)
+
+
+async def _core_requests(job: Job, meter: Meter) -> None:
+    data = payload(job)
+    async with _plain(job) as nc:
+
+        async def request(count: int) -> None:
+            for _ in range(count):
+                await nc.request(ECHO, data, timeout=30.0)
+
+        for part in meter.parts():
+            await asyncio.gather(*map(request, shares(part.count)))
+            part.done(part.count, part.last)
+
+
 WORKS = {
     "ordered": _ordered,
     "messages": _messages,
@@ -121,4 +180,8 @@ WORKS = {
     "next": _next,
     "publisher": _publisher,
     "publish": _publish,
+    "core-publish": _core_publish,
+    "core-subscribe": _core_subscribe,
+    "core-request": _core_request,
+    "core-requests": _core_requests,
 }

@@ -14,11 +14,13 @@ from typing import Any
 
 from benchmarks.job import Job, Meter, payload
 from benchmarks.pacer import paced
+from benchmarks.partner import BEGIN, CREDIT, MORE
 from benchmarks.wire import JSACK, Wire, acks, message, publish_many, sequence
 
 VERSION = ""
 
 _REPLY = re.compile(rb"(\$JS\.ACK\.\S+) [\d ]+\r\n")
+_AT_ONCE = 1_000  # core messages that are sent at once
 _EXPIRES = 30_000_000_000  # ns
 
 
@@ -207,7 +209,39 @@ def _end_to_end(job: Job, meter: Meter) -> None:
                 part.done(seen, int(control[control.rindex(JSACK) :].split(b".")[5]))
 
 
+def _core_publish(job: Job, meter: Meter) -> None:
+    data = payload(job)
+    one = b"PUB %b %d\r\n%b\r\n" % (job.subject.encode(), len(data), data)
+    with Wire.of(job) as wire:
+        for part in meter.parts():
+            for start in range(0, part.count, _AT_ONCE):
+                wire.send(one * min(_AT_ONCE, part.count - start))
+            wire.send(b"PING\r\n")
+            while b"PONG\r\n" not in wire.read():
+                pass
+            part.done(part.count, part.last)
+
+
+def _core_subscribe(job: Job, meter: Meter) -> None:
+    data = payload(job)
+    frame = len(b"MSG %b 1 %d\r\n%b\r\n" % (job.subject.encode(), len(data), data))
+    with Wire.of(job) as wire:
+        wire.send(b"SUB %b 1\r\n" % job.subject.encode())
+        for part in meter.parts():
+            count = b"%d" % part.count
+            wire.send(b"PUB %b %d\r\n%b\r\n" % (BEGIN.encode(), len(count), count))
+            received = credited = 0
+            while received < part.count * frame:
+                received += len(wire.read())
+                if received // (frame * CREDIT) > credited:
+                    credited += 1
+                    wire.send(b"PUB %b 0\r\n\r\n" % MORE.encode())
+            part.done(received // frame, part.last)
+
+
 WORKS = {
+    "core-publish": _core_publish,
+    "core-subscribe": _core_subscribe,
     "ordered": _push,
     "callback": _push,
     "messages": _messages,

@@ -379,6 +379,29 @@ async def test_guests_read_and_change_nothing(own_server: Any, connect: Any) -> 
 
 
 @pytest.mark.server(">=2.11")
+async def test_guests_are_told_of_changes(own_server: Any, connect: Any) -> None:
+    """The owner may export the subjects of the keys as a stream, too. A guest cannot publish to the owner by it."""
+    draft = await config_bucket(await connect(await own_server()))
+    rights = json.loads(json.dumps(draft.account_rights("APP", "GUESTS")))
+    rights["APP"]["exports"].append({"stream": "$KV.cfg.>", "accounts": ["GUESTS"]})
+    rights["GUESTS"]["imports"].append({"stream": {"account": "APP", "subject": "$KV.cfg.>"}})
+    own = await own_server(config=two_accounts(rights))
+    kv = await (await connect(own, user="top", password="x")).create_key_value("cfg", storage="memory")
+    guest = await connect(own, user="guest", password="x", prefix="JS.APP.API", timeout=1.0)
+    theirs = await guest.key_value("cfg")
+    async with guest.core.subscribe("$KV.cfg.>") as hints:
+        await guest.ping()
+        revision = await kv.put("a", b"1")
+        hint = await hints.next(timeout=10)
+        assert (hint.subject, hint.data) == ("$KV.cfg.a", b"1")
+        assert (await theirs.get("a", min_revision=revision)).value == b"1"
+        for subject in ("$KV.cfg.a", hint.reply):
+            await guest.core.publish(subject, b"0")
+        await guest.ping()
+    assert (await kv.get("a")).revision == revision
+
+
+@pytest.mark.server(">=2.11")
 async def test_guests_read_objects_and_change_nothing(own_server: Any, connect: Any) -> None:
     top, guest, rights = await account_site(own_server, connect, blob_store)
     store = await top.create_object_store("blobs", storage="memory")

@@ -56,7 +56,7 @@ async def test_unsent_bytes_are_discarded(own_server: Any, connect: Any, events:
     port = free_port()
     own = await own_server(config={"websocket": {"host": "127.0.0.1", "port": port, "no_tls": True}})
     js = await connect(f"ws://127.0.0.1:{port}", **FAST)
-    raw = js._connection.transport._socket.get_extra_info("socket")
+    raw = js._connection.transport._transport.get_extra_info("socket")
     own.pause()
     try:
         for _ in range(30):

@@ -35,6 +35,17 @@ def test_works_of_workers_sizes_and_tls():
 
 
 @pytest.mark.full
+def test_works_with_core_messages():
+    command = [sys.executable, "-m", "benchmarks", "--rounds", "1", "--scale", "0.01", "--works", "core"]
+    command += ["--clients", "raw", "jsclient", "nats-py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.count("core `request`, one by one") == 2
+    assert done.stdout.count("| core ") == 5
+
+
+@pytest.mark.full
 def test_every_work_on_topics_does_to_do():
     command = [sys.executable, "-m", "benchmarks.topics", "--rounds", "1", "--scale", "0.01", "--works"]
     command += ["waiting", "notifier", "publish", "filter", "epochs", "catch-up/128", "live"]

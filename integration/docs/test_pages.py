@@ -31,6 +31,7 @@ from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
 from integration.kit.network.proxy import Proxy
 from integration.kit.servers.nats_server import OwnServer, fits
+from integration.kit.servers.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -121,9 +122,11 @@ async def namespace(
     certificate = authority.issue_cert("127.0.0.1")
     certificate.private_key_pem.write_to_path("server-key.pem")
     certificate.cert_chain_pems[0].write_to_path("server.pem")
-    server = await own_server()
+    port = free_port()
+    server = await own_server(config={"websocket": {"host": "127.0.0.1", "port": port, "no_tls": True}})
     async with jsclient.connect(server.url) as js:
-        yield {"__name__": "page", "js": js, "url": server.url, "jsclient": jsclient, "asyncio": asyncio}
+        urls = {"url": server.url, "ws_url": f"ws://127.0.0.1:{port}"}
+        yield {"__name__": "page", "js": js, **urls, "jsclient": jsclient, "asyncio": asyncio}
 
 
 @pytest.mark.limit(120)

@@ -19,6 +19,7 @@ from jsclient import (
     ConsumerConfig,
     Disconnected,
     DisconnectedError,
+    HandlerFailed,
     JetStreamError,
     Reconnected,
     RequestTimeoutError,
@@ -223,6 +224,69 @@ async def test_no_id_lost_answer_unknown(
     assert time.monotonic() - started < 8, "long before its 10 s have passed"
     assert len(tap.find(published(stream.all))) == 2
     assert (await stream.state())["messages"] == 2
+
+
+@pytest.mark.parametrize("form", ["coroutine function", "function"])
+async def test_acks_of_a_callback_wait_for_the_connection(
+    form: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """One failure for each message would flood the log, and the handled messages would be redelivered."""
+    tap = await proxy()
+    js = await connect(tap.url, **FAST)
+    began, cut = asyncio.Event(), asyncio.Event()
+    loop, handled = asyncio.get_running_loop(), []
+
+    async def handle(message: Any) -> None:
+        handled.extend(numbers([message]))
+        began.set()
+        await cut.wait()
+
+    def handle_in_thread(message: Any) -> None:
+        asyncio.run_coroutine_threadsafe(handle(message), loop).result()
+
+    callback = handle if form == "coroutine function" else handle_in_thread
+    sub = await js.subscribe(stream.all, durable="d", callback=callback)
+    await stream.publish(50)
+    await within(20, began.wait(), "the first message")
+    await eventually(lambda: sub.pending == 49, what="the messages in the buffer")
+    tap.refuse()
+    tap.cut()
+    await wait_for_event(Disconnected, events)
+    cut.set()
+    await never(lambda: len(handled) > 1 or of(HandlerFailed, events), 0.5, "a handler without a connection")
+    await tap.accept()
+    await wait_for_event(Reconnected, events)
+    await eventually(lambda: len(handled) == 50, what="the other messages")
+
+    async def settled() -> bool:
+        info = await sub.consumer_info()
+        return (info.num_ack_pending, info.num_redelivered, info.ack_floor.consumer_seq) == (0, 0, 50)
+
+    await eventually(settled, what="the acks")
+    assert of(HandlerFailed, events) == []
+    assert handled == sorted(handled)
+
+
+async def test_close_ends_a_callback_whose_ack_waits(
+    proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    tap = await proxy()
+    js = await connect(tap.url, **FAST)
+    handled: list[int] = []
+
+    async def handle(message: Any) -> None:
+        handled.extend(numbers([message]))
+        tap.refuse()
+        tap.cut()
+        await wait_for_event(Disconnected, events)
+
+    sub = await js.subscribe(stream.all, durable="d", callback=handle)
+    await stream.publish(50)
+    await wait_for_event(Disconnected, events)
+    await within(10, js.close(), "close")
+    assert len(handled) == 1
+    assert len(of(HandlerFailed, events)) <= 1
+    assert sub._runner.done()
 
 
 @pytest.mark.parametrize("callback", ["raises", "slow", "blocks"])

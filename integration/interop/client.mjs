@@ -1,14 +1,15 @@
 // The official JavaScript client, driven by a test: one JSON command a line on stdin, one JSON answer a line on stdout.
-// Bytes are base64. See node_process.py.
+// Bytes are base64, times are milliseconds. See command_process.py.
 
 import { createInterface } from "node:readline";
 import { connect, headers } from "@nats-io/transport-node";
-import { Kvm } from "@nats-io/kv";
+import { Base64KeyCodec, Kvm, NoopKvCodecs } from "@nats-io/kv";
 import { Objm } from "@nats-io/obj";
 import { ServiceError, Svcm } from "@nats-io/services";
 
 const state = { connection: null, buckets: {}, stores: {}, watches: {}, services: {}, last: 0 };
 
+const NANOSECONDS = 1_000_000; // of a millisecond
 const bytes = (text) => new Uint8Array(Buffer.from(text, "base64"));
 const text = (data) => Buffer.from(data).toString("base64");
 const entry = (one) => ({
@@ -80,6 +81,10 @@ const commands = {
   async kv_create_bucket({ name, options }) {
     state.buckets[name] = await new Kvm(state.connection).create(name, options);
   },
+  async kv_encode_keys({ name }) {
+    const codec = { key: Base64KeyCodec(), value: NoopKvCodecs().value };
+    state.buckets[name] = await new Kvm(state.connection).open(name, { codec });
+  },
   async kv_put({ name, key, value }) {
     return (await bucket(name)).put(key, bytes(value));
   },
@@ -127,7 +132,8 @@ const commands = {
   },
 
   async obj_create_bucket({ name, options }) {
-    state.stores[name] = await new Objm(state.connection).create(name, options);
+    const given = options.ttl ? { ...options, ttl: options.ttl * NANOSECONDS } : options;
+    state.stores[name] = await new Objm(state.connection).create(name, given);
   },
   async obj_put({ name, meta, data }) {
     // Its timeout of 5 seconds is for all chunks together, which a busy machine needs longer for.
@@ -162,7 +168,7 @@ const commands = {
   },
   async obj_status({ name }) {
     const { description, ttl, storage, sealed, size, compression } = await (await store(name)).status();
-    return { description, ttl, storage, sealed, size, compression };
+    return { description, ttl: ttl / NANOSECONDS, storage, sealed, size, compression };
   },
   async obj_watch({ name }) {
     return keep(await (await store(name)).watch({ includeHistory: true }), info);

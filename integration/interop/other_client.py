@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Answer", "Description", "Entry", "Instance", "OtherClient"]
+from integration.interop.programs import has_go
+
+__all__ = [
+    "KEY_VALUE_CLIENTS",
+    "OBJECT_CLIENTS",
+    "SERVICE_CLIENTS",
+    "Answer",
+    "ClientNamed",
+    "Description",
+    "Entry",
+    "Instance",
+    "OtherClient",
+]
+
+_GO = ("go",) if has_go() else ()
+_NEWER_PYTHON = ("nats-key-value",) if importlib.util.find_spec("nats.key_value") else ()
+SERVICE_CLIENTS = ("js", "nats-py")
+OBJECT_CLIENTS = ("js", "nats-py", "rust", *_GO)
+KEY_VALUE_CLIENTS = (*OBJECT_CLIENTS, *_NEWER_PYTHON)
+
+ClientNamed = Callable[[str], AbstractAsyncContextManager[Any]]
 
 
 class Entry(NamedTuple):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from integration.buckets.kit import digest, info_subject, is_same, names_of
-from integration.interop.javascript import javascript as connected_javascript
+from integration.interop.command_client import connected
+from integration.interop.command_process import CommandError
 from integration.interop.nats_py import nats_py
-from integration.interop.node_process import NodeError
-from integration.interop.other_client import Description
+from integration.interop.other_client import OBJECT_CLIENTS, ClientNamed, Description, OtherClient
 from integration.kit.servers.nats_server import NEWEST
 from jsclient import BucketSealedError, DigestMismatchError, LinkError, ObjectInfo, ObjectNotFoundError
 
@@ -21,6 +22,12 @@ DATA = random.Random(7).randbytes(10 * 1024 * 1024)
 SIZES = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 16 * CHUNK, 16 * CHUNK + 1, len(DATA)]
 NAMES = ["n" * 200, ".hidden", "two\nlines", "a.b.>.*", "a/b c+?=%"]
 NOT_ASCII = ["naïve/ü name+?.bin", "日本語 🎉", "e\u0301"]
+
+
+@pytest.fixture(params=OBJECT_CLIENTS)
+async def theirs(request: pytest.FixtureRequest, client_named: ClientNamed) -> AsyncIterator[OtherClient]:
+    async with client_named(request.param) as client:
+        yield client
 
 
 @pytest.fixture(params=["ours", "theirs"])
@@ -99,7 +106,7 @@ async def test_javascript_does_not_encode_names(js: Any, javascript: Any, name: 
     await javascript.put_object(name, "naïve", b"2")
     assert await names_of(store) == ["naïve", "naïve"]
     assert await store.get("naïve") == b"1"
-    with pytest.raises(NodeError, match="Invalid character"):
+    with pytest.raises(CommandError, match="Invalid character"):
         await javascript.put_object(name, "日本語", b"1")
 
 
@@ -270,7 +277,20 @@ async def test_second_form_of_ack_subjects(own_server: Any, connect: Any, node: 
     """JavaScript and jsclient read both forms. nats-py loses its connection."""
     own = await own_server(version=NEWEST, ack_v2=True)
     store = await (await connect(own)).create_object_store(name)
-    async with connected_javascript(node, own.url) as theirs:
+    async with connected("js", node, own.url) as theirs:
         await theirs.put_object(name, "a", DATA[: 2 * CHUNK])
         assert is_same(await store.get("a"), DATA[: 2 * CHUNK])
         assert is_same(await theirs.get_object(name, "a"), DATA[: 2 * CHUNK])
+
+
+@pytest.mark.server(">=2.14")
+@pytest.mark.covers("I18")
+async def test_chunks_in_batches(js: Any, javascript: Any, name: str) -> None:
+    """JavaScript can store the chunks with batched publishes, whose messages have further headers."""
+    await javascript.create_store(name, allowBatched=True)
+    data = DATA[: 20 * CHUNK + 5]
+    await javascript.put_object(name, "a", data)
+    store = await js.object_store(name)
+    assert is_same(await store.get("a"), data)
+    await store.put("b", data)
+    assert is_same(await javascript.get_object(name, "b"), data)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from integration.interop.nats_py import nats_py
-from integration.interop.other_client import Answer, Instance
+from integration.interop.other_client import SERVICE_CLIENTS, Answer, ClientNamed, Instance, OtherClient
 from integration.kit.judge.waiting import eventually
 from jsclient import CoreMessage, ServiceError
+
+
+@pytest.fixture(params=SERVICE_CLIENTS)
+async def theirs(request: pytest.FixtureRequest, client_named: ClientNamed) -> AsyncIterator[OtherClient]:
+    async with client_named(request.param) as client:
+        yield client
 
 
 async def echo(request: CoreMessage) -> None:

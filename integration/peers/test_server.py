@@ -115,6 +115,46 @@ async def test_no_host_dialed_not_allowed(own_server: Any, events_of: Any) -> No
     assert set(await connections(one.monitor)) == set(before)
 
 
+@pytest.mark.parametrize("moment", ["at once", "while it waits for the host"])
+async def test_cancelled_close_leaves_no_connection(moment: str, own_server: Any, events_of: Any) -> None:
+    """Neither its own connection, nor that to one host while another host is dialled."""
+    one, other = await own_server(), await own_server()
+    dialled: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    def keep(*streams: Any) -> None:
+        dialled.append(streams)
+
+    silent = await asyncio.start_server(keep, "127.0.0.1", 0)
+    url = f"nats://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+    options = {"connect_timeout": 60.0}
+    here, _ = await events_of(one, host=one.url, allowed_hosts={other.url: {}, url: options})
+    a = await here.peer("a")
+    with pytest.raises(JetStreamError):
+        await a.query("nobody.x", "door", "state", host=other.url, timeout=0.3)
+    assert len(await connections(other.monitor)) == 1
+    asking = asyncio.create_task(a.query("nobody.x", "door", "state", host=url, timeout=60))
+    await eventually(lambda: dialled, what="the dial of the silent host")
+    closing = asyncio.create_task(here.close())
+    await asyncio.sleep(0)
+    if moment != "at once":
+        await eventually(lambda: here._backend._hosts._closed, 20, "the end of the peers")
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing})
+    assert closing.cancelled()
+
+    async def none_left() -> bool:
+        return not await connections(one.monitor) and not await connections(other.monitor)
+
+    await eventually(none_left, 20, "the end of the connections")
+    await eventually(lambda: dialled[0][0].at_eof(), 20, "the end of the dial")
+    asking.cancel()
+    await asyncio.wait({asking})
+    for _, writer in dialled:
+        writer.close()
+    silent.close()
+
+
 async def test_host_down_told_later(own_server: Any, events_of: Any) -> None:
     one, other = await own_server(), await own_server()
     here, of_here = await events_of(one, host=one.url, allowed_hosts=[other.url])

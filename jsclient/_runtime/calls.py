@@ -110,7 +110,7 @@ async def create_consumer(
     Raises:
         ConfigError: The server does not know a field. No request was sent.
 
-    Also raises the errors of any API request.
+    May also raise any error of an API request.
     """
     check_known(context, config)
     warn_of_units(stream, config)
@@ -130,7 +130,7 @@ async def create_consumer(
 async def delete_consumer(
     context: Context, stream: str, consumer: str, *, timeout: float | None = None
 ) -> bool:
-    """Delete a consumer. Returns False if it does not exist. Raises the errors of any API request."""
+    """Delete a consumer. Returns False if it does not exist. May raise any error of an API request."""
     try:
         await context.call(
             context.api.consumer_delete(stream, consumer),

@@ -1,7 +1,8 @@
 """Bounded reads of streams for engines that accept Arrow: pyarrow, DuckDB, Polars and Ray Data.
 
-They plan and read like the batch reads of `jsclient.spark`, and need neither Spark nor Java. `read_jetstream` needs the
-extra ``arrow``, `scan_jetstream` the extra ``polars``, and `read_ray_dataset` the extra ``ray``.
+The reads are planned and executed like the batch reads of `jsclient.spark`, but need neither Spark nor Java.
+`read_jetstream` needs the extra ``arrow``, `scan_jetstream` the extra ``polars``, and `read_ray_dataset` the extra
+``ray``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrowReader", "read_jetstream", "read_ray_dataset", "scan_jetstream"]
 
-# Imported on first use, each with the packages of its extra.
+# These are imported on first use, because each needs the packages of its extra.
 _WHERE = {
     "ArrowReader": "reader",
     "read_jetstream": "reader",

@@ -27,14 +27,18 @@ _ARGUMENTS = {
     "endingtimestamp": "end",
     "includeheaders": "columns",
 }
-# Spark's connections have another name, so that both can exist in one process
+# Spark's connections have another name, so that both can exist in one process.
 _NAME = "jsclient-arrow"
 
 
 def read_options(
     options: Mapping[str, str] | str, stream: str, subjects: str | Iterable[str], start: Bound, end: Bound
 ) -> SourceOptions:
-    """Return the options of a batch read. Raises `ConfigError` like Spark's source, and for wrong arguments."""
+    """Return the options of a batch read from the arguments of a reader.
+
+    Raises:
+        ConfigError: An option or an argument is missing, invalid or unknown, or contradicts another.
+    """
     values = {"servers": options} if isinstance(options, str) else dict(options)
     for name in values:
         if argument := _ARGUMENTS.get(name.lower()):
@@ -88,7 +92,11 @@ def in_one_piece(options: SourceOptions) -> SourceOptions:
 
 
 def check_columns(columns: Sequence[str] | None, options: SourceOptions) -> tuple[str, ...]:
-    """Return the names of the columns. The default is Spark's default columns."""
+    """Return the names of the columns, by default the default columns of Spark's source.
+
+    Raises:
+        ConfigError: The list is empty, or a name is unknown or repeated.
+    """
     names = tuple(options.columns) if columns is None else tuple(columns)
     if (
         isinstance(columns, str)

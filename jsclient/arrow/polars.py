@@ -1,4 +1,4 @@
-"""A scan for Polars."""
+"""A lazy scan of a stream for Polars."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def scan_jetstream(
     """Return a lazy frame of the messages between two positions of a stream.
 
     Each ``collect`` resolves the positions again, and reads only the columns that the query needs. A limit on the
-    number of rows ends the reading early. Filters of the query reduce the rows that are kept, but not the messages that
-    the server sends. Give ``subjects``, ``start`` and ``end`` to reduce these.
+    number of rows ends the read early. Filters of the query reduce the rows that are kept, but not the messages that
+    the server sends. To receive fewer messages, pass ``subjects``, ``start`` and ``end``.
 
-    Takes the arguments of `read_jetstream` and checks them at once. ``collect`` raises all other errors.
+    See `read_jetstream` for the arguments, which are checked by this call. ``collect`` raises all other errors.
 
     Raises:
         ConfigError: An argument or option is missing, invalid or unknown.

@@ -31,17 +31,17 @@ def read_ray_dataset(
     columns: Sequence[str] | None = None,
     **of_ray: Any,
 ) -> Dataset:
-    """Return a Ray dataset of the messages between two positions of a stream, which are resolved now.
+    """Return a Ray dataset of the messages between two positions of a stream.
 
-    Ray chooses the number of tasks. Each task reads a part of the range over its own connection. The options
-    ``minPartitions`` and ``maxMessagesPerPartition`` can increase the number of tasks. Paths of files and environment
-    variables are resolved on the machine of the task.
+    The call resolves the positions. Ray chooses the number of tasks, and each task reads a part of the range over its
+    own connection. The options ``minPartitions`` and ``maxMessagesPerPartition`` can increase the number of tasks. File
+    paths and environment variables are resolved on the machine of the task.
 
     See `read_jetstream` for the other arguments and the errors. If a task fails, Ray raises its ``RayTaskError`` with
     the name and the text of the error.
 
     If the range has no messages, the dataset has no rows, and its ``schema()`` has the columns. Ray forgets the columns
-    of any dataset without rows when it is materialized or converted.
+    of a dataset without rows when the dataset is materialized or converted.
 
     Args:
         of_ray: Arguments of ``ray.data.read_datasource``, such as ``concurrency`` or ``override_num_blocks``.
@@ -51,7 +51,7 @@ def read_ray_dataset(
 
 
 class JetStreamDatasource(Datasource):
-    """The source of `read_ray_dataset`. It plans once, so all executions of a dataset read the same messages."""
+    """Ray data source of `read_ray_dataset`. It plans once, so all executions of a dataset read the same messages."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__()
@@ -61,7 +61,10 @@ class JetStreamDatasource(Datasource):
         self._planned: list[RangeTask] | None = None
 
     def estimate_inmemory_data_size(self) -> int:
-        """Return the size of the whole streams, at least that of the range. Ray derives the parallelism from it."""
+        """Return the size in bytes of the whole streams, which may exceed the range.
+
+        Ray derives the parallelism from this size.
+        """
         return self._size
 
     def get_read_tasks(
@@ -72,7 +75,7 @@ class JetStreamDatasource(Datasource):
             self._planned = plan_tasks(replace(self._options, min_partitions=least), self._columns)
         schema = arrow_schema(self._columns)
         unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        # Ray does not know the columns of a dataset without tasks. So even an empty range has one task.
+        # Ray does not know the columns of a dataset without tasks, so even an empty range has one task.
         parts: list[RangeTask | None] = [*self._planned] or [None]
         return [
             ReadTask(partial(_tables, task), unknown, schema=schema, per_task_row_limit=per_task_row_limit)
@@ -85,5 +88,5 @@ def _tables(task: RangeTask | None) -> Iterator[pa.Table]:
         for batch in () if task is None else read_tasks([task]):
             yield pa.Table.from_batches([batch])
     except JetStreamError as error:
-        # Ray adds to the ``args`` of an exception. An exception with fields could not be unpickled after that.
+        # Ray extends the ``args`` of an exception. An exception with fields could not be unpickled after that.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Reads a range of a stream as Arrow record batches."""
+"""Read a range of a stream as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .options import Bound, check_columns, in_one_piece, read_options
 __all__ = ["ArrowReader", "RangeTask", "plan_tasks", "read_jetstream", "read_tasks", "stored_bytes"]
 
 RangeTask = tuple[ReadSpec, SequenceRange]
-"""A range and how to read it. It can be pickled."""
+"""A range and the settings to read it. A task can be pickled."""
 
 
 def read_jetstream(
@@ -40,22 +40,22 @@ def read_jetstream(
     The call resolves the positions. Messages that are stored later are not read.
 
     Args:
-        options: URLs of servers, separated by commas, or a mapping with ``servers`` and any of the connection and read
+        options: URLs of servers, separated by commas, or a mapping with ``servers`` and any other connection or read
             options of Spark's source, such as ``credentialsFile``, ``tlsCa``, ``failOnDataLoss``, ``readMode`` or
             ``batchRows``.
         stream: The name of the stream, or several names separated by commas, which are read one after the other.
         subjects: Subject filters, which must not overlap. By default all messages are read.
-        start: The first message: "first", "now", a sequence, or a time.
-        end: The end: "now", the last sequence, or the time before which messages were stored.
+        start: The first message to read: "first", "now", a sequence, or a time.
+        end: Where to stop: "now", the last sequence to read, or the time before which messages were stored.
         columns: Names of columns. The default is ``subject``, ``data``, ``headers``, ``stream``, ``sequence`` and
             ``timestamp``. There are also ``timestamp_ns`` and ``stream_created``. Without ``data``, the server sends no
             payloads if a consumer can be created. For ``sequence``, ``stream`` and ``stream_created`` it sends no
             messages either, if the stream has no gaps and neither ``subjects`` nor ``readMode`` is given.
 
     Raises:
-        ConfigError: An argument or option is missing, invalid or unknown. The stream does not exist, permissions are
-            missing, it ends before ``start`` or ``end``, or ``start`` is a time in the future.
-        HistoryTruncatedError: Messages from sequence ``start`` on were removed. The iteration raises it too, if
+        ConfigError: An argument or option is missing, invalid or unknown. Also raised if the stream does not exist or
+            ends before ``start`` or ``end``, if permissions are missing, or if ``start`` is a time in the future.
+        HistoryTruncatedError: Messages from sequence ``start`` on were removed. The iteration raises this error too, if
             messages are removed before they are read.
         ConnectError, AuthenticationError: See `jsclient.connect`.
     """
@@ -65,7 +65,7 @@ def read_jetstream(
 
 
 def plan_tasks(options: SourceOptions, columns: tuple[str, ...]) -> list[RangeTask]:
-    """Resolve the positions of a read, and divide it into ranges. Closes the connection before it returns."""
+    """Resolve the positions of a read, and divide it into ranges. Closes the connection before returning."""
     spec = read_spec(options, columns)
     with held(options.connect):
         return [(task.spec(spec), task.range) for task in plan_bounded(options) if task.range is not None]
@@ -80,21 +80,21 @@ def stored_bytes(options: SourceOptions) -> int:
 
 
 def read_tasks(tasks: Sequence[RangeTask]) -> Generator[pa.RecordBatch]:
-    """Yield the messages of ranges, one range after the other. The connection ends with the iteration."""
+    """Yield the messages of ranges, one range after the other. The end of the iteration closes the connection."""
     for spec, range_ in tasks:
         with held(spec.connect):
             yield from read_range(spec, range_)
 
 
 class ArrowReader(Iterator[pa.RecordBatch]):
-    """Record batches of messages. Returned by `read_jetstream`.
+    """Iterator over record batches of messages, returned by `read_jetstream`.
 
-    Iterate over it, or pass it to a library that accepts Arrow streams, such as DuckDB, ``polars.DataFrame`` or
+    Iterate over the reader, or pass it to a library that accepts Arrow streams, such as DuckDB, ``polars.DataFrame`` or
     ``pyarrow.RecordBatchReader.from_stream``. Such a library raises its own error classes, with the texts of jsclient's
     errors. A reader can be read only once.
 
-    The connection is opened by the first batch, and closed after the last batch, by `close`, or when the reader is
-    discarded.
+    The first batch opens the connection. The connection is closed after the last batch, by `close`, or when the reader
+    is discarded.
 
     Attributes:
         schema: The ``pyarrow.Schema`` of the batches.
@@ -122,14 +122,15 @@ class ArrowReader(Iterator[pa.RecordBatch]):
 
         Raises:
             ClosedError: The reader has ended.
-            HistoryTruncatedError: Messages were removed before they were read. Also other errors of the iteration.
+            HistoryTruncatedError: Messages were removed before they were read.
+            JetStreamError: The iteration raised another error.
         """
         return pa.Table.from_batches(self._remaining(), self.schema)
 
     def close(self) -> None:
-        """End the reading, and close the connection. Calling it again does nothing.
+        """Stop reading, and close the connection. Calling it again does nothing.
 
-        If messages remain, the iteration raises `ClosedError` after that.
+        If messages remain, iterating over the reader raises `ClosedError` afterwards.
         """
         ended = self._has_ended()
         try:
@@ -150,7 +151,7 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         """Return the remaining rows as a stream of the Arrow PyCapsule interface.
 
         Releasing the stream after its first batch closes the reader. Raises `ClosedError` if the reader has ended,
-        because a query that is run again would silently find no rows. So does the first batch of a second stream.
+        because a query that is run again would silently find no rows. The first batch of a second stream raises it too.
         """
         self._check_open()
         return pa.RecordBatchReader.from_batches(self.schema, self._remaining()).__arrow_c_stream__(
@@ -163,7 +164,7 @@ class ArrowReader(Iterator[pa.RecordBatch]):
             raise ClosedError("the reader has ended: call read_jetstream again")
 
     def _check_not_broken(self) -> None:
-        """Raise `ClosedError` instead of ending as if all messages had been read."""
+        """Raise `ClosedError` if the reader was closed or failed, instead of ending as if it had read all messages."""
         if self._broken:
             raise ClosedError(f"{self._broken}: call read_jetstream again")
 
@@ -171,7 +172,7 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         return inspect.getgeneratorstate(self._batches) == inspect.GEN_CLOSED
 
     def _remaining(self) -> Generator[pa.RecordBatch]:
-        self._check_open()  # checked again, since it may have been read after the stream was created
+        self._check_open()  # check again, since the reader may have ended after the stream was created
         if self._streaming:
             raise ClosedError("another Arrow stream is reading: call read_jetstream again")
         self._streaming = True

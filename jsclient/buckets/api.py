@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from .._runtime.handle import asking, listing
 from ..errors import BucketExistsError, BucketNotFoundError, StreamExistsError, StreamNotFoundError
+from ..protocol.events import ConsumersNearLimit
 from ..protocol.models.drift import OnDrift
 from ..streams.api import StreamManager
 
@@ -47,7 +48,7 @@ class Buckets(StreamManager):
             BucketExistsError: A bucket of this name has another configuration.
             InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
@@ -57,6 +58,7 @@ class Buckets(StreamManager):
             stream = await self.create_stream(config)
         except StreamExistsError as error:
             raise _exists(error, "ensure_key_value") from None
+        self._warn_near_limit(stream.cached_info)
         return self._key_value(bucket, stream.cached_info, codec, key_codec)
 
     @asking
@@ -122,12 +124,13 @@ class Buckets(StreamManager):
             ConfigMismatchError: The bucket differs.
             InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
         _check_codecs(codec, key_codec)
         stream = await self.ensure_stream(bucket_config(bucket, **options), on_drift=on_drift)
+        self._warn_near_limit(stream.cached_info)
         return self._key_value(bucket, stream.cached_info, codec, key_codec)
 
     @asking
@@ -160,7 +163,7 @@ class Buckets(StreamManager):
             NotABucketError: The stream with this name is not a bucket.
             InvalidNameError, ConfigError: The name or a codec is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.bucket_config import check_bucket_stream
         from ..protocol.buckets.keys import stream_of
@@ -176,6 +179,14 @@ class Buckets(StreamManager):
             raise _no_bucket(error, "create_key_value") from None
         check_bucket_stream(info)
         return self._key_value(bucket, info, codec, key_codec, validate=validate, writable=writable, own=own)
+
+    def _warn_near_limit(self, info: StreamInfo) -> None:
+        """Report that the stream of a bucket has almost as many consumers as it may have."""
+        from ..protocol.models.consumer_limit import near_consumer_limit
+
+        context, count = self._context, info.state.consumer_count
+        if limit := near_consumer_limit(info, context.connection.server_version):
+            context.emit(ConsumersNearLimit(stream=info.name, consumers=count, limit=limit))
 
     async def delete_key_value(self, bucket: str) -> None:
         """Delete a bucket with all its values. Raises `BucketNotFoundError`."""
@@ -235,7 +246,7 @@ class Buckets(StreamManager):
             BucketExistsError: An object store of this name has another configuration.
             InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -280,6 +291,7 @@ class Buckets(StreamManager):
         from ..protocol.buckets.object_config import object_config
 
         stream = await self.ensure_stream(object_config(bucket, **options), on_drift=on_drift)
+        self._warn_near_limit(stream.cached_info)
         return self._object_store(bucket, stream.cached_info)
 
     @asking
@@ -295,7 +307,7 @@ class Buckets(StreamManager):
             NotABucketError: The stream with this name is not an object store.
             InvalidNameError: The name is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.object_config import check_object_stream
         from ..protocol.buckets.object_names import object_stream_of

@@ -1,21 +1,25 @@
-"""Reading the messages of a bucket in order where the server creates no further consumer, by direct gets.
+"""Reading the messages of a bucket in order without a consumer, by direct gets.
 
-The reader of a topic does most of it: it listens to the subjects of the bucket, and reads what it hears of from the
-stream.
+A bucket is read like this where the server creates no further consumer, and where a watch joins others that already
+share one. The reader of a topic does most of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from .._runtime.context import Context
 from .._runtime.event_hub import EventLog
-from ..errors import ConsumerLimitError
-from ..protocol.events import ConsumerRefused, Event
+from .._runtime.retry import Retry
+from ..errors import ClosedError, JetStreamError, PositionInvalidError, StreamNotFoundError
+from ..protocol.events import StreamReset
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.models.stream import StreamInfo
+from ..protocol.topics.position import Extent, Position
+from ..protocol.topics.quiet_timer import QuietTimer
 from ..protocol.topics.record import Record
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.frames import Frame
@@ -23,16 +27,19 @@ from ..protocol.wire.header_names import MSG_SIZE
 from ..protocol.wire.headers import encode_headers
 from ..protocol.wire.names import subject_matches
 from ..streams.stream import Stream
-from ..topics.log_reader import LogReader, open_reader
-from ..topics.snapshot import take_snapshot
-from ..topics.stream_log import MAX_BYTES, StreamLog
+from ..topics.log import Push
+from ..topics.log_reader import LogReader
+from ..topics.snapshot import read_directly, take_snapshot
+from ..topics.stream_log import StreamLog
 
 __all__ = ["LogEntries", "common_filter"]
 
-_PAGE: Final = 1000
-_MEANWHILE: Final = (
-    "the bucket is read by direct gets, which needs the right to subscribe to {subject!r} to be fast"
-)
+_RUN: Final = 500  # messages that are returned together
+_PENDING: Final = 1000  # messages that are read ahead
+_SHORTEST, _LONGEST = 0.25, 30.0  # seconds without a message after which the history is read
+_GONE_AFTER: Final = 5.0  # seconds for which the stream must be missing before the reader fails
+_RECHECK: Final = 0.5  # seconds between two requests for a missing stream
+_ANY: Final = 2**63
 
 
 def common_filter(filters: Sequence[str]) -> str:
@@ -48,94 +55,191 @@ def common_filter(filters: Sequence[str]) -> str:
 
 
 class LogEntries:
-    """The messages that a consumer with this configuration would deliver, as `BucketReader` needs them.
+    """The messages that a consumer with this configuration would deliver.
 
     Attributes:
         is_current: Whether all messages that existed at the opening were returned.
+        incarnation: The creation time of the stream that is read, as an ordered reader knows it.
     """
 
     def __init__(
-        self, context: Context, stream: str, config: ConsumerConfig, error: ConsumerLimitError
+        self, context: Context, stream: str, config: ConsumerConfig, events: EventLog, *, push: Push
     ) -> None:
+        """Prepare to read. ``push`` is how further messages are noticed, see `Topic.each`."""
         self._context, self._stream, self._config = context, stream, config
         self._filters = config.filters or [">"]
-        self._initial: deque[Record] = deque()
-        self._read = self._end = (
-            0  # sequence up to which initial messages were read, and that of the last of them
-        )
+        self._events, self._push = events, push
+        self._snapshot: deque[Record] = (
+            deque()
+        )  # the newest message of each subject, if they are read together
+        self._ahead: deque[Record] = deque()  # messages that were read together with those before them
+        self._end = 0  # sequence of the last message that existed at the opening
+        self._after = 0  # sequence after which it begins, while the stream was not looked up
+        self._start: Position | None = None  # where the reader begins
         self._log: StreamLog | None = None
         self._reader: LogReader | None = None
-        self._events = EventLog()
-        self._refused = ConsumerRefused(
-            stream=stream, error=error, meanwhile=_MEANWHILE.format(subject=common_filter(self._filters))
-        )
         self.is_current: bool = False
+        self.incarnation: str = ""
 
-    async def begin_entries(self) -> None:
-        """Find out what exists. Raises `StreamNotFoundError`, and the errors of any API request."""
+    @property
+    def position(self) -> int:
+        """The sequence up to which all messages were returned."""
+        if self._ahead:
+            return self._ahead[0].seq - 1
+        if self._reader is not None:
+            return self._reader.position.seq
+        return self._after if self._start is None else self._start.seq
+
+    # --- opening -----------------------------------------------------------------------------------------
+
+    async def begin_entries(self, *, without_consumer: bool = False) -> bool:
+        """Find out what exists. Return False if that takes a consumer, and none may be created.
+
+        Raises `StreamNotFoundError`, and any error of an API request.
+        """
+        log, extent = await self._look_up()
+        policy = self._config.deliver_policy
+        if without_consumer and not log.reads_directly:
+            return False
+        if policy == DeliverPolicy.NEW:
+            self._start, self.is_current = extent.end, True
+            return True
+        # If the bucket keeps one message of each subject, all of them are the newest.
+        if policy == DeliverPolicy.LAST_PER_SUBJECT and log.config.max_msgs_per_subject != 1:
+            snapshot = await (read_directly if without_consumer else take_snapshot)(log)
+            if snapshot is None:
+                return False
+            self._snapshot.extend(sorted(filter(self._matches, snapshot.records.values()), key=_by_seq))
+            self._start, self.is_current = snapshot.position, not self._snapshot
+            return True
+        by_seq = policy == DeliverPolicy.BY_START_SEQUENCE
+        after = (self._config.opt_start_seq or 1) - 1 if by_seq else 0
+        self._start = extent.start.at(min(after, extent.last_seq))
+        await self._find_end(log)
+        return True
+
+    async def _look_up(self) -> tuple[StreamLog, Extent]:
         context = self._context
         answer = await context.call(context.api.stream_info(self._stream), None, what="look up the state")
-        stream = Stream(context, from_wire(StreamInfo, answer))
-        log = self._log = StreamLog(context, stream, common_filter(self._filters))
+        info = from_wire(StreamInfo, answer)
+        log = StreamLog(context, Stream(context, info), common_filter(self._filters))
         log.newest_only = True  # a message that was replaced before it was read is no gap
         log.is_one_subject = False  # a message never ends a key, whatever its headers are
-        extent = await log.extent()
-        self._read = self._end = extent.last_seq
-        policy = self._config.deliver_policy
-        if policy == DeliverPolicy.LAST_PER_SUBJECT:
-            newest, position = await take_snapshot(log)
-            self._initial.extend(sorted(filter(self._matches, newest.values()), key=lambda one: one.seq))
-            self._read = self._end = position.seq
-        elif policy == DeliverPolicy.ALL:
-            self._read = extent.start.seq
-        elif policy == DeliverPolicy.BY_START_SEQUENCE:
-            self._read = max((self._config.opt_start_seq or 1) - 1, 0)
-        self._events.add_event(self._refused)
-        context.emit(self._refused)
-        await self._load_initial()
+        self._log, self.incarnation = log, str(info.created)
+        return log, log.read_extent(answer)
 
-    def entry_events(self) -> AsyncIterator[Event]:
-        """Iterate over the events of this reader."""
-        return self._events.read_events()
+    async def _find_end(self, log: StreamLog) -> None:
+        newest = await log.last()
+        self._end = 0 if newest is None else newest.seq
+        self.is_current = self.position >= self._end
 
-    async def _load_initial(self) -> None:
-        """Read further initial messages until one is there to be returned, or all were read."""
-        assert self._log is not None
-        while not self._initial and self._read < self._end:
-            page = await self._log.history(self._read, _PAGE, MAX_BYTES)
-            stored = [record for record in page.records if record.seq <= self._end]
-            self._initial.extend(filter(self._matches, stored))
-            self._read = stored[-1].seq if stored and page.more else self._end
-        self.is_current = not self._initial and self._read >= self._end
+    def continue_after(self, incarnation: str, seq: int) -> None:
+        """Read what follows a message of the stream with this incarnation, as changes."""
+        self.incarnation, self._after, self.is_current = incarnation, seq, True
 
-    async def next_frame(self) -> tuple[Frame, bool]:
-        """Return the frame of the next message, and whether it existed at the opening.
+    # --- reading -----------------------------------------------------------------------------------------
+
+    async def next_frames(self, up_to: int = _ANY) -> list[Frame]:
+        """Return the frames of the next messages. All of them existed at the opening, or none of them.
+
+        The list is empty if the last of those that existed were removed, or if all messages up to the sequence
+        ``up_to`` were returned.
 
         Raises the errors of `Topic.each`. Cancelled: no message is lost.
         """
-        if self._initial:
-            record = self._initial.popleft()
-            try:
-                await self._load_initial()
-            except BaseException:
-                self._initial.appendleft(record)
-                raise
-            return self._as_delivered(record), True
-        while True:
-            record = await (await self._following()).next()
-            if self._matches(record):
-                return self._as_delivered(record), False
+        if self._snapshot:
+            count = min(_RUN, len(self._snapshot))
+            records = [self._snapshot.popleft() for _ in range(count)]
+            self.is_current = not self._snapshot
+            return self._as_frames(records)
+        if not self._ahead:
+            self._ahead.extend(await self._read(up_to if self.is_current else self._end))
+        if self.is_current:
+            records = [*self._ahead]
+            self._ahead.clear()
+            return self._as_frames(records)
+        records = []
+        while self._ahead and self._ahead[0].seq <= self._end:
+            records.append(self._ahead.popleft())
+        self.is_current = bool(self._ahead) or self.position >= self._end
+        return self._as_frames(records)
 
-    async def _following(self) -> LogReader:
-        """Return the reader of what comes after the initial messages."""
-        if self._reader is None:
-            assert self._log is not None
-            extent = await self._log.extent()
-            self._reader = await open_reader(self._log, extent.start.at(self._end))
-        return self._reader
+    async def _read(self, up_to: int) -> list[Record]:
+        """Read further messages. If the stream was recreated, its messages are read from the start."""
+        while True:
+            reader = self._reader or await self._begin_reader()
+            try:
+                records = await reader.next_batch(_RUN, up_to=up_to)
+                if not records and reader.is_closed:
+                    raise ClosedError("the watch or its connection is closed")
+                return records
+            except (PositionInvalidError, StreamNotFoundError):
+                await self._begin_again()
+                up_to = up_to if self.is_current else self._end
+
+    async def _begin_reader(self) -> LogReader:
+        if self._log is None or self._start is None:
+            incarnation = self.incarnation
+            self._log, extent = await self._look_up_again()
+            self._start = extent.start.at(self._after)
+            if self.incarnation != incarnation:
+                self._report_reset(extent)
+                self._start = extent.start
+        quiet = QuietTimer(_SHORTEST, _LONGEST)
+        reader = LogReader(self._log, self._start, push=self._push, quiet=quiet, max_pending=_PENDING)
+        self._reader = reader
+        reader.begin()
+        return reader
+
+    async def _begin_again(self) -> None:
+        """Read the stream from its start, because it was recreated. Raises `StreamNotFoundError` if it is gone."""
+        incarnation, position = self.incarnation, self.position
+        _, extent = await self._look_up_again()
+        reader, self._reader = self._reader, None
+        if self.incarnation == incarnation and extent.last_seq >= position:
+            self._start = extent.start.at(position)  # it was missing for a moment, and is the same
+        else:
+            self._report_reset(extent)
+            self._start = extent.start
+            self._end = self._end if self.is_current else extent.last_seq
+        if reader is not None:
+            await reader.close()
+
+    async def _look_up_again(self) -> tuple[StreamLog, Extent]:
+        """Look the stream up, which may be missing for a while when it is recreated. Retries transient errors."""
+        connection, tries = self._context.connection, Retry()
+        missing_since: float | None = None
+        while True:
+            await connection.wait_connected(None)
+            now = connection.now()
+            try:
+                return await self._look_up()
+            except StreamNotFoundError:
+                missing_since = now if missing_since is None else missing_since
+                if now - missing_since >= _GONE_AFTER:
+                    raise
+                await asyncio.sleep(_RECHECK)
+            except JetStreamError as error:
+                missing_since = None
+                if not await tries.again(error):
+                    raise
+
+    def _report_reset(self, extent: Extent) -> None:
+        event = StreamReset(stream=self._stream, last_stream_seq=self.position, stream_seq=extent.last_seq)
+        self._events.add_event(event)
+        self._context.emit(event)
+
+    def follow_pushes(self) -> None:
+        """Be told of further messages by the server, since there is no other reader that would be told."""
+        self._push = "auto"
+        if self._reader is not None:
+            self._reader.set_push("auto")
 
     def _matches(self, record: Record) -> bool:
         return any(subject_matches(pattern, record.subject) for pattern in self._filters)
+
+    def _as_frames(self, records: list[Record]) -> list[Frame]:
+        return [self._as_delivered(record) for record in records if self._matches(record)]
 
     def _as_delivered(self, record: Record) -> Frame:
         """Return a record as a consumer would deliver it."""
@@ -143,12 +247,15 @@ class LogEntries:
         if self._config.headers_only:
             headers, data = type(headers)([*headers.pairs(), (MSG_SIZE, str(len(data)))]), b""
         block = encode_headers(headers) if headers else b""
-        pending = len(self._initial)
+        pending = len(self._snapshot)
         reply = f"$JS.ACK.{self._stream}.direct.1.{record.seq}.{record.seq}.{record.time_ns}.{pending}"
         return record.subject.encode(), reply.encode(), block, data
 
     async def end_entries(self) -> None:
         """Stop reading."""
-        self._events.close()
         if self._reader is not None:
             await self._reader.close()
+
+
+def _by_seq(record: Record) -> int:
+    return record.seq

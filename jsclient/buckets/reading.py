@@ -7,27 +7,31 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from .._runtime.connection.speedups import chosen
 from .._runtime.context import Context
+from .._runtime.event_hub import EventLog
 from ..consumers.message import frames_of
 from ..consumers.ordered.consumer import OrderedConsumer
 from ..consumers.ordered.puller import OrderedPuller
 from ..errors import ConfigError, ConsumerLimitError, JetStreamError, RequestTimeoutError, StreamNotFoundError
 from ..protocol.consumers.ack import Metadata, read_jsack, sequences
 from ..protocol.consumers.ordered import ordered_pull_config
+from ..protocol.events import ConsumerRefused, Event
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.frames import Frame
 from .bucket_handle import no_bucket
 
 if TYPE_CHECKING:
-    from ..protocol.events import Event
     from .log_entries import LogEntries
 
 __all__ = [
     "RECHECK",
     "BucketReader",
     "Decode",
+    "decoded",
     "has_nothing_left",
+    "numbers_of",
     "open_consumer",
+    "open_puller",
     "policy_of",
     "reader_config",
 ]
@@ -35,6 +39,9 @@ __all__ = [
 RECHECK: Final = 0.25
 """Seconds without a message after which a consumer is checked."""
 
+_MEANWHILE: Final = (
+    "the bucket is read by direct gets, which needs the right to subscribe to {subject!r} to be fast"
+)
 _RUN: Final = 500  # messages that are decoded together
 
 _SILENT_LOOKS: Final = 8  # a consumer that is silent for so many looks, each after RECHECK, is replaced
@@ -80,13 +87,14 @@ async def open_consumer(
 
     ``create`` is the method that creates such a bucket.
 
-    Raises `BucketNotFoundError`, and the errors of any API request.
+    Raises `BucketNotFoundError`, and any error of an API request.
     """
-    puller = await _open_puller(context, stream, config, create)
+    puller = await open_puller(context, stream, config, create)
     return OrderedConsumer(puller), puller.num_pending
 
 
-async def _open_puller(context: Context, stream: str, config: ConsumerConfig, create: str) -> OrderedPuller:
+async def open_puller(context: Context, stream: str, config: ConsumerConfig, create: str) -> OrderedPuller:
+    """Create a consumer. Raises the errors of `open_consumer`."""
     puller = OrderedPuller(
         context, stream, ordered_pull_config(config), name_prefix=None, max_reset_attempts=None
     )
@@ -116,7 +124,7 @@ class Decode(Protocol[EntryT_co]):
         """``pending`` messages follow. ``is_initial`` tells whether the entry existed when the reader was opened."""
 
 
-def _numbers(frames: list[Frame]) -> Iterable[tuple[int, int, int]]:
+def numbers_of(frames: list[Frame]) -> Iterable[tuple[int, int, int]]:
     """Return the stream sequence, the time stamp (ns) and the pending messages of each delivery."""
     compiled = chosen().jsack_numbers
     if compiled is not None and (packed := compiled(frames)):
@@ -132,11 +140,21 @@ def _numbers(frames: list[Frame]) -> Iterable[tuple[int, int, int]]:
     ]
 
 
+def decoded(decode: Decode[EntryT], frames: list[Frame], *, is_initial: bool) -> list[EntryT]:
+    """Return the entries of these messages, without those that are skipped."""
+    entries = [
+        decode(frame, *numbers, is_initial=is_initial)
+        for frame, numbers in zip(frames, numbers_of(frames), strict=True)
+    ]
+    return [entry for entry in entries if entry is not None]
+
+
 class BucketReader(Generic[EntryT]):
     """Reads the existing entries of a bucket, and then each new entry. The first request is sent on first use.
 
     Attributes:
         is_current: Whether all entries that existed at the opening were returned.
+        arguments: What another reader needs to read the same.
     """
 
     def __init__(
@@ -146,10 +164,16 @@ class BucketReader(Generic[EntryT]):
         config: ConsumerConfig,
         decode: Decode[EntryT],
         create: str,
+        *,
+        events: EventLog | None = None,
     ) -> None:
-        """Prepare to read. ``create`` is the method that creates such a bucket."""
+        """Prepare to read. ``create`` is the method that creates such a bucket, ``events`` takes the events."""
+        self.arguments: tuple[Context, str, ConsumerConfig, Decode[EntryT], str] = (
+            context, stream, config, decode, create,
+        )  # fmt: skip
         self._context, self._stream, self._config = context, stream, config
         self._decode, self._create = decode, create
+        self._events = EventLog() if events is None else events
         self._puller: OrderedPuller | None = None
         self._log: LogEntries | None = None  # instead of a consumer, if the server creates no further one
         self._consumer: OrderedConsumer | None = None
@@ -164,32 +188,69 @@ class BucketReader(Generic[EntryT]):
     async def open(self) -> None:
         """Create the consumer, or read without one if the stream has as many as it may have.
 
-        Raises `BucketNotFoundError`, and the errors of any API request.
+        Raises `BucketNotFoundError`, and any error of an API request.
         """
         try:
-            puller = await _open_puller(self._context, self._stream, self._config, self._create)
+            puller = await open_puller(self._context, self._stream, self._config, self._create)
         except ConsumerLimitError as error:
-            # The readers of topics are imported only here, because a bucket seldom needs them.
-            from .log_entries import LogEntries
-
-            log = LogEntries(self._context, self._stream, self._config, error)
-            try:
-                await log.begin_entries()
-            except StreamNotFoundError as missing:
-                raise no_bucket(missing, self._create) from None
-            self._log = log
-            self.is_current = log.is_current
+            await self._open_log(error)
             return
+        puller.log = self._events
         self._puller, self._consumer = puller, OrderedConsumer(puller)
         self._remaining = puller.num_pending
         self.is_current = not self._remaining
 
+    async def _open_log(self, error: ConsumerLimitError) -> None:
+        """Read without a consumer, and report why."""
+        # The readers of topics are imported only here, because a bucket seldom needs them.
+        from .log_entries import LogEntries, common_filter
+
+        log = LogEntries(self._context, self._stream, self._config, self._events, push="auto")
+        subject = common_filter(self._config.filters)
+        refused = ConsumerRefused(
+            stream=self._stream, error=error, meanwhile=_MEANWHILE.format(subject=subject)
+        )
+        self._events.add_event(refused)
+        self._context.emit(refused)
+        try:
+            await log.begin_entries()
+        except StreamNotFoundError as missing:
+            raise no_bucket(missing, self._create) from None
+        self._log, self.is_current = log, log.is_current
+
+    @property
+    def place(self) -> tuple[int, str] | None:
+        """The sequence up to which all messages were returned, and the incarnation of the stream.
+
+        None if messages have arrived that were not returned yet.
+        """
+        if self._log is not None:
+            return self._log.position, self._log.incarnation
+        puller = self._puller
+        if puller is None or puller.front or self._arrived:
+            return None
+        return puller.tracker.position, puller.recreator.incarnation
+
+    @property
+    def puller(self) -> OrderedPuller | None:
+        """What receives the messages of the consumer, or None if there is no consumer."""
+        return self._puller
+
+    def give_up_consumer(self) -> list[Frame]:
+        """Leave the consumer to another reader. Returns the messages that have arrived and were not returned."""
+        frames, self._arrived = self._arrived, []
+        self._puller = self._consumer = None
+        return frames
+
+    def silence(self) -> None:
+        """Keep further events from the log that was given."""
+        self._events = EventLog()
+        if self._puller is not None:
+            self._puller.log = self._events
+
     def entry_events(self) -> AsyncIterator[Event]:
         """Iterate over the events of the open reader."""
-        if self._log is not None:
-            return self._log.entry_events()
-        assert self._consumer is not None
-        return self._consumer.events()
+        return self._events.read_events()
 
     async def next_run(self) -> list[EntryT]:
         """Wait for entries, and return those that have arrived. All of them existed at the opening, or none of them.
@@ -231,29 +292,24 @@ class BucketReader(Generic[EntryT]):
             puller.replace_consumer("it delivers nothing, although messages are pending")
 
     async def _next_of_log(self, log: LogEntries) -> list[EntryT]:
+        is_initial = not log.is_current
         try:
-            frame, is_initial = await log.next_frame()
+            frames = await log.next_frames()
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         self.is_current = log.is_current
-        ((revision, time_ns, pending),) = _numbers([frame])
-        entry = self._decode(frame, revision, time_ns, pending, is_initial=is_initial)
-        return [] if entry is None else [entry]
+        return decoded(self._decode, frames, is_initial=is_initial)
 
     def _changes(self) -> list[EntryT]:
         frames, self._arrived = self._arrived, []
-        decoded = [
-            self._decode(frame, *numbers, is_initial=False)
-            for frame, numbers in zip(frames, _numbers(frames), strict=True)
-        ]
-        return [entry for entry in decoded if entry is not None]
+        return decoded(self._decode, frames, is_initial=False)
 
     def _initial_entries(self) -> list[EntryT]:
         """Decode the messages that have arrived, up to the last entry that existed at the opening."""
         frames = self._arrived
         entries: list[EntryT] = []
         decode, count = self._decode, 0
-        for revision, time_ns, pending in _numbers(frames):
+        for revision, time_ns, pending in numbers_of(frames):
             frame = frames[count]
             count += 1
             if (entry := decode(frame, revision, time_ns, pending, is_initial=True)) is not None:
@@ -284,6 +340,7 @@ class BucketReader(Generic[EntryT]):
 
     async def close(self) -> None:
         """Delete the consumer."""
+        self._events.close()
         if self._log is not None:
             await self._log.end_entries()
         if self._consumer is not None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._runtime.context import Context
-from ..errors import ApiError, BucketNotFoundError, StreamNotFoundError, WrongLastSequenceError
+from ..errors import ApiError, BucketNotFoundError, StreamNotFoundError
 from ..protocol.buckets.entry import DELETE, OPERATION
 from ..protocol.buckets.keys import KeySpace
 from ..protocol.wire.frames import Frame
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .key_value.key_value import KeyValue
 
 __all__ = ["StateConflictError", "StateEntry", "StoredState", "open_state"]
-
-_RACES: Final = 5  # attempts to store a value after a deletion or a message of another client
 
 
 class StateEntry(NamedTuple):
@@ -91,7 +89,7 @@ class StoredState:
         return StateEntry(key, None if entry.is_deleted else entry.raw or None, entry.revision, is_stray)
 
     async def put(self, key: str, value: bytes) -> int:
-        """Set a value at any revision of the key, and return the new revision. Raises the errors of any publish."""
+        """Set a value at any revision of the key, and return the new revision. May raise any error of a publish."""
         return await self._store(key, value, None)
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int:
@@ -114,16 +112,24 @@ class StoredState:
         return 0 if value is None else seq
 
     async def _store_after(self, key: str, value: bytes, revision: int, headers: dict[str, Any]) -> int:
-        entry = StateEntry(key, None, revision)
-        for _ in range(_RACES):
-            try:
-                return await self._store(key, value, entry.revision, **headers)
-            except WrongLastSequenceError:
-                entry = await self.get(key)
-                # The key has no value, only a deletion or a stray message: try again with the revision of that.
-                if entry.value is not None or (revision and not entry.is_stray):
-                    break
-        raise StateConflictError(entry)
+        from .key_value.storing import store_past
+
+        stored = StateEntry(key, None, revision)
+
+        async def write(expected: int) -> int:
+            return await self._store(key, value, expected, **headers)
+
+        async def past_no_value() -> int | None:
+            nonlocal stored
+            stored = await self.get(key)
+            # The key has no value, only a deletion or a stray message: try again with the revision of that.
+            counts = stored.value is not None or (revision and not stored.is_stray)
+            return None if counts else stored.revision
+
+        seq = await store_past(write, revision, past_no_value)
+        if seq is None:
+            raise StateConflictError(stored)
+        return seq
 
     async def _store(self, key: str, value: bytes, expected: int | None, **options: Any) -> int:
         return await self._kv._write(  # noqa: SLF001  one room
@@ -169,6 +175,6 @@ class StoredState:
         return StateEntry(key, (frame[3] or None) if is_value else None, revision)
 
     async def purge(self) -> None:
-        """Remove all keys. Raises the errors of any API request."""
+        """Remove all keys. May raise any error of an API request."""
         with _about_the_stream():
             await self._kv._purge(f"{self._kv._keys.reads}>", "purge")  # noqa: SLF001  one room

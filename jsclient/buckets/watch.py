@@ -10,7 +10,6 @@ from .._runtime.handle import ReadHandle, State
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError
 from ..protocol.events import Event
-from .reading import BucketReader
 
 __all__ = ["BucketWatch"]
 
@@ -25,12 +24,23 @@ class _Entry(Protocol):
 EntryT = TypeVar("EntryT", bound=_Entry)
 
 
+class _Reader(Protocol[EntryT]):
+    """Reads the existing entries, and then each change. See `BucketReader`."""
+
+    @property
+    def is_current(self) -> bool: ...
+    async def open(self) -> None: ...
+    def entry_events(self) -> AsyncIterator[Event]: ...
+    async def next_run(self) -> list[EntryT]: ...
+    async def close(self) -> None: ...
+
+
 class BucketWatch(ReadHandle[EntryT]):
     """Reads the entries of a bucket and then its changes, with ``async for``. Base of the watches of both buckets."""
 
     _state = State.NEW
 
-    def __init__(self, reader: BucketReader[EntryT], *, ignore_deletes: bool) -> None:
+    def __init__(self, reader: _Reader[EntryT], *, ignore_deletes: bool) -> None:
         self._reader = reader
         self._ignore_deletes = ignore_deletes
         self._became_current = Signal()
@@ -144,7 +154,7 @@ class BucketWatch(ReadHandle[EntryT]):
             self._became_current.set()
 
     async def close(self) -> None:
-        """End the watch, and delete its consumer."""
+        """End the watch. The consumer is deleted, unless other watches of the connection use it."""
         self._state = State.CLOSED
         self._became_current.set()
         await self._reader.close()

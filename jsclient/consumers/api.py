@@ -117,8 +117,9 @@ class Subscribing:
                 ``auto_ack``). When it raises, the event `HandlerFailed` reports it.
             ordered: Deliver every message exactly once and in order. The consumer is recreated whenever deliveries may
                 be missing (ADR-17), and messages need no acks.
-            auto_ack: Ack each message after the callback returns, unless the callback has acked it. This is the default
-                with a callback. Set it to False if the callback acks messages by itself.
+            auto_ack: Ack each message after the callback returns, unless the callback has acked it. While the client is
+                disconnected, the ack and the next messages wait for the reconnect. This is the default with a callback.
+                Set it to False if the callback acks messages by itself.
             heartbeat_alarm: Number of idle heartbeats that may be missed before the event `HeartbeatMissed`.
             gap_alarm: Report missing deliveries with the event `GapDetected`. A queue group never reports them.
             delete_on_close: Delete the consumer when the subscription ends, if this call created it. This is the
@@ -143,7 +144,7 @@ class Subscribing:
             BindError: The consumer exists but has another configuration. Each difference has its own subclass.
             ApiError: The server refused the request. ``err_code`` tells the reason.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
 
         If the call fails or is cancelled, it leaves no consumer, NATS subscription or task behind. There is one
         exception: if the server did not answer the creation of an ephemeral consumer, that consumer may exist until
@@ -264,7 +265,7 @@ class Subscribing:
             StreamNotFoundError: The stream does not exist. Opening raises this error immediately, without a retry.
             ApiError: The server refused the request. ``err_code`` tells the reason.
 
-        Also raises the errors of any API request. If the call fails or is cancelled, the consumer is deleted again.
+        May also raise any error of an API request. If the call fails or is cancelled, the consumer is deleted again.
 
         Source: ADR-37, ADR-17
         """

@@ -42,7 +42,7 @@ async def delete_created(
     can end. Without that wait the deletion would fail in a common case: the first messages after a reconnect are read
     before the connection counts as connected, and a reader may end as soon as it gets them.
 
-    Raises the errors of any API request.
+    May raise any error of an API request.
     """
     connection = context.connection
     deadline = connection.now() + context.timeout

@@ -70,7 +70,7 @@ async def _stream(context: Context, info: ConsumerInfo) -> tuple[StreamInfo | No
 async def stream_info(context: Context, stream: str) -> StreamInfo:
     """Request the configuration and state of a stream.
 
-    Raises `StreamNotFoundError` if it does not exist, and the errors of any API request.
+    Raises `StreamNotFoundError` if it does not exist, and any error of an API request.
     """
     answer = await context.call(context.api.stream_info(stream), what=f"info of stream {stream!r}")
     return from_wire(StreamInfo, answer)

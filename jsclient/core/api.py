@@ -68,13 +68,19 @@ class Core:
         """
         if unknown:
             check_arguments(Core.publish, unknown, NoOptions)
-        if type(subject) is not str or subject not in known_subjects:
-            check_subject(subject)
+        name = known_subjects.get(subject) if type(subject) is str else None
+        if name is None:
+            name = check_subject(subject)
         if reply:
             check_publish_subject(reply)
         block = header_block(headers) if headers else b""
         payload = data if type(data) is bytes else check_payload(data)
-        await self._context.connection.publish(subject, payload, reply=reply, header=block)
+        connection = self._context.connection
+        if not (reply or block):  # the usual message needs no second coroutine
+            size = len(payload)
+            if connection.write_at_once(b"PUB %b %d\r\n%b\r\n" % (name, size, payload), size):
+                return
+        await connection.publish(subject, payload, reply=reply, header=block)
 
     async def request(
         self,
@@ -98,7 +104,7 @@ class Core:
         Args:
             subject: The subject, without wildcards.
             data: The payload.
-            timeout: Seconds for the whole call. The default is the timeout of `connect`.
+            timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
@@ -146,7 +152,7 @@ class Core:
             data: The payload.
             max_messages: The maximum number of replies.
             stall: The maximum number of seconds between two replies. It does not apply to the first reply.
-            timeout: Seconds for all replies together. The default is the timeout of `connect`.
+            timeout: Seconds for all replies together. Defaults to the ``timeout`` passed to `connect`.
             sentinel: True if an empty reply ends the iteration, or a function that returns True for a reply that ends
                 the iteration. That reply is not returned.
             headers: A mapping from names to values. A value is a string or a list of strings.
@@ -253,7 +259,7 @@ class Core:
         """Wait until the server has received all messages that were published before.
 
         Args:
-            timeout: Seconds to wait. The default is the timeout of `connect`.
+            timeout: Seconds to wait. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.

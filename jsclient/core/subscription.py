@@ -110,7 +110,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         return f"<CoreSubscription {self._subject!r}{group} {self._state.value}>"
 
     async def open(self) -> None:
-        """Subscribe. For the library's own use."""
+        """Subscribe. Internal."""
         self._context.attach(self, self._note_connection, self._denied)
         try:
             self._inbox = await self._context.connection.subscribe(
@@ -286,7 +286,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await asyncio.shield(self._ending)
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if the callback runs in this task. For the library's own use."""
+        """Return True if the callback runs in this task. Internal."""
         return self._handlers is not None and self._handlers.has(task)
 
     async def _drain(self, timeout: float) -> None:

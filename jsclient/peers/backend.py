@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -112,7 +112,7 @@ class Backend(abc.ABC):
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
         """Connect a peer to its events and queries, which arrive after `Attendance.begin_delivery`.
 
-        Raises the errors of any request.
+        May raise any error of a request.
         """
 
     @abc.abstractmethod
@@ -129,7 +129,7 @@ class Backend(abc.ABC):
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
         """Send a query, and return the encoded answer.
 
-        Raises `NoRespondersError` if the peer is not open, and the errors of any request.
+        Raises `NoRespondersError` if the peer is not open, and any error of a request.
         """
 
     @abc.abstractmethod
@@ -150,7 +150,11 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Close the connections and stop all background tasks."""
+        """Close the connections and stop all background tasks. A cancelled call may be repeated."""
+
+    @abc.abstractmethod
+    def abort(self, end: Coroutine[Any, Any, None]) -> None:
+        """Close the connections at once, and run ``end``, which closes the peers and the backend, in the background."""
 
 
 _LONGEST: Final = 30.0

@@ -160,13 +160,23 @@ class Engine(Handle):
             raise ClosedError("the engine is closed")
 
     async def close(self) -> None:
-        """Close all peers, and the connection if it is the engine's own. Relationships and waiting events stay."""
+        """Close all peers, and the connection if it is the engine's own. Relationships and waiting events stay.
+
+        If the call is cancelled, its connections are closed immediately.
+        """
         self._state = State.CLOSED
         if isinstance(self._backend, ServerBackend):
             self._backend.js._context.detach(self)  # noqa: SLF001
         peers, self._peers = list(self._peers.values()), {}
         for peer in peers:
             peer.stop()
+        try:
+            await self._close_peers(peers)
+        except asyncio.CancelledError:
+            self._backend.abort(self._close_peers(peers))
+            raise
+
+    async def _close_peers(self, peers: Sequence[Peer]) -> None:
         # Close one after another in this task. It may be a handler's task, and a handler does not wait for itself.
         for peer in peers:
             await peer.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from .._runtime.event_hub import EventHub, OnEvent
 from .._runtime.tasks import Tasks
@@ -158,6 +159,9 @@ class LocalBackend(Backend):
 
     async def close(self) -> None:
         await self._events.close()
+
+    def abort(self, end: Coroutine[Any, Any, None]) -> None:
+        self._ending = asyncio.create_task(end, name="jsclient:close the engine")
 
 
 class _LocalAttendance(Attendance):

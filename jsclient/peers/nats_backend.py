@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._runtime.connection.connection import Inbox
@@ -84,16 +84,32 @@ class Hosts:
         return await connect(host, **{"on_event": self._on_event, **self._options[host]})
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. A cancelled call may be repeated."""
         self._closed = True
-        tasks, self._dialed = list(self._dialed.values()), {}
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, JetStream):
-                await result.close()
+        if self._dialed:
+            await asyncio.wait(self._dialed.values())
+        while self._dialed:
+            host, dialed = next(iter(self._dialed.items()))
+            if not _failed(dialed):
+                await dialed.result().close()
+            self._dialed.pop(host, None)
+
+    def abort(self) -> None:
+        """Close all connections at once, and end the attempts to connect. Call `close` then."""
+        self._closed = True
+        for dialed in self._dialed.values():
+            if not dialed.done():
+                dialed.cancel()
+            elif not _failed(dialed):
+                dialed.result()._connection.abort()  # noqa: SLF001  of this package
+
+
+def _failed(dialed: asyncio.Task[JetStream]) -> bool:
+    return dialed.cancelled() or dialed.exception() is not None
 
 
 def _has_ended(dialed: asyncio.Task[JetStream]) -> bool:
-    return dialed.cancelled() or dialed.exception() is not None or dialed.result().is_closed
+    return _failed(dialed) or dialed.result().is_closed
 
 
 _QUERIES = 100  # queries at a time for each peer
@@ -159,6 +175,12 @@ class ServerBackend(Backend):
         await self._hosts.close()
         if self._owned:
             await self.js.close()
+
+    def abort(self, end: Coroutine[Any, Any, None]) -> None:
+        self._hosts.abort()
+        if self._owned:
+            self.js._connection.abort()  # noqa: SLF001  of this package
+        self.js._context.tasks.start(end, "close the engine")  # noqa: SLF001
 
 
 class _ServerAttendance(Attendance):

@@ -416,7 +416,7 @@ class Peer:
         return await self._backend.attend(self._tracker.name, self._incoming.handle, self._incoming.answer)
 
     def stop(self) -> None:
-        """Begin to close. For the library's own use, to close several peers at the same time."""
+        """Begin to close. Internal, to close several peers at the same time."""
         self._stopping.begin_closing()
         if self._attendance is not None:
             self._attendance.stop_delivery(_GRACE)

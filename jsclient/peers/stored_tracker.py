@@ -57,7 +57,7 @@ class Machine:
         self._read = 0  # all entries up to this revision were read
 
     async def load(self) -> None:
-        """Load the stored state. Raises `ProtocolError` if an entry is not valid, and the errors of any request."""
+        """Load the stored state. Raises `ProtocolError` if an entry is not valid, and any error of a request."""
         await self.catch_up()
         if not self._secret:
             await self._make_secret()

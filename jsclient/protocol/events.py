@@ -16,7 +16,7 @@ from .flow_events import FlowControlRefused, FlowControlStalled, SlowConsumer
 
 __all__ = [
     "AcksLost", "AcksUnsent", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted",
-    "ConsumerNotKept", "ConsumerRefused", "ConsumerReset", "ConsumerResumed", "ConsumerStalled",
+    "ConsumerNotKept", "ConsumerRefused", "ConsumerReset", "ConsumerResumed", "ConsumerStalled", "ConsumersNearLimit",
     "DeadLetterFailed", "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event",
     "FlowControlRefused", "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
     "HeartbeatMissed", "HistoryTruncated", "IngestGap", "IngestRefused", "LameDuck", "PartitionsMissing",
@@ -255,6 +255,23 @@ class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
     _text = "{error}. Meanwhile {meanwhile}"
 
     meanwhile: str
+
+
+class ConsumersNearLimit(Event, frozen=True, kw_only=True):
+    """A bucket was created or verified whose stream has almost as many consumers as it may have.
+
+    ``limit`` is the ``max_consumers`` of the stream, or else the default of nats-server 2.15. Each watch with other
+    filters needs a consumer, each cache, and each object that is read.
+    """
+
+    about = "stream"
+    _text = (
+        "the stream has {consumers} consumers, and may have {limit}: delete consumers that nobody uses, or raise the "
+        "limit"
+    )
+
+    consumers: int
+    limit: int
 
 
 class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):

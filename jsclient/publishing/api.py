@@ -84,7 +84,7 @@ class Publishing:
                 ``max_age`` of the stream (server 2.11, stream with ``allow_msg_ttl``).
             rollup: ``"sub"`` to replace all earlier messages of the subject, or ``"all"`` to replace all messages of
                 the stream (stream with ``allow_rollup_hdrs``).
-            timeout: Seconds for the whole call. The default is the timeout of `connect`.
+            timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             NoRespondersError: No stream has the subject, or it has no leader. The message was not stored.
@@ -131,7 +131,7 @@ class Publishing:
         Args:
             ack_every: Wait for an answer after so many messages, so that the server is not overloaded. By default, only
                 the first message and the commit are answered.
-            timeout: Seconds to wait for an answer. The default is the timeout of `connect`.
+            timeout: Seconds to wait for an answer. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             ConfigError: A value is out of range. Entering the block raises it if the server does not support batches.
@@ -170,7 +170,7 @@ class Publishing:
             ack_every: The maximum number of messages per ack. The server reduces it while other clients publish.
             max_outstanding_acks: The maximum number of acks that may be outstanding. 2 is enough to keep the server
                 busy. Choose 3 for a distant server.
-            timeout: Seconds without progress before the ingest fails. The default is the timeout of `connect`.
+            timeout: Seconds without progress before the ingest fails. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             ConfigError: A value is out of range. Entering the block raises it if the server does not support fast
@@ -211,7 +211,7 @@ class Publishing:
             max_in_flight: The maximum number of publishes that wait for their ack. This is the size of the *window*.
             max_bytes: The maximum size of their headers and payloads, or None for no limit. A single message may be
                 larger.
-            timeout: Seconds for each publish after it is sent. The default is the timeout of `connect`.
+            timeout: Seconds for each publish after it is sent. Defaults to the ``timeout`` passed to `connect`.
             room_timeout: Seconds that `Publisher.publish` waits while the window is full, before it raises
                 `TooManyInFlightError`. With 0 it does not wait. With None it waits without a limit.
             resend: Send a message with a ``msg_id`` again if the connection or the answer was lost. The stream stores
@@ -260,9 +260,9 @@ class Publishing:
             msg_ids: An iterable with the ``msg_id`` of each payload. With ids, messages are sent again if the
                 connection or the answer was lost.
             max_in_flight: The maximum number of messages that wait for their ack.
-            timeout: Seconds without progress after which the call fails. The default is the timeout of `connect`. The
-                call continues as long as messages are stored. The time that ``payloads`` takes to produce them does not
-                count.
+            timeout: Seconds without progress until the call fails. Defaults to the ``timeout`` passed to `connect`.
+                The call continues as long as messages are stored. The time that ``payloads`` takes to produce them does
+                not count.
 
         Raises:
             PublishManyError: Not all messages are stored. The error contains the index of each failed message, and the
@@ -328,7 +328,7 @@ class Publishing:
             msg_id: A unique id, so that the schedule is stored only once if it is sent again. See `publish`.
             expected_last_subject_seq: Store the schedule only if the existing schedule has this sequence. 0 requires
                 that no schedule exists.
-            timeout: Seconds for the whole call. The default is the timeout of `connect`.
+            timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
 
         Returns: the ack of the schedule. Its ``seq`` can be passed to `finish_schedule`.
 
@@ -385,7 +385,7 @@ class Publishing:
         Raises:
             NoMatchingStreamError: No stream, or more than one, has ``subject``.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
 
         Source: ADR-51
         """

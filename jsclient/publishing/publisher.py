@@ -95,7 +95,7 @@ class Publisher(Handle):
         publishers.add(self)
 
     def describe_rest(self) -> str:
-        """Describe the messages that may be lost if the program ends now, or return "". For the library's own use."""
+        """Describe the messages that may be lost if the program ends now, or return "". Internal."""
         if self.acks.is_ended:
             return ""
         self._window.expand()

@@ -1,8 +1,8 @@
 """JetStream for Spark: a source, a sink, acks for ``foreachBatch``, and a listener for monitoring.
 
-It needs the extra ``spark`` and Java 17.
+The package needs the extra ``spark`` and Java 17.
 
-`register` makes ``format("jetstream")`` known to a session. Spark also finds an installed jsclient automatically.
+`register` makes ``format("jetstream")`` known to a session. Spark also discovers an installed jsclient by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "term_batch",
 ]
 
-# Imported on first use, since these need pyspark and pyarrow, which the planning modules of this package do not.
+# These are imported on first use, because they need pyspark and pyarrow. The planning modules of this package do not.
 _WHERE = {
     "JetStreamListener": "monitoring.listener",
     "ack_batch": "acks.ack_batch",

@@ -1,4 +1,4 @@
-"""Registration of the data source with a Spark session."""
+"""Register the data source with a Spark session."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _NEEDED = "jsclient.spark needs PySpark 4.2 or newer, and pyarrow 18 or newer"
 def register(spark: SparkSession) -> None:
     """Register ``format("jetstream")`` with this session.
 
-    A classic session can then start any number of queries at the same moment. If Spark found the source automatically,
-    such queries can fail with a Java serialization error. With Connect they can fail as well, unless this is called
-    before each ``start()``, since a query keeps the registration that it started with.
+    Afterwards, a classic session can start any number of queries at the same moment. If Spark discovered the source by
+    itself instead, queries that start at the same moment can fail with a Java serialization error. Under Spark Connect
+    they can fail in either case, unless `register` is called before each ``start()``. A query keeps the registration
+    that it started with.
 
     Args:
         spark: A session, classic or Connect.
@@ -36,7 +37,11 @@ def register(spark: SparkSession) -> None:
 
 
 def source_class() -> type[JetStreamSource]:
-    """Return the data source. Raises `ConfigError` if PySpark is too old to run it, or pyarrow is not installed."""
+    """Return the class of the data source.
+
+    Raises:
+        ConfigError: PySpark is too old to run the source, or pyarrow is not installed.
+    """
     try:
         # New in PySpark 4.2, with rate limits and Trigger.AvailableNow.
         import pyspark.sql.streaming.datasource  # noqa: F401
@@ -48,11 +53,11 @@ def source_class() -> type[JetStreamSource]:
 
 
 # The variables that Spark adds to the environment of a registered Python source when a query on it starts
-# (PythonStreamingSourceRunner.init). This environment is one java.util.HashMap for all queries of the session, and
-# Spark takes no lock. When two queries add the same key at the same moment, the map can count it twice. Every task that
-# carries the map then fails with OptionalDataException, until the source is registered again. If a map has these keys
-# from the beginning, only their values change. Spark replaces all values before a worker sees them. The values here are
-# the ones that PySpark's workers assume for unset variables.
+# (PythonStreamingSourceRunner.init). All queries of the session share this environment, a java.util.HashMap, and Spark
+# takes no lock. When two queries add the same key at the same moment, the map can count the key twice. Every task that
+# carries the map then fails with OptionalDataException, until the source is registered again. If the map has these keys
+# from the beginning, only their values change. Spark replaces all values before a worker sees them. The values below
+# are the defaults that PySpark's workers assume for unset variables.
 _SPARK_ADDS = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",
@@ -64,13 +69,13 @@ _registering = threading.Lock()
 
 
 def _register(spark: SparkSession, source: type[DataSource]) -> None:
-    if _java_session(spark) is None:  # with Connect, the server creates the map, and it is always empty
+    if _java_session(spark) is None:  # under Connect, the server creates the map, which is always empty
         spark.dataSource.register(source)
         return
     context: Any = spark.sparkContext
     with _registering:
         own = context.environment
-        # The environment is replaced, not modified, since the user's functions have it too and it must not change.
+        # Replace the dictionary instead of modifying it, because the user's functions refer to the same dictionary.
         context.environment = {**_SPARK_ADDS, **own}
         try:
             spark.dataSource.register(source)
@@ -78,11 +83,14 @@ def _register(spark: SparkSession, source: type[DataSource]) -> None:
             context.environment = own
 
 
-_registered: set[tuple[str, str]] = set()  # sessions, and names of sources
+_registered: set[tuple[str, str]] = set()  # pairs of a session's id and a source's name
 
 
 def register_once(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a source, unless this process has done so, because Spark warns when a source replaces another."""
+    """Register a source, unless this process has registered it with the session before.
+
+    Spark warns when a source replaces another, so registering twice would log a warning.
+    """
     key = (_identity(spark), source.name())
     if key not in _registered:
         _register(spark, source)
@@ -90,11 +98,11 @@ def register_once(spark: SparkSession, source: type[DataSource]) -> None:
 
 
 def _identity(spark: Any) -> str:
-    """Return the session's id on the server, because a session can have several Python objects."""
+    """Return the session's id on the server. Python objects do not identify a session, which can have several."""
     session = _java_session(spark)
     return str(spark.session_id if session is None else session.sessionUUID())
 
 
 def _java_session(spark: Any) -> Any:
-    """Return the session in the JVM, or None with Connect."""
+    """Return the session object in the JVM, or None under Spark Connect."""
     return getattr(spark, "_jsparkSession", None)

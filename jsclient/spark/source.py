@@ -1,4 +1,4 @@
-"""``format("jetstream")``: the data source through which Spark creates readers and writers."""
+"""The data source behind ``format("jetstream")``, through which Spark creates readers and writers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ _TYPES: dict[str, DataType] = {
 
 
 class JetStreamSource(DataSource):
-    """Reads streams as data frames and writes data frames to streams. The documentation lists options and columns."""
+    """Data source that reads streams as DataFrames and writes DataFrames to streams.
+
+    The documentation lists its options and columns.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -107,9 +110,8 @@ class JetStreamSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
         _refuse(overwrite=overwrite)
-        query = self.options.get(
-            "queryName", ""
-        )  # Spark adds this option to the options of a sink, but not of a source
+        # Spark adds this option for a sink, but not for a source.
+        query = self.options.get("queryName", "")
         if is_epochs(self.options):
             from .epochs.sink import EpochStreamWriter
 
@@ -121,10 +123,10 @@ class JetStreamSource(DataSource):
 
 
 class _RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises an error of the options at the first call.
+    """Stream reader that raises the error in its options when Spark first calls a method.
 
-    If `JetStreamSource.streamReader` raised it, PySpark 4.3 would try to stop a reader that it does not have, and fail
-    with its own UnboundLocalError.
+    If `JetStreamSource.streamReader` raised the error, PySpark 4.3 would try to stop a reader that was never assigned,
+    and fail with an UnboundLocalError.
     """
 
     def __init__(self, error: ConfigError) -> None:
@@ -166,14 +168,16 @@ def _mode_columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]
 
 
 def _epoch_columns(schema: StructType) -> tuple[tuple[str, ...], bool | None]:
-    """Return the columns, and whether ``epoch`` is numeric, or None without that column."""
+    """Return the selected columns, and whether the column ``epoch`` is numeric (None if it is not selected)."""
     numbers = schema["epoch"].dataType != _TYPES["string"] if "epoch" in schema.fieldNames() else None
     known = EPOCH_COLUMNS if numbers is not False else {**EPOCH_COLUMNS, "epoch": "string"}
     return _columns(schema, known, "a topic of epochs"), numbers
 
 
 def _columns(schema: StructType, known: Mapping[str, str], what: str) -> tuple[str, ...]:
-    """Check the columns of the default or the user's schema, a selection in any order, and return their names.
+    """Check the columns of a schema and return their names.
+
+    The user's schema may select any of the known columns, in any order.
 
     Raises:
         ConfigError: A column is unknown, or has the wrong type.

@@ -1,8 +1,8 @@
-"""Reads Spark's task context and job properties. Only this module uses Spark's internal names.
+"""Access to Spark's task context and job properties. Only this module uses Spark's internal names.
 
 Spark passes neither its query nor its epoch to a sink in Python. Both are local properties of the job, under names that
-are undocumented and could change. So a property that is missing or malformed is an error, and the epochs read by the
-tasks are compared with the epoch that Spark passes to the caller of `check_epoch` on the driver.
+are undocumented and could change. A missing or malformed property is therefore an error. In addition, `check_epoch`
+compares the epochs that the tasks have read with the epoch that Spark passes to the driver.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ _FIX = (
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The current task of Spark."""
+    """Partition and attempt of a Spark task."""
 
-    partition: int  # from 0
-    attempt: int  # from 0, including speculative copies
+    partition: int  # counted from 0
+    attempt: int  # counted from 0, speculative copies included
 
 
 def current_task() -> Task:
-    """Return the task run by this process. Raises `ConfigError` outside a task."""
+    """Return the Spark task that this process is running. Raises `ConfigError` outside a task."""
     context = _context()
     return Task(context.partitionId(), context.attemptNumber())
 
 
 def epoch_of(properties: Callable[[str], str | None] | None = None) -> tuple[str, int]:
-    """Return the ids of the streaming query of this task and of its batch.
+    """Return the id of the streaming query that runs this task, and the id of the query's current batch.
 
     Args:
-        properties: Looks up local properties, by default the properties of the task.
+        properties: A function that looks up a local property. The default looks up the properties of the task.
 
     Raises:
-        ConfigError: Spark does not provide them.
+        ConfigError: Spark does not provide one of the ids, or its format is unknown.
     """
     get = properties or _context().getLocalProperty
     query, epoch = get(_QUERY), get(_EPOCH)
@@ -68,7 +68,10 @@ def epoch_of(properties: Callable[[str], str | None] | None = None) -> tuple[str
 
 
 def driver_query(spark: object) -> str | None:
-    """Return the id of the streaming query whose ``foreachBatch`` is running, or None if unknown (Spark Connect)."""
+    """Return the id of the streaming query whose ``foreachBatch`` is running, or None if it is unknown.
+
+    Under Spark Connect, the id is always unknown.
+    """
     context = getattr(spark, "_sc", None)
     if context is None:
         return None
@@ -77,9 +80,9 @@ def driver_query(spark: object) -> str | None:
 
 
 def driver_run(spark: object) -> str | None:
-    """Return an id of the run of the streaming query whose ``foreachBatch`` is running, or None like `driver_query`.
+    """Return an id for the current run of the query that `driver_query` returns, or None if the query is unknown.
 
-    A query that is started again has the same id and another run.
+    A restart keeps the id of a query, and changes the id of its run.
     """
     query = driver_query(spark)
     context = getattr(spark, "_sc", None)
@@ -89,9 +92,10 @@ def driver_run(spark: object) -> str | None:
 
 
 def activate(spark: object) -> None:
-    """Make this the active session of the thread, the only one in which Spark looks up Python data sources.
+    """Make this session the active session of the current thread.
 
-    A thread started by Python has no active session. Spark Connect does not need one.
+    Spark looks up Python data sources only in the active session, which a thread started by Python does not have. Spark
+    Connect needs no active session, so this does nothing there.
     """
     jvm, session = getattr(spark, "_jvm", None), getattr(spark, "_jsparkSession", None)
     if jvm is not None and session is not None:
@@ -99,7 +103,11 @@ def activate(spark: object) -> None:
 
 
 def check_epoch(epoch: int, read: Iterable[int]) -> None:
-    """Compare Spark's epoch with the epochs read by the tasks, on the driver. Raises `ConfigError` if they differ."""
+    """Check on the driver that the tasks have read the epoch that Spark passes to the driver.
+
+    Raises:
+        ConfigError: A task has read another epoch.
+    """
     if wrong := sorted({other for other in read if other != epoch}):
         raise ConfigError(f"batch {epoch} was written as {', '.join(map(str, wrong))}: {_FIX}")
 

@@ -46,7 +46,7 @@ class StreamManager:
     async def account_info(self) -> AccountInfo:
         """Request how many resources the account uses for JetStream, and its limits.
 
-        Raises the errors of any API request.
+        May raise any error of an API request.
         """
         answer = await self._context.call(self._context.api.account_info(), what="account info")
         return from_wire(AccountInfo, answer)
@@ -78,7 +78,7 @@ class StreamManager:
             ConfigError: An argument is not valid, or the server is too old for a field. Nothing was sent.
             StreamExistsError: A stream of this name has a different configuration.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         config = _stream_config(name, subjects, fields)
         check_known_to_stream(self._context, config)
@@ -150,7 +150,7 @@ class StreamManager:
             ConfigMismatchError: The stream differs, or the server accepted only part of the configuration.
             ApiError: The server refuses the configuration or the change.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         config = _stream_config(name, subjects, fields)
         check_on_drift(on_drift)
@@ -220,7 +220,7 @@ class StreamManager:
         Raises:
             StreamNotFoundError: The stream does not exist.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return self._stream(await self._context.call(self._context.api.stream_info(name), what="stream info"))
 
@@ -230,7 +230,7 @@ class StreamManager:
         Raises:
             StreamNotFoundError: The stream does not exist.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         await self._context.call(self._context.api.stream_delete(name), what="delete stream")
 
@@ -263,7 +263,7 @@ class StreamManager:
             StreamNotFoundError: The stream does not exist.
             ConfigError: The stream has no counters.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
 
         Source: ADR-49
         """

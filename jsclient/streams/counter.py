@@ -79,7 +79,7 @@ class Counter:
             amount: An integer, which may be negative or 0.
             msg_id: A unique id of the change, which the stream remembers for its duplicate window.
             headers: Additional headers of the stored message.
-            timeout: Seconds for the whole call. The default is the timeout of `connect`.
+            timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             ApiError: The stream refused the change. Nothing was counted.
@@ -127,7 +127,7 @@ class Counter:
             MessageNotFoundError: Nothing was added to the counter yet, or it was purged.
             ProtocolError: The message on this subject is not the value of a counter.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return read_counter(await self._message({"last_by_subj": check_publish_subject(subject)}))
 
@@ -141,7 +141,7 @@ class Counter:
         Raises:
             ConfigError: The stream has no ``allow_direct``, or a filter is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         patterns = [check_filter_subject(pattern) for pattern in filters] or [">"]
         if not self._info.config.allow_direct:

@@ -91,14 +91,14 @@ class Stream:
             subjects_filter: Also count the messages of each subject that matches this filter, in ``state.subjects``.
                 If there are very many subjects, use `subjects` instead, which does not load all of them at once.
             deleted_details: Also list the sequences of deleted messages, in ``state.deleted``.
-            timeout: Seconds to wait for the answer. The default is the timeout of `connect`. A health check may need a
-                shorter timeout.
+            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. Use a shorter
+                timeout for a health check.
 
         Raises:
             StreamNotFoundError: The stream was deleted.
             RequestTimeoutError: The server did not answer within the timeout.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         if timeout is not None:
             check_seconds("timeout", timeout)
@@ -133,7 +133,7 @@ class Stream:
         Raises:
             StreamNotFoundError: The stream was deleted.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         async for info in subject_pages(self._context, self.name, check_filter_subject(filter)):
             for item in (info.state.subjects or {}).items():
@@ -155,7 +155,7 @@ class Stream:
         Raises:
             ConfigError, InvalidNameError: An argument is not valid, and nothing was removed.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         if seq is not None and keep is not None:
             raise ConfigError("seq and keep are both given: give one of them")
@@ -185,7 +185,7 @@ class Stream:
             MessageNotFoundError: The message does not exist.
             ConfigError: ``direct`` is True, but the stream does not have ``allow_direct``.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return await self._get({"seq": seq}, direct)
 
@@ -227,7 +227,7 @@ class Stream:
             subject: Read only messages of this subject. Wildcards are allowed.
             max_bytes: End with the message at which the size of all subjects, headers and payloads reaches this limit.
                 The server has a limit too, which is 64 MiB by default.
-            timeout: Seconds to wait for each message. The default is the timeout of `connect`.
+            timeout: Seconds to wait for each message. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             ConfigError: A value is out of range. The iteration raises it when it starts if the stream does not allow
@@ -321,7 +321,7 @@ class Stream:
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return Consumer(self._context, await consumer_info(self._context, self.name, name))
 
@@ -388,7 +388,7 @@ class Stream:
             ConfigMismatchError: The consumer differs, or the server accepted only part of the configuration.
             ApiError: The server refuses the configuration or the change.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         requested = _config(config, fields)
         check_known(self._context, requested)
@@ -454,7 +454,7 @@ class Stream:
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         await self._context.call(self._context.api.consumer_delete(self.name, name), what="delete consumer")
 

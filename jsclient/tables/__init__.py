@@ -1,1 +1,4 @@
-"""Bounded reads of streams as Arrow columns, for engines such as Spark, Polars, DuckDB and Ray. None is needed here."""
+"""Bounded reads of streams as Arrow columns, for engines such as Spark, Polars, DuckDB and Ray.
+
+This package needs none of these engines.
+"""

@@ -1,4 +1,4 @@
-"""Plans a read of all messages between two positions. Needs no pyspark."""
+"""Plan a read of all messages between two positions. Needs no pyspark."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .tasks import LogPartition, cut, plan
 
 __all__ = ["plan_bounded"]
 
-_AT_ONCE = 16  # streams that are looked up at the same time
+_AT_ONCE = 16  # maximum number of streams to look up at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class _StreamRead:
-    """The range of a stream to read."""
+    """The range of a stream to read, and how to read it."""
 
     lookup: Lookup
     facts: StreamFacts
@@ -29,11 +29,11 @@ class _StreamRead:
 
 
 def plan_bounded(options: SourceOptions, narrowed: Narrowed | None = None) -> list[LogPartition]:
-    """Resolve two positions, and return the tasks that read all messages between them.
+    """Resolve the start and the end of a read, and return the tasks that read all messages between them.
 
     Args:
         options: Options of a batch read.
-        narrowed: The bounds after filter pushdown.
+        narrowed: The bounds after filter pushdown. By default the options alone decide.
     """
     narrowed = narrowed or Narrowed(subjects=options.subjects)
     if not options.has_several:
@@ -54,7 +54,7 @@ def plan_bounded(options: SourceOptions, narrowed: Narrowed | None = None) -> li
 
 
 def _plan_several(options: SourceOptions, narrowed: Narrowed) -> list[_StreamRead]:
-    """Return what to read of each stream, in the order of their names."""
+    """Return the range to read of each stream, in the order of the names. Streams with nothing to read are omitted."""
     reads: list[_StreamRead] = []
     fitting: dict[str, tuple[str, ...]] = {}
     names = _names(options)
@@ -74,7 +74,7 @@ def _plan_several(options: SourceOptions, narrowed: Narrowed) -> list[_StreamRea
 
 
 def _plan_member(options: SourceOptions, narrowed: Narrowed) -> tuple[_StreamRead | None, tuple[str, ...]]:
-    """Return what to read of one of several streams, and the filters that can match its messages."""
+    """Return the range to read of one of several streams, or None, and the filters that can match its messages."""
     lookup = Lookup(options)
     facts = lookup.facts()
     lookup.subjects = fitting = lookup.fitting(facts)
@@ -87,7 +87,7 @@ def _plan_member(options: SourceOptions, narrowed: Narrowed) -> tuple[_StreamRea
 
 
 def _keeps_filters(lookup: Lookup, facts: StreamFacts, narrowed: Narrowed) -> bool:
-    """Drop filters that Spark pushed down and no message can match. Returns False if no filter remains."""
+    """Drop the pushed-down filters that no message can match. Returns False if there were filters and none remains."""
     lookup.subjects = lookup.fitting(facts)
     return bool(lookup.subjects) == bool(narrowed.subjects)
 
@@ -103,7 +103,7 @@ def _names(options: SourceOptions) -> tuple[str, ...]:
 def _plan_stream(
     options: SourceOptions, narrowed: Narrowed, lookup: Lookup, facts: StreamFacts
 ) -> _StreamRead | None:
-    """Return what to read of a stream, or None if no message is to be read."""
+    """Return the range to read of a stream, or None if there is nothing to read."""
     read_mode = lookup.read_mode(facts)
     first, last = _first(options, lookup, facts), _last(options, lookup, facts)
     if options.start.kind == "sequence":
@@ -148,7 +148,10 @@ def _last(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
 
 
 def _not_beyond(name: str, sequence: int, most: int, options: SourceOptions, facts: StreamFacts) -> None:
-    """Raise `ConfigError` for a sequence after the end of the stream, instead of silently reading less."""
+    """Raise `ConfigError` for a sequence after the end of the stream, unless ``failOnDataLoss`` is false.
+
+    Otherwise the read would silently return fewer messages than requested.
+    """
     if sequence > most and options.fail_on_data_loss:
         raise ConfigError(
             f"{name} is {sequence}, but stream {facts.name!r} ends at sequence {facts.last_seq}: give a smaller "

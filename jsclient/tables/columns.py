@@ -1,4 +1,4 @@
-"""Converts batches of messages to the requested Arrow columns."""
+"""Convert batches of messages to Arrow columns."""
 
 from __future__ import annotations
 
@@ -37,12 +37,15 @@ _WIDTH = 8  # bytes of a number
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema that Spark expects of batches with these columns, in this order."""
+    """Return the schema that Spark expects for batches with these columns, in this order."""
     return pa.schema([(name, _TYPES[QUEUE_COLUMNS[name]]) for name in columns])
 
 
 def record_batch(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return a record batch of the columns in the schema. Each is an array of the schema's type, or a list."""
+    """Return a record batch with the columns of the schema.
+
+    ``columns`` maps the name of each column to an array of the schema's type, or to a list.
+    """
     arrays = [
         column if isinstance(column, pa.Array) else pa.array(column, kind)
         for column, kind in (
@@ -61,7 +64,7 @@ def frame_batch(
     *,
     headers_only: bool = False,
 ) -> pa.RecordBatch:
-    """Return a record batch of messages delivered by a consumer. Every reply must be a JSAck.
+    """Return a record batch of messages delivered by a consumer. Every reply must be a JSAck subject.
 
     Args:
         frames: The messages.
@@ -93,7 +96,10 @@ def frame_batch(
 def direct_columns(
     frames: Sequence[Frame], names: Sequence[str], stream: str, created: str | None = None
 ) -> dict[str, Any]:
-    """Return columns of messages read by direct get, for `record_batch`. Names of other columns are ignored."""
+    """Return columns of messages read by direct get, for `record_batch`.
+
+    Names of columns that only a consumer provides are ignored.
+    """
     added = _Added(frames)
     builders: dict[str, Callable[[], Any]] = {
         "subject": lambda: added.subject,
@@ -109,7 +115,7 @@ def direct_columns(
 
 
 def known_columns(sequences: array[int], stream: str, created: str | None = None) -> dict[str, Any]:
-    """Return the columns that are known for messages with these sequences, for `record_batch`."""
+    """Return the columns that are known without the messages for these sequences, for `record_batch`."""
     count = len(sequences)
     return {
         "stream": pa.repeat(stream, count),
@@ -124,7 +130,10 @@ def _created(created: str | None, count: int) -> pa.Array:
 
 
 class _Numbers:
-    """The numbers of many JSAcks, parsed by a compiled function, or by Arrow at a tenth of the cost of Python."""
+    """The numbers in the JSAck subjects of many messages.
+
+    A compiled function parses them if it is installed. Otherwise Arrow does, at a tenth of the cost of Python code.
+    """
 
     def __init__(self, frames: Sequence[Frame]) -> None:
         self._frames = frames
@@ -148,7 +157,7 @@ class _Numbers:
 
     @cached_property
     def _compiled(self) -> bytes:
-        """The numbers in the order of `_NUMBERS`, an array of each. Empty if Arrow has to parse them."""
+        """One array for each number, in the order of `_NUMBERS`. Empty if Arrow has to parse the numbers."""
         read = chosen().jsack_numbers
         return b"" if read is None else read(list(self._frames))
 
@@ -160,7 +169,7 @@ class _Numbers:
             _FIRST_FORM + _MORE,
             _FIRST_FORM + 1 + _MORE,
         }:
-            # For mixed or longer forms, convert each JSAck to the first form, which is slower.
+            # The JSAcks have mixed or longer forms. Convert each of them to the first form, which is slower.
             acks = [read_jsack(frame[1]) for frame in self._frames]
             plain = [
                 f"$JS.ACK.S.C.{ack.num_delivered}.{ack.stream_seq}.{ack.consumer_seq}.{ack.timestamp_ns}.{ack.num_pending}"
@@ -176,14 +185,14 @@ _ADDED = (
     r"Nats-Subject: (?P<subject>[^\r\n]+)\r\nNats-Sequence: (?P<sequence>[0-9]+)\r\n"
     r"Nats-Time-Stamp: (?P<time>[^\r\n]+)\r\nNats-Num-Pending: [0-9]+\r\nNats-Last-Sequence: [0-9]+\r\n\r\n$"
 )
-_BEFORE = re.compile(rb"\r\nNats-Last-Sequence: ([0-9]{1,18})\r\n\r\n\Z")  # of the message before the first
+_BEFORE = re.compile(rb"\r\nNats-Last-Sequence: ([0-9]{1,18})\r\n\r\n\Z")  # sequence of the previous message
 _FIRST_LINE = len(b"NATS/1.0\r\n")
-_ADDED_FROM = b"Nats-Stream: "  # the last occurrence, since the server's headers follow the message's
+_ADDED_FROM = b"Nats-Stream: "  # its last occurrence begins the server's headers, which follow the message's
 _SIZE_FROM = f"{MSG_SIZE}: ".encode()  # the same for consumers that omit payloads
 
 
 class _Added:
-    """The headers that the server adds to messages, parsed by a compiled function, or by Arrow."""
+    """The headers that the server adds to messages in a direct get, parsed by a compiled function or by Arrow."""
 
     def __init__(self, frames: Sequence[Frame]) -> None:
         self._frames = frames
@@ -213,7 +222,7 @@ class _Added:
 
     @cached_property
     def _rows(self) -> list[tuple[bytes, bytes, int, int]]:
-        """The rows of the compiled function. Empty unless it reads all messages."""
+        """The rows that the compiled function returns. Empty unless it can parse all messages."""
         split = chosen().split_stored
         before = None if split is None or not self._frames else _BEFORE.search(self._frames[0][2])
         if split is None or before is None:
@@ -223,27 +232,28 @@ class _Added:
 
 
 def _own_block(block: bytes, added_from: bytes = _ADDED_FROM) -> bytes:
-    """Return the message's own part of a block to which the server has added headers, as a block."""
+    """Return a header block without the headers that the server has added."""
     return _whole_lines(block[: block.rfind(added_from)])
 
 
 def _delivered_block(block: bytes) -> bytes:
-    """Return the part of a block that a consumer has delivered which a direct get would return, as a block.
+    """Return the part of a delivered header block that a direct get would return as well.
 
-    The server replaces the last two bytes of any block by added headers in a direct get, because it takes them for the
-    block's empty line. So a line without an end before them is not read, though a consumer delivers all of it.
+    A consumer delivers the whole block. In a direct get, the server replaces the last two bytes of a block by its own
+    headers, because it assumes that they are the empty line at the end. If a block does not end with an empty line, its
+    last line is incomplete after that, and is not read.
     """
     return block if not block or block.endswith(b"\r\n\r\n") else _whole_lines(block[:-2])
 
 
 def _whole_lines(lines: bytes) -> bytes:
-    """Return a block of the complete lines, or b"" if there is none but the first."""
+    """Return a header block with only the complete lines, or b"" if the first line is the only complete line."""
     end = len(lines) if lines.endswith(b"\r\n") else lines.rfind(b"\r\n") + 2
     return lines[:end] + b"\r\n" if end > _FIRST_LINE else b""
 
 
 def _texts(values: list[bytes]) -> pa.Array:
-    """Decode UTF-8, as Spark's strings require. Invalid bytes become U+FFFD."""
+    """Decode UTF-8 to an array of strings. Invalid bytes, which Spark's strings cannot contain, become U+FFFD."""
     try:
         return pa.array(values, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:

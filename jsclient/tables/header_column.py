@@ -9,15 +9,15 @@ import pyarrow as pa
 __all__ = ["HEADERS", "header_column"]
 
 HEADERS: pa.DataType = pa.map_(pa.string(), pa.list_(pa.string()))
-"""The names of headers, each with its values. Null for a message without headers."""
+"""A map from the name of each header to its values. Null for a message without headers."""
 
 _VERSION = b"NATS/1.0"
 
 
 def header_column(blocks: Sequence[bytes]) -> pa.Array:
-    """Return the headers in header blocks as a column. `parse_headers` would read each block in the same way.
+    """Return the headers in header blocks as a column. Each block is parsed like `parse_headers` parses it.
 
-    Four lists serve all messages, because objects for each message would cost three times as much.
+    All messages share four lists, because separate objects for each message would cost three times as much.
     """
     if not any(blocks):
         return pa.nulls(len(blocks), HEADERS)
@@ -39,7 +39,7 @@ def header_column(blocks: Sequence[bytes]) -> pa.Array:
 
 
 def _read(block: bytes, names: list[str], values: list[str], firsts: list[int]) -> None:
-    """Add the headers of a block."""
+    """Append the headers of a block to the lists."""
     start, before = len(names), len(values)
     for line in block.decode(errors="replace").split("\r\n")[1:]:
         if not line:
@@ -56,7 +56,7 @@ def _read(block: bytes, names: list[str], values: list[str], firsts: list[int]) 
 
 
 def _group(names: list[str], values: list[str], firsts: list[int], start: int, before: int) -> None:
-    """Put the values of a name that occurs several times together, at its first place."""
+    """Group the values of each name that occurs several times in a block, at its first occurrence."""
     groups: dict[str, list[str]] = {}
     for name, value in zip(names[start:], values[before:], strict=True):
         groups.setdefault(name, []).append(value)

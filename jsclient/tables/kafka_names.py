@@ -1,4 +1,4 @@
-"""The counterparts of the options of Spark's Kafka source and sink, for users who know these."""
+"""Counterparts of the options of Spark's Kafka source and sink, for users who know those options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ _NEEDLESS: Final = {
 
 
 def instead_of_kafkas(lower: str) -> str | None:
-    """Return the end of a sentence about a Kafka option, given in lower case, or None for any other option."""
+    """Return the end of an error message about a Kafka option, or None for any other option.
+
+    ``lower`` is the name of the option in lower case.
+    """
     if lower in _NEEDLESS:
         return f" of Kafka, and needs none: {_NEEDLESS[lower]}"
     by_prefix = (here for prefix, here in _PREFIXES.items() if lower.startswith(prefix))

@@ -1,4 +1,4 @@
-"""Rows that are known without their messages: those of a stream without gaps, if only their sequences are needed."""
+"""Rows that are known without reading messages, because the stream has no gaps and only sequences are needed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _KNOWN = frozenset({"stream", "sequence", "stream_created"})  # columns that nee
 
 
 async def has_each_message(js: JetStream, spec: ReadSpec, part: SequenceRange) -> bool:
-    """Return whether `known_rows` are the rows of a range, according to one request for the stream's info.
+    """Return whether `known_rows` can return the rows of a range. If not, the messages must be read.
 
-    If not, the messages must be read: filters, gaps and other columns need them, and so does an option ``readMode``
-    that says how to read.
+    Filters, other columns and an explicit ``readMode`` always require the messages. Otherwise a request for the
+    stream's info shows whether the stream has gaps.
     """
     if spec.subjects or spec.read_mode != "auto" or not _KNOWN.issuperset(spec.columns):
         return False
@@ -34,10 +34,10 @@ async def has_each_message(js: JetStream, spec: ReadSpec, part: SequenceRange) -
 
 
 def _is_whole(info: StreamInfo, spec: ReadSpec, part: SequenceRange) -> bool:
-    """Return whether the stream has a message at each sequence, and those of the range are among them."""
+    """Return whether the stream has no gaps and includes the whole range."""
     state = info.state
     if spec.created is not None and info.created != datetime.fromisoformat(spec.created):
-        return False  # the stream was recreated, which a reader reports
+        return False  # the stream was recreated, and reading its messages raises the error
     has_gaps = state.num_deleted > 0 or state.messages != state.last_seq - state.first_seq + 1
     return not has_gaps and not state.lost and state.first_seq <= part.first and part.last <= state.last_seq
 

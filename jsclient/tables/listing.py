@@ -1,4 +1,4 @@
-"""The states of many streams by one request, for a source that reads several streams."""
+"""The states of many streams, requested as a list, for a source that reads several streams."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["StreamListing"]
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _FEW = 4  # up to this many streams are requested one by one, instead of a page of a list
-_SHARE = 4  # a list is not used if it has more than this many streams for each that is read
+_SHARE = 4  # a list is not used if it has more than this many streams for each stream that is read
 _FRESH = 5.0  # seconds for which a list is used within a round
-_SLOW = 2.0  # seconds for a page, for which a cluster takes four if a stream has no leader
-_PAGE = 256  # streams in an answer of a server
-_AGAIN = 60.0  # seconds until a list is requested again after a failure
+_SLOW = 2.0  # seconds within which a page should arrive. A cluster takes four if a stream has no leader
+_PAGE = 256  # number of streams in a page
+_AGAIN = 60.0  # seconds until a list is requested again after a failed or slow request
 
 
 class StreamListing:
-    """Lists the streams of the account, as long as that is cheaper than one request for each stream that is read.
+    """List of the account's streams, used as long as it is cheaper than one request for each stream that is read.
 
-    The streams are listed in each round when its first stream is requested, and the list is used once for each stream.
-    However long the server takes, they are listed again only for a stream that is requested twice. The caller requests
-    a stream that is not in the list.
+    The list is requested in each round when the facts of the first stream are taken, and answers once for each stream.
+    It is requested again for a stream that is taken twice, or when it has become too old. For a stream that is not in
+    the list, the caller has to send a request.
 
     Attributes:
         names: The names of the streams that are read.
@@ -42,20 +42,21 @@ class StreamListing:
     def __init__(self, options: SourceOptions) -> None:
         self.names: frozenset[str] = frozenset(options.streams)
         self.pages: int = 0
+        # Number of streams that this round requests, or None for all of them.
         self._requested: int | None = None
         self._connect = options.connect
-        self._listed: dict[str, StreamFacts] = {}  # the streams of the last list that are not yet used
-        self._used: set[str] = set()
+        self._listed: dict[str, StreamFacts] = {}  # facts from the last list that were not taken yet
+        self._used: set[str] = set()  # streams whose facts were taken from the last list
         self._at = -math.inf  # monotonic time of the last list
         self._again = -math.inf  # earliest monotonic time of the next list
 
     def begin_round(self, wanted: int | None = None) -> None:
-        """Begin a round, in which each stream is requested, or only the streams of ``wanted``."""
+        """Begin a round in which the facts of all streams are requested, or only of ``wanted`` streams."""
         self._listed.clear()
         self._at, self.pages, self._requested = -math.inf, 0, wanted
 
     def take_facts(self, name: str) -> StreamFacts | None:
-        """Return the state of a stream in this round, once, or None if it is unknown."""
+        """Return the facts of a stream from the list, or None if the caller has to request them."""
         count = len(self.names)
         requested = count if self._requested is None else self._requested
         if requested <= _FEW * -(-count // _PAGE) or time.monotonic() < self._again:
@@ -83,7 +84,7 @@ class StreamListing:
                 self._again = time.monotonic() + _AGAIN
 
     async def _list_streams(self, context: Context) -> dict[str, StreamFacts]:
-        """List the streams that are read. Returns {} if there are too many other streams."""
+        """Return the facts of the streams that are read. Returns {} if the account has too many other streams."""
         listed: dict[str, StreamFacts] = {}
         count = 0
         async for item in pages(context, context.api.stream_list(), "streams"):
@@ -97,5 +98,5 @@ class StreamListing:
         return listed
 
     def drop(self, name: str) -> None:
-        """Drop the last list's state of a stream, because the stream is requested now."""
+        """Drop the facts of a stream from the last list, because the caller requests newer facts."""
         self._listed.pop(name, None)

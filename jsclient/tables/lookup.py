@@ -1,4 +1,4 @@
-"""Blocking queries of the driver about a stream. Transient failures are retried."""
+"""Blocking requests of the driver about a stream. Transient failures are retried."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_AGAIN = 0.25  # seconds between two requests to a replica
-_FILTERS = 500  # filters in one request
+_AGAIN = 0.25  # seconds before a request is repeated because a server may lag
+_FILTERS = 500  # maximum number of filters in one request
 _SHORT_LIVED = 5.0  # inactivity threshold, in seconds, of the consumers that count messages
 
 
@@ -62,26 +62,26 @@ class NoSuchStreamError(ConfigError):
 
 
 class WorkQueueError(ConfigError):
-    """Raised when a work queue cannot be read beside its workers, with these options or this server."""
+    """Raised when a work queue cannot be read beside its workers with these options or by this server."""
 
 
 class Lookup:
-    """Answers queries about one stream.
+    """Blocking requests about one stream.
 
     Every method raises `ConfigError` if the stream does not exist, permissions are missing, or the stream cannot be
-    read with these options. It raises the usual errors of a request if the server remains unavailable.
+    read with these options. If the server stays unavailable, a method raises the usual errors of a request.
 
     Args:
         options: Options with the name of one stream.
         narrows: Whether to omit filters that can match no message of the stream, as soon as `facts` knows its subjects.
-        known: Whether another query with these options has succeeded, so that failures are transient.
-        listing: The states of many streams, for a source that reads several.
+        known: Whether an earlier request with these options has succeeded, so that failures are transient.
+        listing: The states of many streams, for a source that reads several streams.
 
     Attributes:
         subjects: The filters.
-        fits: Whether any of the filters can match a message of the stream, if the lookup ``narrows``. Otherwise
-            ``subjects`` are the filters of the options and must not be read.
-        was_listed: Whether the last facts are from the listing.
+        fits: Whether any filter can match a message of the stream. This is always True unless the lookup ``narrows``.
+            If False, ``subjects`` are the filters of the options, and the stream must not be read with them.
+        was_listed: Whether the last facts came from the listing.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Lookup:
         self.was_listed: bool = False
 
     def facts(self) -> StreamFacts:
-        """Return the current state of the stream, from its leader. Takes one request, more to compare the filters."""
+        """Return the current state of the stream from its leader. Takes one request, or more to compare the filters."""
 
         async def query() -> StreamFacts:
             stream = self._stream
@@ -122,7 +122,10 @@ class Lookup:
         return facts
 
     def confirm_end(self, facts: StreamFacts, offset: LogOffset) -> StreamFacts:
-        """Return the facts, new ones if they end before the offset. Takes 10 s if that is uncertain, see `EndCheck`."""
+        """Return the facts, or newer facts if the stream seems to end before the offset.
+
+        The requests are repeated for up to 10 seconds until the end is certain, see `EndCheck`.
+        """
         check, seq = EndCheck(), offset.last_known
         while facts.last_seq < seq:
             facts = self.facts()
@@ -132,7 +135,10 @@ class Lookup:
         return facts
 
     def polled_facts(self) -> StreamFacts:
-        """Like `facts`, but as of the start of this round if the states of many streams are requested together."""
+        """Return the state of the stream from the listing, if there is one, and else from `facts`.
+
+        A listed state may be as old as the current round.
+        """
         listed = None if self._listing is None else self._listing.take_facts(self._options.stream)
         if listed is None:
             return self.facts()
@@ -142,7 +148,7 @@ class Lookup:
         return listed
 
     def _narrow(self, facts: StreamFacts) -> None:
-        """Omit filters that can match no message. Compares them again when the subjects of the stream change."""
+        """Omit filters that can match no message. They are compared again when the subjects of the stream change."""
         compared = (facts.created, facts.subjects, facts.copies)
         if compared == self._narrowed_for:
             return
@@ -159,7 +165,7 @@ class Lookup:
         self._narrowed_for = compared
 
     def stream_names(self) -> list[str]:
-        """Return the names of all streams. Takes one request for each 1,024 streams. It is not retried."""
+        """Return the names of all streams, with one request for each 1,024 streams. A new lookup does not retry."""
 
         async def query() -> list[str]:
             return [name async for name in self._opened().js.stream_names()]
@@ -197,9 +203,9 @@ class Lookup:
         return self.run(query)
 
     def stored_at(self, seq: int) -> str | None:
-        """Return when a message was stored, from the leader, in ISO 8601, or None if it was removed.
+        """Return the time when a message was stored, in ISO 8601, or None if the message was removed.
 
-        Takes one request.
+        Takes one request to the leader.
         """
 
         async def query(stream: Stream) -> str | None:
@@ -210,7 +216,7 @@ class Lookup:
         return self.run(query)
 
     def rest(self, seq: int, facts: StreamFacts) -> int:
-        """Return the number of matching messages at or after ``seq``. It may lag slightly.
+        """Return the number of matching messages at or after ``seq``. The number may lag slightly.
 
         Takes one request, or three if a direct get cannot be used.
         """
@@ -237,15 +243,15 @@ class Lookup:
         return self.run(lambda stream: self._sequence_at(stream, moment, facts))
 
     def accept(self, error: JetStreamError | None) -> bool:
-        """Return whether no message was lost. See `LossPolicy.accept`."""
+        """Return True if there is no error. Otherwise raise it, or log it and return False, see `LossPolicy`."""
         return self._policy.accept(error)
 
     def is_lost(self, facts: StreamFacts, since: datetime | None) -> bool:
-        """Return whether a limit may have removed the oldest messages. See `Removal.is_harmless`."""
+        """Return whether a limit of the stream may have removed its oldest messages, see `Removal.is_harmless`."""
         return not facts.removal.is_harmless(since, context_of(self.js).connection.max_payload)
 
     def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:
-        """Run a generator of `ranges` to its end, and send it the counts that it asks for."""
+        """Run a generator of `ranges` to its end, send it the counts that it requests, and return its result."""
         try:
             ask = next(counting)
             while True:
@@ -254,7 +260,7 @@ class Lookup:
             return done.value  # type: ignore[no-any-return]
 
     def read_mode(self, facts: StreamFacts) -> str:
-        """Return the read mode of the executors, see `ReadSpec`. Checks what can be checked on the driver."""
+        """Return the read mode for the executors, see `ReadSpec`. Also checks what can be checked on the driver."""
         read_mode = self._options.read_mode
         self._check_filters(facts)
         if facts.work_queue and read_mode == "consumer":
@@ -267,7 +273,7 @@ class Lookup:
         elif facts.work_queue:
             self._check_gets(facts, f"stream {facts.name!r} is a work queue")
         else:
-            # Creating a consumer shows whether the executors may create one.
+            # Creating a consumer here shows whether the executors may create consumers.
             try:
                 self.run(lambda stream: self._count_consumer(stream, opt_start_seq=1))
             except ConfigError as error:
@@ -279,7 +285,10 @@ class Lookup:
         return "direct"
 
     def _check_filters(self, facts: StreamFacts) -> None:
-        """Raise `ConfigError` for a filter that no message can match, instead of waiting for one silently."""
+        """Raise `ConfigError` for a filter that no message can match, because a read would silently wait forever.
+
+        If the stream copies other streams, the check is not certain, and only logs a warning.
+        """
         for subject in self.subjects:
             if self._fits(subject, facts):
                 continue
@@ -293,7 +302,7 @@ class Lookup:
                 )
 
     def fitting(self, facts: StreamFacts) -> tuple[str, ...]:
-        """Return the filters that can match a message of the stream: all filters if it may store other subjects."""
+        """Return the filters that can match a message of the stream. If it copies other streams, return all filters."""
         return self._fitting(self.subjects, facts)
 
     def _fitting(self, subjects: tuple[str, ...], facts: StreamFacts) -> tuple[str, ...]:
@@ -307,9 +316,9 @@ class Lookup:
         return _takes(facts, subject) or bool(self._stored([subject], facts))
 
     def _stored(self, subjects: Sequence[str], facts: StreamFacts) -> frozenset[str]:
-        """Return the filters that a stored message matches, though the stream no longer accepts their subjects.
+        """Return the filters that a stored message matches, even if the stream no longer accepts their subjects.
 
-        Takes one request if there are no such filters, which is usual. Otherwise, and without direct gets, it takes one
+        Usually there are no such filters, which takes one request. Otherwise, or without direct gets, this takes one
         request for each filter.
         """
         at_once = len(subjects) > 1 and facts.direct and is_at_least(self.js.server_version, BATCH_GET_SERVER)
@@ -324,7 +333,7 @@ class Lookup:
 
             for first in range(0, len(subjects), _FILTERS):
                 filters = subjects[first : first + _FILTERS]
-                # A single request shows that no filter matches, which is usual.
+                # Usually no filter matches, which a single request shows.
                 if not at_once or await _any_stored(stream, filters):
                     await asyncio.gather(*map(ask, filters))
             return frozenset(stored)
@@ -352,7 +361,7 @@ class Lookup:
         return self._opened().js
 
     def run(self, work: Callable[[Stream], Awaitable[T]]) -> T:
-        """Run a coroutine with the stream, with the same retries as the queries."""
+        """Call a function with the stream, and return the result of its coroutine. Transient failures are retried."""
 
         async def ask() -> T:
             return await work(await self._open_stream())
@@ -370,7 +379,7 @@ class Lookup:
 
     async def _sequence_at(self, stream: Stream, moment: str, facts: StreamFacts) -> int:
         if facts.direct and is_at_least(self.js.server_version, BATCH_GET_SERVER):
-            # A replica may lag: the leader has reported a message at or after this time.
+            # The leader has reported a message at or after this time. A replica without it lags, so ask again.
             for _ in range(8):
                 async for message in stream.get_batch(1, start_time=moment):
                     return message.seq
@@ -400,10 +409,10 @@ class Lookup:
             try:
                 return await ask()
             except JetStreamError as error:
-                # If no query has succeeded yet, a wrong option is more likely than an unavailable server.
+                # If no request has succeeded yet, a wrong option is more likely than an unavailable server.
                 known = self._known or self._stream is not None
                 if (explained := self._explained(error, known=known)) is not None:
-                    # The text has all facts, and Spark prints the whole chain of errors.
+                    # Drop the cause. The text has all facts, and Spark would print the whole chain of errors.
                     raise explained from None
                 if not known or not await retry.again(error):
                     raise
@@ -413,7 +422,7 @@ class Lookup:
     def _explained(self, error: JetStreamError, *, known: bool) -> ConfigError | None:
         """Return the `ConfigError` for an error that the options may have caused, or None for any other error.
 
-        ``known`` tells that a query has succeeded.
+        ``known`` says whether an earlier request has succeeded.
         """
         name, where = self._options.stream, ", ".join(self._options.connect.servers)
         if isinstance(error, StreamNotFoundError):
@@ -449,9 +458,9 @@ async def _any_stored(stream: Stream, subjects: Sequence[str]) -> bool:
 
 
 def check_filters(options: SourceOptions, fitting: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `ConfigError` for a filter that can match no message of any stream. With a pattern, only log a warning.
+    """Raise `ConfigError` for a filter that can match no message of any stream, or log a warning with a pattern.
 
-    ``fitting`` maps each stream to the filters that can match its messages.
+    ``fitting`` maps the name of each stream to the filters that can match its messages.
     """
     matched = {subject for subjects in fitting.values() for subject in subjects}
     for subject in options.subjects:
@@ -478,7 +487,7 @@ def matches(name: str, pattern: str) -> bool:
 
 
 async def _short_lived(stream: Stream, **fields: object) -> ConsumerInfo:
-    """Create a consumer, delete it, and return its info. It only counts messages and is never pulled from."""
+    """Create a consumer that only counts messages, delete it, and return its info."""
     by_time = "opt_start_time" in fields
     config = ConsumerConfig(
         name=f"spark_{secrets.token_hex(8)}",

@@ -1,4 +1,4 @@
-"""What a reader of tables does when messages were lost: it raises the error, or logs it."""
+"""The policy for lost messages, which raises the error or logs it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from ..errors import JetStreamError
 
 __all__ = ["LossPolicy"]
 
-_REMEMBERED: Final = 100  # losses that are not logged again
+_REMEMBERED: Final = 100  # number of logged losses that are remembered, to log them only once
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class LossPolicy:
-    """Raises the error for a loss, or logs it, as ``failOnDataLoss`` says."""
+    """Policy that raises the error for a loss or logs it, depending on the option ``failOnDataLoss``."""
 
     def __init__(self, fail: bool) -> None:  # noqa: FBT001  the only argument
         self._fail = fail
         self._logged: deque[str] = deque(maxlen=_REMEMBERED)
 
     def accept(self, error: JetStreamError | None) -> bool:
-        """Return whether no message was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
+        """Return True if ``error`` is None, so that no message was lost.
+
+        Otherwise raise the error, or, if ``failOnDataLoss`` is false, log it once and return False.
+        """
         if error is None:
             return True
         if self._fail:

@@ -1,6 +1,7 @@
-"""The offset of log mode, and the checks for ``failOnDataLoss`` whether a stream still stores what follows it.
+"""The offsets of log mode, and the checks for ``failOnDataLoss`` whether a stream still has the messages after them.
 
-Spark stores offsets as JSON and compares them as text. Without new messages, exactly the same JSON must be returned.
+Spark stores offsets as JSON and compares them as text. If there are no new messages, a source must therefore return
+exactly the same JSON.
 """
 
 from __future__ import annotations
@@ -45,14 +46,17 @@ _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class StoredMark(msgspec.Struct, frozen=True, array_like=True):
-    """A message of a stream. If the stream has another message at this sequence, it was restored from an older copy."""
+    """A message that identifies the content of a stream.
+
+    If the stream later has another message at this sequence, the stream was restored from an older copy.
+    """
 
     seq: _Positive
-    time: str  # the time at which it was stored, in ISO 8601 with microseconds
+    time: str  # the time when the message was stored, in ISO 8601 with microseconds
 
     @property
     def following(self) -> str:
-        """The first time after the time of the message."""
+        """The time one microsecond after the message."""
         return (datetime.fromisoformat(self.time) + timedelta(microseconds=1)).isoformat()
 
 
@@ -60,24 +64,22 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     """Position up to which a stream is read, inclusive. A batch covers (start.seq, end.seq]."""
 
     seq: _Sequence  # stream sequence, 0 before the first message
-    # When the stream was created, as ``StreamInfo.created.isoformat()``. It identifies the stream if it is deleted and
-    # recreated under the same name
+    # When the stream was created, as ``StreamInfo.created.isoformat()``. This distinguishes the stream from another
+    # stream that is created later under the same name.
     created: str
     init: bool = False  # whether this is the start of a new query, which has processed no message yet
-    # In an end offset, no message up to this sequence matched when it was still stored. 0 if unknown
+    # In an end offset, a sequence up to which no message of the batch matched while it was stored. 0 if unknown.
     free: _Sequence = 0
-    # In an end offset, the first sequence of each task of the batch, () if unknown. A replay is divided at the same
-    # sequences, whatever the options and the stream are then, because the sink's message ids contain the task's number
+    # In an end offset, the first sequence of each task of the batch, or () if unknown. A replay is divided at the same
+    # sequences, even if the options or the stream have changed, because the sink's message ids contain the task's
+    # number.
     cuts: tuple[_Positive, ...] = ()
-    owner: str = (
-        ""  # random name of the query, by which its progress consumer knows it, "" before it has a name
-    )
-    # For one of several streams, whether no filter could match its messages up to here, so that none can be lost
+    owner: str = ""  # random name of the query, which its progress consumer stores. "" if it has no name yet
+    # For one of several streams, whether no filter could match its messages up to here, so that none can be lost.
     idle: bool = False
     rewound: bool = False  # whether this is the end of an empty batch that a rewind added
-    mark: StoredMark | None = (
-        None  # the last message of the stream when this offset was made, None if unknown
-    )
+    # The last message of the stream when the offset was recorded, or None if unknown.
+    mark: StoredMark | None = None
 
     def __post_init__(self) -> None:
         ends = (*self.cuts, self.seq + 1)
@@ -91,23 +93,29 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     @property
     def last_known(self) -> int:
-        """The last sequence that the query has read or seen. A new query may start after the current end."""
+        """The last sequence that the query has read or seen.
+
+        The start of a new query does not count, because it may be after the current end of the stream.
+        """
         return max(0 if self.init else self.seq, self.mark.seq if self.mark else 0)
 
     @property
     def parts(self) -> list[SequenceRange]:
-        """The ranges of the tasks of its batch, or [] if unknown."""
+        """The ranges of the tasks of the batch that ends here, or [] if unknown."""
         ends = (*self.cuts, self.seq + 1)
         return [SequenceRange(first, following - 1) for first, following in pairwise(ends)]
 
     @property
     def is_start(self) -> bool:
-        """Whether a batch that ends here reads no message of the stream. The next batch begins to read it."""
+        """Whether a batch that ends here reads no message of the stream. The next batch begins to read the stream."""
         return self.init or self.idle
 
     @property
     def first(self) -> LogOffset:
-        """The recorded start of its batch. If unknown, this offset itself, so that the batch has no message to read."""
+        """The recorded start of the batch that ends here.
+
+        If the start is unknown, it is this offset itself, so that the batch has no message to read.
+        """
         return LogOffset(self.cuts[0] - 1, self.created, init=True, mark=self.mark) if self.cuts else self
 
     def to_json(self) -> dict[str, Any]:
@@ -127,14 +135,15 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
 
 class StreamOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The offset of a source of several streams: the `LogOffset` of each, by name.
+    """Offset of a source of several streams, with a `LogOffset` for the name of each stream.
 
-    A stream that joins the source without messages is in the end offset of that batch, and the next batch begins to
-    read it. So a batch reads the streams that have cuts in its end offset, or are in both of its offsets.
+    When a stream joins the source without messages, the end offset of that batch includes it, and the next batch begins
+    to read it. A batch therefore reads the streams that have cuts in its end offset, or that are in both of its
+    offsets.
     """
 
     streams: dict[str, LogOffset]
-    # In an end offset, how many sequences of several streams a task reads together. With 0 a task reads one stream
+    # In an end offset, how many sequences of several streams one task reads. With 0, a task reads a single stream.
     together: _Sequence = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -145,7 +154,7 @@ class StreamOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of_json(cls, offset: Mapping[str, Any]) -> StreamOffsets:
-        """Parse an offset from a checkpoint. Raises the errors of `LogOffset.of_json`."""
+        """Parse an offset from a checkpoint. Raises the same errors as `LogOffset.of_json`."""
         return _converted(offset, cls)
 
 
@@ -170,15 +179,16 @@ class StreamFacts:
     created: str  # when the stream was created, in the format of `LogOffset.created`
     first_seq: int  # sequence of the oldest message, ``last_seq`` + 1 if the stream is empty
     last_seq: int  # the last sequence assigned
-    messages: int  # messages, bytes: number and total size of the stored messages
-    bytes: int
+    messages: int  # number of stored messages
+    bytes: int  # total size of the stored messages
     gaps: int  # number of deleted sequences between first and last
     direct: bool  # whether the stream allows direct gets
     work_queue: bool  # whether messages are removed when they are acked
     last_time: datetime | None = None  # when the last message was stored
     seen_at: datetime | None = None  # when the snapshot was taken, by the server's clock
     subjects: tuple[str, ...] = ()  # subjects of stored messages, after subject transforms
-    copies: bool = False  # whether it may store other subjects, which the streams that it copies decide
+    # Whether the stream copies other streams, so that it may store other subjects as well.
+    copies: bool = False
     removal: Removal = field(default_factory=Removal)
     replicas: int = 1
     connects: int = 0  # reconnects and failed requests before this snapshot
@@ -208,7 +218,7 @@ class StreamFacts:
 
     @property
     def incarnation(self) -> str:
-        """The same as ``created``. See `StreamEnd`."""
+        """The same as ``created``, under the name that `StreamEnd` requires."""
         return self.created
 
     @property
@@ -238,7 +248,7 @@ def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | Non
 
 
 def deleted(name: str, start: LogOffset) -> PositionInvalidError:
-    """Return the error for a deleted stream of several, because messages after the offset may be lost."""
+    """Return the error for the deletion of one of several streams. Messages after the offset may be lost."""
     return PositionInvalidError(
         f"stream {name!r} was deleted: the query has read it up to sequence {start.seq}, and whatever was stored after "
         f"that is lost. Remove it from option 'stream' if it is there, or use a new checkpoint; {_CONTINUES} with the "
@@ -247,7 +257,7 @@ def deleted(name: str, start: LogOffset) -> PositionInvalidError:
 
 
 def unknown_stream(start: LogOffset) -> PositionInvalidError:
-    """Return the error for a checkpoint of one stream that continues with several streams that do not include it."""
+    """Return the error for a checkpoint of one stream, if the source now reads several streams without that stream."""
     return PositionInvalidError(
         f"the checkpoint is of a source of one stream, created at {start.created}, which is not one of the streams of "
         f"the options: add it, or use a new checkpoint if it was recreated; {_CONTINUES} with the first message of "
@@ -270,7 +280,10 @@ def cut_short(
 
 
 def other_messages(mark: StoredMark, stored: str, name: str) -> JetStreamError | None:
-    """Return an error if another message has the mark's sequence. ``stored`` is when that message was stored."""
+    """Return an error if the stream has another message at the mark's sequence.
+
+    ``stored`` is the time when the message that is now at this sequence was stored.
+    """
     if stored == mark.time:
         return None
     return PositionInvalidError(
@@ -289,7 +302,7 @@ def lost_head(first: int, last: int, facts: StreamFacts, instead: str | None = N
 
 
 def nothing_fits(whole: SequenceRange, facts: StreamFacts) -> JetStreamError:
-    """Return the error if a batch has messages of a stream, but the filters can match none of them any more."""
+    """Return the error for a batch with messages of a stream that the filters can no longer match."""
     return ConfigError(
         f"option 'subjects': no filter can match a message of stream {facts.name!r}, but the batch that is run again "
         f"has its sequences {whole.first} to {whole.last}: use the filters that the query had; {_CONTINUES} without "

@@ -16,7 +16,7 @@ __all__ = ["Narrowed", "pushed"]
 _MOST = 2**63 - 1
 _MOST_SUBJECTS = 16  # limit of filters for one consumer
 
-# Filters are recognized by class name, so this module can be tested without pyspark.
+# Filters are recognized by class name, so that this module can be tested without pyspark.
 _FROM = {"GreaterThan": 1, "GreaterThanOrEqual": 0}
 _TO = {"LessThan": -1, "LessThanOrEqual": 0}
 _SAME = frozenset({"EqualTo", "EqualNullSafe"})
@@ -26,15 +26,15 @@ _SAME = frozenset({"EqualTo", "EqualNullSafe"})
 class Narrowed:
     """The bounds of a read after pushdown."""
 
-    first: int = 1  # first, last: sequences, inclusive
-    last: int = _MOST
+    first: int = 1  # first sequence
+    last: int = _MOST  # last sequence, inclusive
     since: str | None = None  # an RFC 3339 time, before which messages are excluded
     subjects: tuple[str, ...] = ()  # subject filters, empty for all messages
     nothing: bool = False  # whether no message can match
 
 
 def pushed(filters: Sequence[Any], narrowed: Narrowed, *, direct: bool) -> tuple[Narrowed, list[Any]]:
-    """Apply Spark's filters to a read. Return the narrowed read, and the filters that remain for Spark.
+    """Apply Spark's filters to a read. Returns the narrowed read, and the filters that Spark still has to evaluate.
 
     Args:
         filters: The filters, combined with AND.
@@ -94,7 +94,11 @@ def _by_subject(kind: str, value: Any, narrowed: Narrowed, *, direct: bool) -> t
 
 
 def _by_prefix(prefix: str, narrowed: Narrowed) -> tuple[Narrowed, bool]:
-    """``subject LIKE 'orders.eu.%'`` is the filter ``orders.eu.>``. A filter cannot end within a token."""
+    """Apply a prefix of subjects. ``subject LIKE 'orders.eu.%'`` becomes the filter ``orders.eu.>``.
+
+    The result is the same as of `_by_subject`. Spark evaluates a prefix that ends within a token, because a filter of
+    the server cannot.
+    """
     tokens = prefix.removesuffix(".")
     if tokens == prefix or "\ufffd" in prefix or not _is_plain(tokens):
         return narrowed, True
@@ -102,7 +106,7 @@ def _by_prefix(prefix: str, narrowed: Narrowed) -> tuple[Narrowed, bool]:
     if not narrowed.subjects or any(subject_matches(one, within) for one in narrowed.subjects):
         return replace(narrowed, subjects=(within,)), False
     overlapping = tuple(one for one in narrowed.subjects if subjects_overlap(one, within))
-    # A filter that overlaps the prefix only partly matches other messages too.
+    # A filter that overlaps the prefix only partly also matches other messages, which Spark has to drop.
     exact = all(subject_matches(within, one) for one in overlapping)
     return replace(narrowed, subjects=overlapping, nothing=narrowed.nothing or not overlapping), not exact
 
@@ -115,8 +119,8 @@ def _by_names(kind: str, value: Any, narrowed: Narrowed, *, direct: bool) -> Nar
     else:
         return None
     if any("\ufffd" in one or not {"*", ">"}.isdisjoint(one.split(".")) for one in subjects):
-        # The replacement character stands for invalid UTF-8. The server would find the message under a.*, but this
-        # filter matches other messages too.
+        # The replacement character stands for invalid UTF-8, so the server knows another subject. A subject with
+        # wildcards would be a filter for the server, which matches other messages too.
         return None
     possible = tuple(one for one in subjects if _may_be(one, narrowed.subjects))
     return replace(narrowed, subjects=possible, nothing=narrowed.nothing or not possible)

@@ -1,6 +1,6 @@
-"""Readers for a range of a stream, used by the Spark source.
+"""Readers for a range of a stream.
 
-`ConsumerRange` reads through an ordered pull consumer (ADR-17), which is recreated when necessary; `DirectRange` uses
+`ConsumerRange` reads through an ordered pull consumer (ADR-17), which is recreated when necessary. `DirectRange` uses
 direct gets (ADR-31) and needs no consumer. Both return messages in batches, and raise an error if messages were removed
 from the stream before they were read.
 """
@@ -44,12 +44,12 @@ __all__ = ["ConsumerRange", "DirectRange", "RangeReader", "RangeTracker", "seque
 T = TypeVar("T")
 
 _LOOK = 1.0  # seconds between checks of the head of the stream
-_FIRST_DOUBT, _LONGEST_DOUBT = 0.25, 5.0  # seconds without a message before asking the leader for the next
+_FIRST_DOUBT, _LONGEST_DOUBT = 0.25, 5.0  # seconds without a message before asking the leader for more
 _STALLED = 120.0  # seconds without a message, although the stream has one, before the read fails
 _RETRY = RetryPolicy(0.05, 1.0, patience=30.0)
 _ATTEMPT = 2.0  # timeout of one attempt in seconds
 _PAGE = 20_000  # messages per direct get
-_EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull request
+_EXPIRES, _HEARTBEAT = 30.0, 5.0  # expiry and heartbeat of a pull request in seconds
 _FORGOTTEN = 30.0  # inactivity threshold of the consumer in seconds
 _OVERHEAD = 64 * 1024  # bytes for subject, reply and headers in addition to the largest payload
 
@@ -58,10 +58,10 @@ _OVERHEAD = 64 * 1024  # bytes for subject, reply and headers in addition to the
 class RangeTracker:
     """The progress of reading one range, from ``first`` to ``last`` inclusive. Does no I/O.
 
-    A range ends when a message after it arrives, or when the server reports that nothing is pending and the stream's
-    leader confirms it, since a replica may lag. Messages that were removed before they were read leave only a gap in
-    the sequences. Deleted messages and messages that match no filter leave the same gap. The reader therefore checks
-    the head of the stream periodically: messages in a gap *before* the head may have been lost.
+    A range ends when a message after it arrives, or when the server reports that no message is pending. A replica may
+    lag, so the stream's leader has to confirm that report. Messages that were removed before they were read leave only
+    a gap in the sequences. Deleted messages and messages that match no filter leave the same gap. The reader therefore
+    checks the head of the stream periodically. Messages in a gap *before* the head may have been lost.
     """
 
     first: int
@@ -90,14 +90,14 @@ class RangeTracker:
         last = sequence(messages[-1])
         if last >= self.last:
             messages = messages[: bisect_right(messages, self.last, key=sequence)]
-            self.is_over = True  # messages after these are outside the range
+            self.is_over = True  # all later messages are outside the range
         self.position = min(last, self.last)
         return messages
 
     def next_found(self, seq: int | None) -> bool:
-        """Handle the sequence of the leader's next message, or None at the end. Return whether it is in the range.
+        """Handle the sequence of the next message that the leader has, or None if it has no more messages.
 
-        If it is not, the range ends.
+        Returns whether the message is in the range. If it is not, the range ends.
         """
         if seq is not None and seq <= self.last:
             return True
@@ -106,10 +106,10 @@ class RangeTracker:
         return False
 
     def lost_from(self, first_seq: int) -> int | None:
-        """Compare gaps with the head of the stream. Return the first sequence that may have been lost, or None.
+        """Compare gaps with the head of the stream. Returns the first sequence that may have been lost, or None.
 
-        A gap at or after ``first_seq`` cannot be a loss: the head has not reached it, so its messages were deleted or
-        did not match.
+        A gap at or after ``first_seq`` cannot be a loss. The head has not reached the gap, so its messages were deleted
+        or did not match.
         """
         gap, self._gap = self._gap, 0
         return gap if gap and first_seq > gap else None
@@ -120,7 +120,7 @@ def _sequence(frame: Frame) -> int:
 
 
 class RangeReader(abc.ABC):
-    """Reads the messages of one range, in order, each once.
+    """Base class for readers that return the messages of one range, in order, each once.
 
     Args:
         stream: The stream to read.
@@ -128,8 +128,8 @@ class RangeReader(abc.ABC):
         subjects: Subject filters. Empty for all messages.
         created: When the stream was created. If it is recreated under the same name, reading fails. With None, the
             stream's cached info is used.
-        check_loss: Raise an error if messages were removed before they were read.
-        may_supersede: Do not count messages as lost that newer messages superseded, or that expired by themselves.
+        check_loss: Whether to raise an error if messages were removed before they were read.
+        may_supersede: Whether messages that were superseded or expired by themselves do not count as lost.
         since: The time after which the messages of the range were stored, or None if unknown.
         max_bytes: Bytes to request at a time.
         max_messages: Messages to request at a time, or None for as many as the range has.
@@ -139,7 +139,7 @@ class RangeReader(abc.ABC):
     Attributes:
         lost: Number of sequences that were removed before they were read, if ``check_loss`` is false. At most this many
             messages were lost.
-        headers_only: As given.
+        headers_only: The argument of the same name.
     """
 
     def __init__(
@@ -173,13 +173,15 @@ class RangeReader(abc.ABC):
 
     @abc.abstractmethod
     async def read_messages(self, limit: int) -> list[Frame]:
-        """Receive the next messages: ``limit`` or more if they arrive quickly. An empty list ends the range.
+        """Receive the next messages. An empty list means that the range has ended.
+
+        Returns ``limit`` messages or more if they arrive quickly, and otherwise at least one.
 
         Raises:
             HistoryTruncatedError: Messages were removed before they were read.
             PositionInvalidError: The stream was deleted and recreated.
             RequestTimeoutError: The stream has more messages, but none arrives.
-            StreamNotFoundError, StatusError, and the usual errors of a request.
+            JetStreamError: A request failed, for example with `StreamNotFoundError` or `StatusError`.
         """
 
     async def close(self) -> None:  # noqa: B027  not every reader holds resources
@@ -187,12 +189,15 @@ class RangeReader(abc.ABC):
 
     @property
     def _at_once(self) -> int:
-        """Messages to request, at most."""
+        """The maximum number of messages to request."""
         remaining = self._range.remaining
         return remaining if self._max_messages is None else min(remaining, self._max_messages)
 
     async def _look(self, *, now: float | None = None) -> None:
-        """Check the head of the stream for lost messages, if a check is due at ``now``. None checks always."""
+        """Check the head of the stream for lost messages, if a check is due at ``now``.
+
+        Without ``now``, the check is always made.
+        """
         if now is not None and now < self._looked_at + _LOOK:
             return
         self._looked_at = self._context.connection.now()
@@ -219,7 +224,7 @@ class RangeReader(abc.ABC):
         return await Retry(_RETRY).run(lambda: self._context.call(subject, body, timeout=timeout, what=what))
 
     async def _more_is_there(self) -> bool:
-        """Ask the stream's leader for the next message of the range. If it has none, the range ends."""
+        """Ask the stream's leader whether the range has another message. If not, the range ends."""
         following = self._range.position + 1
         found: int | None = None
         for subject in self._subjects or [">"]:
@@ -236,7 +241,7 @@ class RangeReader(abc.ABC):
 
 
 class ConsumerRange(RangeReader):
-    """Reads through an ordered pull consumer. The reply of each frame is a JSAck subject."""
+    """Reader that uses an ordered pull consumer. The reply of each frame is a JSAck subject."""
 
     _puller: OrderedPuller | None = None
     _doubt = _FIRST_DOUBT
@@ -339,10 +344,10 @@ class ConsumerRange(RangeReader):
 
 
 class DirectRange(RangeReader):
-    """Reads by direct get, for streams on which no consumer can be created.
+    """Reader that uses direct gets, for streams on which no consumer can be created, or for small ranges.
 
-    Needs server 2.11, and supports at most one subject filter. The metadata of each frame is in its headers, see
-    `direct_sequence`.
+    It needs nats-server 2.11, and supports at most one subject filter. The metadata of each frame is in its headers,
+    see `direct_sequence`.
     """
 
     async def read_messages(self, limit: int) -> list[Frame]:
@@ -379,7 +384,10 @@ class DirectRange(RangeReader):
 async def sequences_between(
     stream: Stream, whole: SequenceRange, subjects: Sequence[str], created: datetime
 ) -> Sequence[int]:
-    """Return the sequences of the messages of a range, without their payloads. Raises the errors of `ConsumerRange`."""
+    """Return the sequences of the messages in a range. The server sends no payloads.
+
+    Raises the same errors as `RangeReader.read_messages`.
+    """
     reader = ConsumerRange(
         stream,
         whole.first,

@@ -1,7 +1,8 @@
-"""Ranges of stream sequences: limits the size of a batch and splits it into parts. Does no I/O.
+"""Ranges of stream sequences, and functions that limit the size of a batch and split it into parts. Does no I/O.
 
-Generators request the counts they need: they yield a sequence and are sent the number of matching messages at or after
-it. Counts only determine how ranges are split. Even with wrong counts, every message of a batch is read.
+Some functions are generators, because they need counts. A generator yields a sequence, and is sent the number of
+matching messages at or after it. Counts only determine how ranges are split. Even with wrong counts, every message of a
+batch is read.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class SequenceRange:
 
 
 def merged(ranges: Iterable[SequenceRange]) -> list[SequenceRange]:
-    """Return the same sequences in as few ranges as possible, in order."""
+    """Merge ranges that touch or overlap, and return the result in order."""
     result: list[SequenceRange] = []
     for part in sorted(ranges):
         if result and part.first <= result[-1].last + 1:
@@ -68,7 +69,7 @@ def merged(ranges: Iterable[SequenceRange]) -> list[SequenceRange]:
 
 
 def without(whole: SequenceRange, taken: Iterable[SequenceRange]) -> list[SequenceRange]:
-    """Return the parts of a range outside of other ranges, which are in order and do not overlap."""
+    """Return the parts of a range outside of ``taken``, whose ranges must be in order and must not overlap."""
     remaining: list[SequenceRange] = []
     first = whole.first
     for range_ in taken:
@@ -122,7 +123,10 @@ def plan_sparse(whole: SequenceRange, remaining: int, after: int, pieces: int) -
 
 
 def plan_by_messages(whole: SequenceRange, messages: Sequence[int], pieces: int) -> list[SequenceRange]:
-    """Split a range into parts whose numbers of messages differ by at most one. ``messages`` are their sequences."""
+    """Split a range into parts whose numbers of messages differ by at most one.
+
+    ``messages`` are the sequences of the messages in the range, in order.
+    """
     pieces = max(1, min(pieces, len(messages)))
     firsts = [messages[len(messages) * piece // pieces] for piece in range(1, pieces)]
     ends = [whole.first, *firsts, whole.last + 1]
@@ -132,7 +136,7 @@ def plan_by_messages(whole: SequenceRange, messages: Sequence[int], pieces: int)
 def plan_bounded_parts(whole: SequenceRange, remaining: int, after: int, most: int) -> Counting:
     """Split a range into parts with at most ``most`` messages each, and not many fewer, if the counts are right.
 
-    For ``remaining`` and ``after`` see `plan_sparse`.
+    `plan_sparse` describes ``remaining`` and ``after``.
     """
     parts: list[SequenceRange] = []
     first = whole.first
@@ -151,14 +155,15 @@ def admit(
 ) -> Generator[int, int, int]:
     """Find the last sequence of a batch with at most ``most`` messages, and not many fewer.
 
-    A batch has at least ``most`` sequences, if the range is that wide, since they cannot have more messages. For
-    ``remaining`` and ``after`` see `plan_sparse`.
+    If the range is wide enough, a batch has at least ``most`` sequences, since they cannot contain more than ``most``
+    messages. `plan_sparse` describes ``remaining`` and ``after``.
     """
     if remaining - after <= most:
         return whole.last
     least = min(whole.last, whole.first + most - 1)
     floor = remaining - most  # at least this many messages must remain after the batch
-    low, high = least + 1, whole.last + 1  # a batch may end before low, but not before high
+    # A batch that ends before `low` is small enough. A batch that ends before `high` is too large.
+    low, high = least + 1, whole.last + 1
     low_remaining, high_remaining = remaining, after
     for step in range(steps):
         if high - low <= 1 or low_remaining - floor <= most // _NEAR:
@@ -173,10 +178,10 @@ def admit(
 
 
 def shares(counts: Sequence[int], most: int) -> list[int]:
-    """Share the messages of a batch among streams, in proportion to the messages that wait in each.
+    """Divide the messages of a batch among streams, in proportion to the messages that wait in each stream.
 
-    A stream with messages gets a share of at least 1, so none starves. With more such streams than ``most``, the sum is
-    greater.
+    A stream with messages gets a share of at least 1, so that none starves. If there are more such streams than
+    ``most``, the sum of the shares exceeds ``most``.
     """
     total = sum(counts)
     if total <= most:
@@ -186,20 +191,23 @@ def shares(counts: Sequence[int], most: int) -> list[int]:
     granted = [min(1, count) + max(0, count - 1) * over // max(1, total - waiting) for count in counts]
     short = [at for at, count in enumerate(counts) if granted[at] < count]
     short.sort(key=lambda at: granted[at] * total - counts[at] * most)
-    for at in short[: max(0, most - sum(granted))]:  # rounding down has left these messages unassigned
+    for at in short[: max(0, most - sum(granted))]:  # assign the messages that rounding down has left over
         granted[at] += 1
     return granted
 
 
 class _RangeSearch:
-    """Searches for the sequence from which on a certain number of messages remains."""
+    """Search for the sequence from which a given number of messages remains."""
 
     def __init__(self, low: int, low_remaining: int, high: int, high_remaining: int) -> None:
         self._low, self._low_remaining = low, low_remaining
         self._high, self._high_remaining = high, high_remaining
 
     def search(self, aim: int, near: int) -> Generator[int, int, tuple[int, int]]:
-        """Return the sequence, and the number of messages from it on."""
+        """Find a sequence from which ``aim`` messages remain, give or take ``near``.
+
+        Returns the sequence and the actual number of messages from it on.
+        """
         for step in range(_STEPS):
             if self._high - self._low <= 1:
                 break
@@ -217,9 +225,9 @@ class _RangeSearch:
 
 
 def _between(low: int, low_remaining: int, high: int, high_remaining: int, aim: int, *, by_half: bool) -> int:
-    """Return the next sequence to try between two.
+    """Return the next sequence to try between two sequences.
 
-    It is interpolated as if messages were evenly spread, or the midpoint if ``by_half`` is set.
+    It is interpolated as if the messages were evenly spread. With ``by_half``, it is the midpoint.
     """
     if by_half or low_remaining <= high_remaining:
         guess = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Reads the ranges of tasks on the executors, as Arrow batches. The driver does not import it, to start faster."""
+"""Read ranges on the executors as Arrow batches. The driver does not import this module, to start faster."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ __all__ = ["open_range", "read_range"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_FEW = 256  # number of messages below which creating a consumer costs too much
-_FEW_PAYLOADS = 8  # the same number for a consumer that omits payloads
+_FEW = 256  # number of sequences below which creating a consumer costs more than a direct get
+_FEW_PAYLOADS = 8  # the same for a consumer that omits payloads
 
 
 def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.RecordBatch]:
-    """Yield all messages of a range in order, each exactly once. Without a range, yield no batch.
+    """Yield all messages of a range as record batches, in order, each message exactly once.
+
+    If ``wanted`` is None, no batch is yielded.
 
     Raises:
         HistoryTruncatedError: Messages were removed before they were read.
@@ -48,7 +50,7 @@ def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.Reco
         while messages := opened.run(reader.read_messages(spec.batch_rows)):
             for start in range(0, len(messages), spec.batch_rows):
                 part = messages[start : start + spec.batch_rows]
-                # A consumer gives the frames of messages, and direct gets give stored messages.
+                # A consumer delivers frames with a JSAck. A direct get returns the metadata in headers.
                 if isinstance(reader, ConsumerRange):
                     yield frame_batch(
                         part, schema, spec.stream, created=spec.created, headers_only=headers_only
@@ -73,8 +75,8 @@ async def open_range(
 ) -> ConsumerRange | DirectRange:
     """Create a reader for a range, which the caller must close. Raises the same errors as `read_range`.
 
-    In read mode "auto", it reads by direct get if the stream and the server support it, and the range is small or the
-    stream is a work queue. Otherwise it reads through a consumer. For ``headers_only`` see `RangeReader`.
+    In read mode "auto", the reader uses direct gets if the stream and the server support them, and if the range is
+    small or the stream is a work queue. Otherwise it uses a consumer. `RangeReader` describes ``headers_only``.
     """
     stream = await js.stream(spec.stream)
     config = stream.config

@@ -1,4 +1,4 @@
-"""Why a stream has removed its oldest messages: newer messages superseded them, they expired, or they are lost."""
+"""The reasons why a stream has removed its oldest messages. They were superseded, they expired, or they are lost."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Removal:
     Attributes:
         supersedes: Whether the stream removes messages that do not count as lost, because a newer message has the same
             subject, or because they have their own time to live.
-        room: How many messages fit before the oldest message is removed, or None for any number.
-        room_bytes: How many bytes fit, in the same way.
-        largest: The maximum size of a message, if the stream has a limit.
-        expired_before: Messages stored before this time have expired by the age of the stream. None if it has no limit.
+        room: How many more messages the stream can store before it removes the oldest, or None without a limit.
+        room_bytes: How many more bytes the stream can store before it removes the oldest message, or None.
+        largest: The maximum size of a message, or None if the stream has no limit.
+        expired_before: Messages stored before this time exceed the stream's maximum age. None without a maximum.
     """
 
     supersedes: bool = False
@@ -34,7 +34,7 @@ class Removal:
     def from_info(cls, info: StreamInfo) -> Removal:
         config, state = info.config, info.state
         by_limits = config.retention in (None, RetentionPolicy.LIMITS)  # acks remove no messages
-        # The newest message of a stream is never superseded. If no message remains, somebody removed it.
+        # The newest message of a stream is never superseded. If the stream is empty, something else removed it.
         compacts = (config.max_msgs_per_subject or 0) > 0 and state.messages > 0
         removes_oldest = config.discard != DiscardPolicy.NEW
         return cls(
@@ -46,10 +46,12 @@ class Removal:
         )
 
     def is_harmless(self, since: datetime | None, largest: int) -> bool:
-        """Return whether no limit of the stream can have removed messages, which were superseded or have expired.
+        """Return whether no limit of the stream can have removed the messages.
+
+        They were superseded then, or expired by themselves, and do not count as lost.
 
         Args:
-            since: All the messages were stored after this time. None if unknown.
+            since: A time after which all the messages were stored, or None if unknown.
             largest: The maximum size of a message on this server, in bytes.
         """
         if not self.supersedes or self._is_full(largest):
@@ -57,11 +59,11 @@ class Removal:
         return self.expired_before is None or (since is not None and since > self.expired_before)
 
     def reaches_limit(self, largest: int) -> bool:
-        """Return whether a limit of the stream may have removed messages. For ``largest`` see `is_harmless`."""
+        """Return whether a limit of the stream may have removed messages. `is_harmless` describes ``largest``."""
         return self.expired_before is not None or self._is_full(largest)
 
     def _is_full(self, largest: int) -> bool:
-        """Return whether the stream may have removed a message to store another message."""
+        """Return whether the stream may have removed messages to make room for others."""
         if self.room == 0:
             return True
         return self.room_bytes is not None and self.room_bytes < (self.largest or largest)

@@ -1,7 +1,8 @@
-"""Reads options, which Spark passes as str under names in any case, and the connection options, which all share.
+"""A parser for options, and the connection options that sources, sinks and helpers share.
 
-Every error is a `ConfigError` that names the option, its value, and the allowed values. Secrets are never shown.
-Paths and environment variables are resolved on the machine that connects: the driver and each executor.
+Spark passes options as strings, under names in any case. Every error is a `ConfigError` that names the option, its
+value, and the allowed values. Secrets are never shown. Paths and environment variables are resolved on the machine that
+connects, which is the driver or an executor.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class OptionReader:
-    """The options of one source or sink. Read each of them, then call `finish`, which refuses the remaining options."""
+    """Parser for the options of one source or sink.
+
+    Read each known option, then call `finish`, which refuses the options that were not read.
+    """
 
     def __init__(self, options: Mapping[str, str], what: str) -> None:
         self._values = {name.lower(): (name, str(value)) for name, value in options.items()}
@@ -54,7 +58,10 @@ class OptionReader:
                 raise ConfigError(f"{what} has no option {name!r}{instead}")
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Return the value without surrounding spaces. An empty value is refused."""
+        """Return the value of an option without surrounding spaces, or ``default`` if the option is not set.
+
+        Raises `ConfigError` for an empty value.
+        """
         self._known.append(name)
         entry = self._values.get(name.lower())
         if entry is None:
@@ -114,7 +121,7 @@ class OptionReader:
         return None if value is None else int(value)
 
     def size(self, name: str, default: int | None = None) -> int | None:
-        """Return a number of bytes, which is set as ``1048576``, ``8m`` or ``8MiB``."""
+        """Return a number of bytes, written as ``1048576``, ``8m`` or ``8MiB``."""
         value = self.text(name)
         if value is None:
             return default
@@ -145,7 +152,7 @@ class OptionReader:
             raise ConfigError(f"option {name!r} {because}")
 
     def finish(self) -> None:
-        """Raise `ConfigError` for an unknown option."""
+        """Raise `ConfigError` if an option was not read."""
         known = {name.lower(): name for name in self._known}
         for lower, (name, _) in self._values.items():
             if lower in known or lower in _SPARKS | _OF_TABLES or lower.startswith(_OF_TABLE_OPTIONS):
@@ -168,24 +175,27 @@ def not_permitted(option: str, error: PermissionDeniedError, why: str) -> Config
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Servers and credentials. Secrets are files or names of environment variables wherever possible."""
+    """The servers, the credentials and the settings of a connection.
+
+    Secrets are files or names of environment variables wherever possible.
+    """
 
     servers: tuple[str, ...]  # URLs
     credentials_file: str | None = None  # a ``.creds`` file
     nkey_seed_file: str | None = None  # a file with an nkey seed
-    user: str | None = None  # with ``password``, or with ``password_env``, its environment variable
+    user: str | None = None  # a user name, which needs ``password`` or ``password_env``
     password: str | None = None
-    password_env: str | None = None
-    token: str | None = None  # or ``token_env``, its environment variable
-    token_env: str | None = None
-    token_provider: str | None = None  # token_provider, credentials_provider: ``package.module:function``
-    credentials_provider: str | None = None
-    tls_ca: str | None = None  # tls_ca, tls_cert and tls_key are files, and any of them requires TLS
+    password_env: str | None = None  # name of the environment variable with the password
+    token: str | None = None
+    token_env: str | None = None  # name of the environment variable with the token
+    token_provider: str | None = None  # a function that returns the token, as ``package.module:function``
+    credentials_provider: str | None = None  # a function that returns credentials, in the same notation
+    tls_ca: str | None = None  # tls_ca, tls_cert and tls_key are files. Each of them requires TLS
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_hostname: str | None = None  # the name in the server's certificate
     tls_handshake_first: bool = False
-    domain: str | None = None  # for domain and prefix see `jsclient.connect`
+    domain: str | None = None  # domain and prefix as in `jsclient.connect`
     prefix: str = DEFAULT_PREFIX
     inbox_prefix: str = "_INBOX"  # prefix of reply subjects
     timeout: float = 5.0  # seconds for an API request, and for one attempt to connect
@@ -193,7 +203,7 @@ class ServerOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str] | str) -> ServerOptions:
-        """Read the options of a helper, a mapping or only the URLs, separated by commas."""
+        """Parse the options of a helper, which are a mapping, or only URLs separated by commas."""
         reader = OptionReader({"servers": options} if isinstance(options, str) else options, "the connection")
         read = cls.read(reader)
         reader.finish()
@@ -201,7 +211,10 @@ class ServerOptions:
 
     @classmethod
     def read(cls, reader: OptionReader) -> ServerOptions:
-        """Read all options. Raises `ConfigError` if any is missing or invalid, or if options contradict each other."""
+        """Parse the connection options.
+
+        Raises `ConfigError` if an option is missing or invalid, or if options contradict each other.
+        """
         reader.required("servers", "set the URL of a NATS server, or several separated by commas")
         read = cls(
             servers=reader.names("servers"),
@@ -270,7 +283,8 @@ class ServerOptions:
         """Return the arguments of `jsclient.connect`, resolved on this machine.
 
         Args:
-            distributed: Returns the directory of the files that Spark distributes, or None if Spark does not run here.
+            distributed: A function that returns the directory of the files that Spark distributes, or None if Spark
+                does not run here.
 
         Raises:
             ConfigError: A file or an environment variable does not exist. The error names the machine.
@@ -301,7 +315,7 @@ class ServerOptions:
 
 
 def _read_client(reader: OptionReader) -> tuple[tuple[str, Any], ...]:
-    """Return the arguments of `jsclient.connect` that options set under their own names."""
+    """Return the arguments of `jsclient.connect` that the options ``nats.…`` set."""
     read = {
         argument: reader.seconds(option, 0.0)
         for option, argument in _CLIENT_SECONDS.items()
@@ -312,7 +326,11 @@ def _read_client(reader: OptionReader) -> tuple[tuple[str, Any], ...]:
 
 
 def _file(distributed: Callable[[], Path | None], name: str, path: str | None) -> str | None:
-    """Return the path of a file on this machine. ``--files`` copies into the working directory of executors only."""
+    """Return the path of a file on this machine.
+
+    Spark's ``--files`` copies files into the working directory of executors, but not of the driver. There the file is
+    in the directory that ``distributed`` returns.
+    """
     if path is None or Path(path).is_file():
         return path
     # An absolute path is never a file of ``--files``.

@@ -1,6 +1,6 @@
-"""Connections for synchronous code. A process has one event loop, in a thread, and one connection per server.
+"""Connections for synchronous code. A process has one event loop in a thread, and one connection for equal options.
 
-Spark calls sources, sinks and handlers from ordinary threads and reuses its Python workers, so a connection is kept for
+Spark calls sources, sinks and handlers from ordinary threads. It reuses its Python workers, so a connection is kept for
 the next task. A lost connection reconnects automatically.
 """
 
@@ -43,9 +43,9 @@ class Session:
         self._servers = servers
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result. An interrupt of the caller cancels it.
+        """Run a coroutine on the loop and wait for its result. An interrupt of the caller cancels the coroutine.
 
-        The servers are added to a transient error as a note, which tracebacks show.
+        A transient error gets a note with the servers, which tracebacks show.
         """
         future = self.start(work)
         try:
@@ -57,13 +57,14 @@ class Session:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop in the background."""
+        """Run a coroutine on the loop in the background. Returns a future for its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def end(self, work: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine that releases a resource, and wait for its result.
 
-        Garbage collection may call this in the thread of the loop, which cannot wait for itself, or after its end.
+        Garbage collection may call this in the thread of the loop, which cannot wait for itself, or after the loop was
+        closed. In these cases the method does not wait.
         """
         running = None
         with contextlib.suppress(RuntimeError):
@@ -100,9 +101,8 @@ class _LoopThread:
             try:
                 js = future.result()
             except JetStreamError as error:
-                raise error.with_traceback(
-                    None
-                ) from None  # Spark prints the whole chain of errors, and the text already has all facts
+                # The text has all facts, and Spark would print the whole chain of errors.
+                raise error.with_traceback(None) from None
             self.sessions[options] = opened = Session(js, self.loop, options.servers)
             return opened
 
@@ -129,7 +129,7 @@ class _LoopThread:
             self.loop.close()
 
 
-_loop_threads: dict[int, _LoopThread] = {}  # by process, since threads do not survive a fork
+_loop_threads: dict[int, _LoopThread] = {}  # by process id, since threads do not survive a fork
 _starting = threading.Lock()
 
 
@@ -141,7 +141,8 @@ def _loop_thread() -> _LoopThread:
             thread = _loop_threads[os.getpid()] = _LoopThread()
             atexit.register(thread.close)
             if _is_worker():
-                # Spark's workers run a full collection after every task, which takes 50 ms for the objects of modules.
+                # Spark's workers run a full collection after every task. Freeze the objects of modules, which would
+                # take 50 ms each time.
                 gc.collect()
                 gc.freeze()
         return thread
@@ -165,7 +166,9 @@ async def _open(options: ServerOptions) -> JetStream:
 
 
 def session(options: ServerOptions) -> Session:
-    """Return the connection of this process to these servers, which is opened on first use and kept for later calls.
+    """Return the connection of this process for these options.
+
+    The connection is opened on first use and kept for later calls.
 
     Raises:
         ConnectError, AuthenticationError: See `jsclient.connect`.
@@ -176,7 +179,7 @@ def session(options: ServerOptions) -> Session:
 
 @contextlib.contextmanager
 def held(options: ServerOptions) -> Iterator[None]:
-    """Close the connection that `session` keeps to these servers after the block, unless another block needs it."""
+    """Keep the connection for these options open during the block. Then close it, unless another block keeps it."""
     thread = _loop_thread()
     thread.hold(options)
     try:

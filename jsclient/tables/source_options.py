@@ -1,4 +1,4 @@
-"""Source options, read and checked on the driver, and the columns of rows with their types in Spark's DDL."""
+"""Options of the source, parsed and checked on the driver, and the columns of rows with their types in Spark's DDL."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ QUEUE_COLUMNS: Final[Mapping[str, str]] = {
     "reply": "string",  # the subject to which an ack is published
 }
 BY_SCHEMA: Final = frozenset({"timestamp_ns", "stream_created"})
-"""Columns that only a schema of the user selects."""
+"""Columns that the default schema omits. A user's schema can select them."""
 EPOCH_COLUMNS: Final[Mapping[str, str]] = {
     "epoch": "bigint",  # or string with JSON, if times are not numbers
     "partition": "int",
@@ -62,18 +62,18 @@ def ddl(columns: Mapping[str, str]) -> str:
 
 
 MOST_FETCH = 24 << 20  # two requests in flight stay below the 64 MiB at which a server disconnects a client
-WORTH_A_TASK = 512  # rows that justify another task. With fewer rows it costs more than it saves
+WORTH_A_TASK = 512  # rows that justify another task. With fewer rows, a task costs more than it saves
 _DEFAULT_PARTITIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A start or end of a read, as set by the user."""
+    """The start or the end of a read, as set by the user."""
 
     kind: Literal["earliest", "latest", "sequence", "time"]
-    sequence: int = 0  # for "sequence"
-    time: str = ""  # for "time": RFC 3339
-    argument: str = ""  # the argument that sets it, for a reader without an option for it
+    sequence: int = 0  # the sequence of kind "sequence"
+    time: str = ""  # the time of kind "time", in RFC 3339
+    argument: str = ""  # name of the argument, for a reader that takes arguments instead of options
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class SourceOptions:
     """Options of a source."""
 
     connect: ServerOptions
-    stream: str  # the name of the stream, "" for several streams
+    stream: str  # the name of the stream, or "" for several streams
     subjects: tuple[str, ...] = ()  # filters, empty for all messages
     mode: str = "log"  # "log" (by sequence, repeatable) or "queue" (claimed from ``consumer``)
     consumer: str | None = None  # the durable that shows the progress (log) or has the messages (queue)
@@ -90,14 +90,14 @@ class SourceOptions:
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None  # log mode: messages that a batch waits for
-    max_trigger_delay: float = 900.0  # seconds after the previous batch, at most, that it waits for them
+    max_trigger_delay: float = 900.0  # maximum number of seconds to wait for them after the previous batch
     min_partitions: int = _DEFAULT_PARTITIONS  # minimum number of tasks per batch
     min_partition_rows: int = WORTH_A_TASK  # rows that justify another task
     max_messages_per_partition: int | None = None  # maximum number of rows per task
     fail_on_data_loss: bool = True  # whether removed messages are an error
     read_mode: str = "auto"  # "auto", "consumer" or "direct"
     include_headers: bool = True  # whether the default schema has a headers column
-    pushdown: bool = False  # whether a batch read pushes filters down, which needs a setting of Spark too
+    pushdown: bool = False  # whether a batch read pushes filters down, which also needs a setting of Spark
     poll_interval: float = 0.1  # minimum number of seconds between two polls for new messages
     fetch_max_bytes: int = 8 << 20  # bytes requested at once
     batch_rows: int = 8192  # rows of one Arrow batch
@@ -107,12 +107,12 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
-        """Read the options of a source.
+        """Parse the options of a source.
 
         Args:
             options: The options that Spark passes.
-            streaming: True for a streaming read, False for a batch read. With None this is unknown, and options of
-                either kind of read are accepted.
+            streaming: True for a streaming read, False for a batch read. If None, the kind of read is unknown, and
+                options of either kind are accepted.
 
         Raises:
             ConfigError: An option is missing, invalid or unknown, or contradicts another.
@@ -183,7 +183,7 @@ class SourceOptions:
 
 
 def read_settings(reader: OptionReader) -> dict[str, Any]:
-    """Return the fields of `SourceOptions` that say how messages are read, for messages of any kind."""
+    """Read the options that say how messages are read, and return them as fields of `SourceOptions`."""
     least = reader.read_count("minPartitions", most=100_000)
     size = reader.size("fetchMaxBytes", 8 << 20) or 0
     if size > MOST_FETCH:
@@ -241,7 +241,7 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, 
 
 
 def _delay(reader: OptionReader) -> float:
-    """Return the seconds of a time as Spark writes it: ``15m``, ``500ms``, or milliseconds without a unit."""
+    """Return ``maxTriggerDelay`` in seconds. Spark's notation is ``15m``, ``500ms``, or milliseconds without a unit."""
     text = reader.text("maxTriggerDelay")
     if text is None:
         return 900.0
@@ -347,7 +347,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _time(reader: OptionReader, name: str) -> str | None:
-    """Return a time in RFC 3339. The option may also be milliseconds since 1970, which Kafka's source accepts."""
+    """Return a time in RFC 3339, or None if the option is not set.
+
+    The option may also be milliseconds since 1970, because Kafka's source accepts them.
+    """
     text = reader.text(name)
     if text is None:
         return None

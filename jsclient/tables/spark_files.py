@@ -1,4 +1,4 @@
-"""The files that Spark distributes with ``--files``, where a table is read or written by one of its processes."""
+"""The files that Spark distributes with ``--files`` to the processes that read or write a table."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ __all__ = ["distributed_files"]
 
 
 def distributed_files() -> Path | None:
-    """Return the directory of the files that Spark distributes with ``--files``, or None without an application."""
+    """Return the directory of the files that Spark distributes with ``--files``.
+
+    Returns None if this process does not belong to a running Spark application.
+    """
     pyspark = sys.modules.get("pyspark")
     if pyspark is None:
         return None  # this process belongs to another engine, or to none
     try:
         directory = Path(pyspark.SparkFiles.getRootDirectory()).absolute()
-    except Exception:  # noqa: BLE001  an AssertionError without an application, an error of py4j after its end
+    except Exception:  # noqa: BLE001  an AssertionError without an application, or an error of py4j after its end
         return None
-    # The process that plans the batches of a stream gets a directory within the right directory, which has no files.
+    # The process that plans the batches of a stream gets an empty directory within the right directory.
     return directory.parent if directory.name == "streaming_job" else directory

@@ -1,4 +1,4 @@
-"""Tasks of log mode: planned on the driver, and read on the executors by `reading`."""
+"""Tasks of log mode. The driver plans them, and the executors read them with `reading`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from .source_options import SourceOptions
 
 __all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 
-_MOST_FOUND = 500_000  # number of messages that are read to divide a range
-_FOUND_A_PIECE = 500  # The same limit for each part. With more messages, a few counts cost as much.
-_LOADED_A_PIECE = (
-    1024 * 1024
-)  # bytes that the server loads for this, because it reads payloads even if it does not send them
-# number of sequences below which a range is split by sequence if counting needs a consumer
+# Limits for dividing a range by reading the sequences of all its messages. Beyond them, a few counts cost less.
+_MOST_FOUND = 500_000  # maximum number of messages
+_FOUND_A_PIECE = 500  # maximum number of messages for each part
+# Maximum number of bytes for each part. The server loads payloads even if it does not send them.
+_LOADED_A_PIECE = 1024 * 1024
+# Number of sequences below which a range is split by sequence if counting needs a consumer.
 _WORTH_COUNTING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSpec:
-    """The read settings common to all tasks of a query. They are pickled and sent to the executors."""
+    """The read settings that all tasks of a query share. They are pickled and sent to the executors."""
 
     connect: ServerOptions
-    stream: str  # name of the stream. With several streams, each task has a name of its own
+    stream: str  # name of the stream. With several streams, each task names its own stream
     subjects: tuple[str, ...]  # subject filters, empty for all messages
     columns: tuple[str, ...]  # column names, in the order of the schema
     created: str | None  # ``StreamInfo.created.isoformat()`` of the stream, or None for any stream
@@ -53,7 +53,7 @@ class ReadSpec:
 class LogPartition:
     """The part of a stream that one task reads."""
 
-    range: SequenceRange | None  # None if nothing remains of it
+    range: SequenceRange | None  # None if no message of the part remains
     created: str  # when the stream was created, see `ReadSpec`
     subjects: tuple[str, ...] = ()
     read_mode: str = "auto"  # see `ReadSpec`
@@ -61,7 +61,7 @@ class LogPartition:
     since: datetime | None = None  # see `ReadSpec`
 
     def spec(self, spec: ReadSpec) -> ReadSpec:
-        """Return the common `ReadSpec` of all tasks, completed with the values of this plan."""
+        """Return the `ReadSpec` that all tasks share, completed with the values of this task."""
         return replace(
             spec,
             stream=self.stream or spec.stream,
@@ -96,13 +96,13 @@ def pieces_of(options: SourceOptions, rows: int) -> int:
 def cut(
     lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts, read_mode: str
 ) -> list[SequenceRange]:
-    """Split a range into tasks. Together they cover the whole range even if counts were wrong."""
+    """Split a range into parts for tasks. The parts cover the whole range even if counts are wrong."""
     if pieces_of(options, whole.width) == 1:
         return [whole]
     dense = not lookup.subjects and not facts.gaps
     if dense or (whole.width < _WORTH_COUNTING and not lookup.counts_cheaply(facts)):
         return plan_ranges(whole, pieces_of(options, whole.width))
-    # This is requested first, so that a message stored meanwhile cannot lower the count.
+    # Count the later messages first, so that a message stored meanwhile cannot make the result too low.
     after = lookup.rest(whole.last + 1, facts)
     rest = lookup.rest(whole.first, facts)
     rows = max(0, rest - after)
@@ -112,7 +112,7 @@ def cut(
     most = options.max_messages_per_partition
     if most is None and whole.width <= SPARSE * rows:
         return plan_ranges(whole, pieces)
-    # Each count makes the server scan a part of the stream, and a division takes a few counts.
+    # Each count makes the server scan a part of the stream, and each division takes a few counts.
     if read_mode != "direct" and _are_few(rows, pieces, facts):
         created, subjects = datetime.fromisoformat(facts.created), lookup.subjects
         messages = lookup.run(lambda stream: sequences_between(stream, whole, subjects, created))
@@ -123,7 +123,7 @@ def cut(
 
 
 def _are_few(rows: int, pieces: int, facts: StreamFacts) -> bool:
-    """Return whether a look at all messages costs less than to count them for each part."""
+    """Return whether reading the sequences of all messages costs less than counting messages for each part."""
     a_piece = -(-rows // pieces)
     return rows <= _MOST_FOUND and a_piece <= _FOUND_A_PIECE and a_piece * facts.mean_bytes <= _LOADED_A_PIECE
 

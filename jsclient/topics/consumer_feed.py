@@ -182,7 +182,7 @@ class _Pushes:
         self.consumer: str = ""
 
     async def join(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        """Push to another reader. Raises the errors of any request. After an error, the reader has not joined."""
+        """Push to another reader. May raise any error of a request. After an error, the reader has not joined."""
         self._members[id] = _Group(receive, lost)
         if self._opening is None:
             self._opening = self._context.tasks.start(
@@ -232,7 +232,7 @@ class _Pushes:
             await self._end_pushes()
 
     async def _create(self, name: str) -> None:
-        """Create the consumer. Raises the errors of any request. After an error, no subscription remains."""
+        """Create the consumer. May raise any error of a request. After an error, no subscription remains."""
         connection, feed = self._context.connection, self._feed
         self.consumer = name
         deliveries = feed.deliveries(self._push, self._lost)
@@ -338,7 +338,7 @@ class _Hearing:
         return "topic readers look into the history for new records, about once a second"
 
     async def begin_hearing(self) -> None:
-        """Subscribe. Raises the errors of any request. After an error, no subscription remains."""
+        """Subscribe. May raise any error of a request. After an error, no subscription remains."""
         connection = self._context.connection
         connection.add_listener(self._lifecycle)
         try:

@@ -87,7 +87,7 @@ class Feed(abc.ABC):
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
         """Push records appended from now on under this id. ``lost`` is called when a push may have been missed.
 
-        Raises the errors of any request. After an error, the feed is not open.
+        May raise any error of a request. After an error, the feed is not open.
         """
 
     @abc.abstractmethod
@@ -131,13 +131,13 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     async def extent(self) -> Extent:
-        """Return the extent of the whole log, as its leader reports it. Raises the errors of any request."""
+        """Return the extent of the whole log, as its leader reports it. May raise any error of a request."""
 
     @abc.abstractmethod
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
         """Return records after ``since``, in order, at most ``limit`` of them and ``max_bytes`` bytes.
 
-        The first record is returned even if it is larger than that. Raises the errors of any request.
+        The first record is returned even if it is larger than that. May raise any error of a request.
         """
 
     @abc.abstractmethod
@@ -150,7 +150,7 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     async def last(self, subject: str | None = None) -> Record | None:
-        """Return the newest record of the log or of a subject, from the leader. Raises the errors of any request."""
+        """Return the newest record of the log or of a subject, from the leader. May raise any error of a request."""
 
     @abc.abstractmethod
     async def append(

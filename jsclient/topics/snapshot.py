@@ -18,7 +18,7 @@ from ..protocol.topics.record import Record
 from ..protocol.topics.record_codec import DeliveredRecords
 from .stream_log import MAX_BYTES, StreamLog
 
-__all__ = ["Snapshot", "newest_of_each", "take_snapshot"]
+__all__ = ["Snapshot", "newest_of_each", "read_directly", "take_snapshot"]
 
 _PAGE: Final = 500
 _AT_ONCE: Final = 64  # maximum number of concurrent requests for subjects that differ
@@ -37,13 +37,13 @@ async def take_snapshot(log: StreamLog) -> Snapshot:
     while True:
         try:
             await log.wait_ready()
-            return (log.reads_directly and await _directly(log)) or await _delivered(log)
+            return (log.reads_directly and await read_directly(log)) or await _delivered(log)
         except JetStreamError as error:
             if not await tries.again(error):
                 raise
 
 
-async def _directly(log: StreamLog) -> Snapshot | None:
+async def read_directly(log: StreamLog) -> Snapshot | None:
     """Read a snapshot with one request. Returns None if it is too large, or direct gets are not answered."""
     origin = log.origin or (await log.extent()).start
     batch = log.handle.get_last_messages(log.subject, max_bytes=MAX_BYTES)
@@ -77,7 +77,7 @@ async def newest_of_each(
     """Yield the newest record of each subject, in order, in lists that are not empty.
 
     Records after sequence ``end`` may follow, also several for a subject. If the stream allows no further consumer,
-    each subject is requested from its leader. Raises the errors of any request.
+    each subject is requested from its leader. May raise any error of a request.
     """
     with suppress(ConsumerLimitError):
         async with aclosing(_delivered_newest(log, end, headers_only)) as lists:

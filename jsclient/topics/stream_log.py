@@ -493,6 +493,6 @@ def _stream_name(subject: str) -> str:
 
 
 async def find_stream(context: Context, name: str) -> Stream:
-    """Return the stream of this name. Raises `StreamNotFoundError` and the errors of any request."""
+    """Return the stream of this name. Raises `StreamNotFoundError` and any error of a request."""
     answer = await context.call(context.api.stream_info(name), what="stream info")
     return Stream(context, from_wire(StreamInfo, answer))

@@ -10,7 +10,7 @@ from .scanner import scan
 from .slots import Slots
 from .stored import split_stored
 
-__version__ = "0.1.0.dev0"  # that of the jsclient in the same commit
+__version__ = "0.1.0.dev0"  # the version of jsclient in the same commit
 
 __all__ = [
     "CallbackRun",

@@ -1,4 +1,4 @@
-"""What other modules of this package take from `acks`."""
+"""The declarations of `acks` that other modules of this package use."""
 
 cdef extern from "Python.h":
     ctypedef struct PyObject

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reads the acks of publishes."""
+"""Read the acks of publishes."""
 
 from libc.string cimport memcmp, memcpy
 
@@ -12,19 +12,21 @@ cdef extern from "Python.h":
     bytes PyBytes_FromStringAndSize(const char *, Py_ssize_t)
 
 cdef enum:
-    MAX_NUMBER = 19  # digits of a number that is read here
-    REPLY = 0  # the index of the subject, to which an answer was sent, in a frame
-    PAYLOAD = 3  # the index of the payload in a frame
+    MAX_NUMBER = 19  # maximum number of digits of a number
+    REPLY = 0  # index in a frame of the subject to which the ack was sent
+    PAYLOAD = 3  # index in a frame of the payload
 
 
 def join_acks(list frames not None, Py_ssize_t start, Py_ssize_t stop, list replies=None, Py_ssize_t first=0):
     """Join the acks in ``frames[start:stop]`` into a JSON array.
 
-    ``replies``: The subjects that the acks must have, from the index ``first`` on. None: any.
+    Args:
+        replies: The subjects to which the acks must have been sent, from the index ``first`` on, or None for any
+            subjects.
 
     Returns:
-        The array, whose acks have a stream and a valid sequence, and which has as many acks as there are frames. b"" if
-        there are no frames, or if one is not an ordinary ack or was sent to another reply subject.
+        The array, with one ack for each frame. Each ack has a stream and a valid sequence. b"" if there are no frames,
+        if a frame is not an ordinary ack, or if an ack was sent to another subject.
     """
     cdef Py_ssize_t index, size = 1, length
     cdef PyObject *frame
@@ -52,7 +54,7 @@ def join_acks(list frames not None, Py_ssize_t start, Py_ssize_t stop, list repl
 
 
 cdef bytes joined(list frames, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t size):
-    """The payloads of ``frames[start:stop]`` in a JSON array, which has ``size`` bytes."""
+    """Return a JSON array of the payloads of ``frames[start:stop]``. ``size`` is the size of the array in bytes."""
     cdef Py_ssize_t index, length
     cdef PyObject *payload
     cdef bytes array = PyBytes_FromStringAndSize(NULL, size)
@@ -68,7 +70,7 @@ cdef bytes joined(list frames, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t siz
 
 
 cdef unsigned long long number_of(PyObject *reply, bytes prefix) except? 0:
-    """The number that follows the prefix in a reply subject. 0: it has another form."""
+    """Return the number that follows the prefix in a reply subject, or 0 if the subject has another form."""
     cdef Py_ssize_t size = len(prefix), length = PyBytes_Size(reply), index
     cdef const char *at = PyBytes_AsString(reply)
     cdef unsigned long long number = 0
@@ -84,7 +86,10 @@ cdef unsigned long long number_of(PyObject *reply, bytes prefix) except? 0:
 
 
 cdef bint is_ordinary_ack(Text at, Py_ssize_t length) noexcept nogil:
-    """Whether this is an ack exactly as a server writes it: stream, domain if there is one, sequence, and duplicate."""
+    """Return whether this is an ack exactly as a server writes it.
+
+    Such an ack has a stream, perhaps a domain, a sequence, and perhaps the flag of a duplicate, in this order.
+    """
     cdef Text stop = at + length
     cdef Text first
     if not passes(&at, stop, b'{"stream":"', 11) or not passes_text(&at, stop):
@@ -106,7 +111,7 @@ cdef bint is_ordinary_ack(Text at, Py_ssize_t length) noexcept nogil:
 
 
 cdef bint passes(Text *at, Text stop, const char *text, Py_ssize_t size) noexcept nogil:
-    """Move behind a text. False if it is not there."""
+    """Move past a text. Returns False if the text does not follow."""
     if stop - at[0] < size or memcmp(at[0], text, size) != 0:
         return False
     at[0] += size
@@ -114,7 +119,10 @@ cdef bint passes(Text *at, Text stop, const char *text, Py_ssize_t size) noexcep
 
 
 cdef bint passes_text(Text *at, Text stop) noexcept nogil:
-    """Move behind the rest of a string that is not empty, its quote and a comma. False if it has unusual characters."""
+    """Move past the rest of a string, its closing quote and a comma.
+
+    Returns False if the string is empty or has unusual characters, or if no comma follows.
+    """
     cdef Text first = at[0]
     cdef Text here = first
     while here != stop and here[0] != c'"':

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Writes header blocks. `jsclient.protocol.wire.headers.ordinary_block` is the specification."""
+"""Write header blocks. `jsclient.protocol.wire.headers.ordinary_block` is the specification."""
 
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_Next
@@ -16,7 +16,10 @@ for place in bytearray(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcd
 
 
 def ordinary_block(dict headers not None):
-    """The block of headers whose names are tokens and whose values are printable ASCII; None: check them one by one."""
+    """Return the header block, if all names are tokens and all values are printable ASCII.
+
+    Otherwise return None, and the caller has to check the headers one by one.
+    """
     cdef Py_ssize_t at = 0, total = 12, size
     cdef PyObject *name
     cdef PyObject *value
@@ -41,7 +44,7 @@ def ordinary_block(dict headers not None):
 
 
 cdef Py_ssize_t measured(text, bint is_name):
-    """The size of a name, or of a value; -1 if it is not an ordinary one."""
+    """Return the size of a name or of a value, or -1 if it has unusual characters or is not a str."""
     cdef Py_ssize_t size, place
     cdef const unsigned char *begin
     if not PyUnicode_CheckExact(text):

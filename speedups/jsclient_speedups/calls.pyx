@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Calls the callback of a push subscription with messages that wait, one after another."""
+"""Call the callback of a push subscription with the messages that wait, one after another."""
 
 cdef extern from "Python.h":
     ctypedef struct PyObject
-    int PyIter_Send(object, object, PyObject **) except -1  # 1: it waits for a value, 0: it has returned one
+    int PyIter_Send(object, object, PyObject **) except -1  # 1 if the coroutine waits, 0 if it has returned
     object PyObject_CallFunctionObjArgs(object, ...)
     object PyObject_CallNoArgs(object)
     Py_ssize_t PyObject_Size(object) except -1
@@ -12,13 +12,13 @@ cdef extern from "Python.h":
 
 
 cdef class CallbackRun:
-    """Calls coroutine functions, and runs each coroutine up to the place where it waits.
+    """Caller of a coroutine function, which runs each coroutine up to the point where it waits.
 
-    `PushBuffer._call_run` in `jsclient/consumers/push/buffer.py` specifies it.
+    `PushBuffer._call_run` in `jsclient/consumers/push/buffer.py` is the specification.
 
     Attributes:
         message: The message of the latest call.
-        remaining: How many of the ``count`` messages of `call_run` it did not take.
+        remaining: Number of messages, of the ``count`` messages of `call_run`, that were not taken.
     """
 
     cdef object _front, _take_frame, _make_message, _channel, _callback, _coroutine_type
@@ -33,14 +33,15 @@ cdef class CallbackRun:
         self.remaining = 0
 
     def call_run(self, Py_ssize_t count):
-        """Take at most ``count`` messages, and call the callback with each.
+        """Take at most ``count`` messages, and call the callback with each message.
 
         Returns:
-            None after the last one. ``(coroutine, waited)`` if a coroutine waits: ``waited`` is what it yielded.
-            ``(awaitable,)`` if the callback returned another object, which is to be awaited.
+            None after the last message. ``(coroutine, waited)`` if a coroutine waits, where ``waited`` is the object
+            that it has yielded. ``(awaitable,)`` if the callback has returned another object, which the caller has to
+            await.
 
         Raises:
-            BaseException: What the callback raised. The next call continues with the next message.
+            BaseException: The callback has raised it. The next call continues with the next message.
         """
         self.remaining = count
         cdef object frame, coroutine

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Writes the commands that publish messages."""
+"""Write the commands that publish messages."""
 
 from libc.string cimport memcpy
 
@@ -12,13 +12,14 @@ cdef extern from "Python.h":
     bytes PyBytes_FromStringAndSize(const char *, Py_ssize_t)
 
 cdef enum:
-    MAX_DIGITS = 20  # of a number that the commands contain
+    MAX_DIGITS = 20  # maximum number of digits of a number in a command
 
 
 def publish_command(bytes subject not None, bytes prefix not None, number, bytes header not None, bytes data not None):
-    """Return a reply subject, the prefix followed by the number, and the command that publishes the message.
+    """Return the reply subject of a message, and the command that publishes the message.
 
-    `jsclient.protocol.wire.commands.publish_command` specifies it.
+    The reply subject is the prefix followed by the number. `jsclient.protocol.wire.commands.publish_command` is the
+    specification.
     """
     cdef char digits[MAX_DIGITS]
     cdef unsigned long long value = number
@@ -43,7 +44,10 @@ def publish_command(bytes subject not None, bytes prefix not None, number, bytes
 def burst_commands(
     list subjects not None, list replies not None, list headers not None, list payloads not None
 ):
-    """Return the commands that publish messages. `jsclient.protocol.wire.commands.burst_commands` specifies it."""
+    """Return the commands that publish messages.
+
+    `jsclient.protocol.wire.commands.burst_commands` is the specification.
+    """
     cdef Py_ssize_t count = PyList_Size(subjects), index, size = 0
     if PyList_Size(replies) != count or PyList_Size(headers) != count or PyList_Size(payloads) != count:
         raise ValueError("the columns have different lengths")
@@ -68,7 +72,7 @@ def burst_commands(
 
 
 cdef Py_ssize_t write_number(char *at, unsigned long long value) noexcept nogil:
-    """Write a number. Returns how many digits it has."""
+    """Write a number, and return the number of its digits."""
     cdef char reverse[MAX_DIGITS]
     cdef Py_ssize_t count = 0, index
     while True:
@@ -91,18 +95,18 @@ cdef Py_ssize_t digits_of(Py_ssize_t value) noexcept nogil:
 
 
 cdef Py_ssize_t command_size(Py_ssize_t subject, Py_ssize_t reply, Py_ssize_t head, Py_ssize_t body) noexcept nogil:
-    """The size of a command with parts of these sizes."""
+    """Return the size of a command whose parts have these sizes."""
     cdef Py_ssize_t size = subject + reply + head + body + digits_of(head + body) + 10
     return size + 2 + digits_of(head) if head else size
 
 
 cdef char *write_command(char *at, PyObject *subject, PyObject *reply, PyObject *header, PyObject *data) except NULL:
-    """Write the command of one message. Returns where the next one begins."""
+    """Write the command of one message, and return the position after it."""
     return write_parts(at, subject, reply, b"", 0, header, data)
 
 
 cdef bytes numbered_command(bytes subject, bytes prefix, unsigned long long number, bytes header, bytes data):
-    """The command of one message, whose reply subject is the prefix followed by the number."""
+    """Return the command of one message, whose reply subject is the prefix followed by the number."""
     cdef char digits[MAX_DIGITS]
     cdef Py_ssize_t count = write_number(digits, number)
     cdef Py_ssize_t size = command_size(len(subject), len(prefix) + count, len(header), len(data))
@@ -122,7 +126,7 @@ cdef bytes numbered_command(bytes subject, bytes prefix, unsigned long long numb
 cdef char *write_parts(
     char *at, PyObject *subject, PyObject *reply, char *digits, Py_ssize_t count, PyObject *header, PyObject *data
 ) except NULL:
-    """The same with a reply subject that ends with these digits."""
+    """Write the command of one message, and return the position after it. The reply subject ends with the digits."""
     cdef Py_ssize_t head = PyBytes_Size(header), body = PyBytes_Size(data)
     if head:
         at = write_text(at, b"HPUB ", 5)

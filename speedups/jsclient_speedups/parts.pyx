@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reads single headers, and tells ordinary JSAcks from all other replies."""
+"""Read single headers and JSAck subjects."""
 
 from cpython.bytes cimport PyBytes_AsString
 from libc.string cimport memchr, memcmp
@@ -9,17 +9,17 @@ cdef extern from "Python.h":
     str PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
 
 cdef enum:
-    MAX_NUMBER = 19  # digits
-    MAX_TOKENS = 9  # after the prefix of a JSAck
+    MAX_NUMBER = 19  # maximum number of digits of a number
+    MAX_TOKENS = 9  # maximum number of tokens after the prefix of a JSAck
 
 
 def find_header(bytes block not None, name):
-    """The first value of a header; None if it is missing.
+    """Return the first value of a header, or None if the header is missing.
 
     `jsclient.protocol.wire.headers.find_header` is the specification.
 
     Raises:
-        ValueError: ``name`` is not an ordinary one (ASCII, without a colon or a line end): the Python reader decides.
+        ValueError: ``name`` is empty, not ASCII, or has a colon or a line end. Use the Python function for such names.
     """
     if not isinstance(name, str):
         raise ValueError("the name of a header is a str")
@@ -51,7 +51,7 @@ def find_header(bytes block not None, name):
 
 
 cdef const unsigned char *line_end(const unsigned char *at, const unsigned char *stop) noexcept nogil:
-    """Its CR LF; ``stop`` if there is none."""
+    """Return the position of the next CR LF, or ``stop`` if there is none."""
     while True:
         at = <const unsigned char *> memchr(at, c'\r', stop - at)
         if at == NULL or stop - at < 2:
@@ -62,9 +62,10 @@ cdef const unsigned char *line_end(const unsigned char *at, const unsigned char 
 
 
 cdef int tokens(bytes reply, const unsigned char **begin) except -1:
-    """How many tokens follow the prefix of an ordinary JSAck, and where each begins; 0 if it is not one.
+    """Find the tokens that follow the prefix of an ordinary JSAck. Returns their number, or 0 for another subject.
 
-    The end of a token is the byte in front of the next one's beginning; ``begin`` has one more place, for the last.
+    Stores the position of each token in ``begin``. A token ends one byte before the next token begins. For the last
+    token, one more position is stored.
     """
     cdef const unsigned char *at = <const unsigned char *> PyBytes_AsString(reply)
     cdef const unsigned char *stop = at + len(reply)
@@ -85,7 +86,7 @@ cdef int tokens(bytes reply, const unsigned char **begin) except -1:
         if at != stop:
             at += 1
             if at == stop:
-                return 0  # ends with a dot
+                return 0  # the subject ends with a dot
     if count != MAX_TOKENS - 2 and count != MAX_TOKENS:
         return 0
     for token in range(count - 5, count):
@@ -99,13 +100,16 @@ cdef int tokens(bytes reply, const unsigned char **begin) except -1:
 
 
 def is_ordinary_jsack(bytes reply not None):
-    """Whether `jsclient.protocol.consumers.ack.match_jsack` matches, which is the specification."""
+    """Return whether a reply is an ordinary JSAck.
+
+    `jsclient.protocol.consumers.ack.match_jsack` is the specification.
+    """
     cdef const unsigned char *begin[MAX_TOKENS + 1]
     return tokens(reply, begin) != 0
 
 
 def split_jsack(bytes reply not None):
-    """The fields of `jsclient.protocol.consumers.ack.Metadata`, in their order; None unless `is_ordinary_jsack`."""
+    """Return the fields of `jsclient.protocol.consumers.ack.Metadata` in their order, or None for another reply."""
     cdef const unsigned char *begin[MAX_TOKENS + 1]
     cdef int count = tokens(reply, begin)
     if count == 0:

@@ -1,10 +1,10 @@
-"""What other modules of this package take from `ring`."""
+"""The declarations of `ring` that other modules of this package use."""
 
 cdef extern from "Python.h":
     ctypedef struct PyObject
 
 cdef struct Slot:
-    PyObject *ticket  # NULL: the slot is free
+    PyObject *ticket  # NULL if the slot is free
     PyObject *subject
     PyObject *header
     PyObject *payload
@@ -12,14 +12,14 @@ cdef struct Slot:
     double deadline
     double due
     bint repeatable
-    bint acked  # its ack was read, and is not settled yet
+    bint acked  # whether its ack was read but the publish is not settled yet
 
 cdef struct Ring:
     Slot *slots
     Py_ssize_t capacity  # a power of two, or 0
-    Py_ssize_t count  # of publishes
-    unsigned long long first  # the number of the oldest one, if there is one
-    unsigned long long following  # the number after that of the newest one
+    Py_ssize_t count  # number of publishes
+    unsigned long long first  # the number of the oldest publish, if there is any
+    unsigned long long following  # the number after the newest publish
 
 cdef Slot *find(Ring *ring, unsigned long long number) noexcept nogil
 cdef Slot *reserve(Ring *ring, unsigned long long number) noexcept nogil

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""An array with a slot for each publish in flight, at its number modulo the size of the array."""
+"""An array with a slot for each publish in flight. A slot's index is the publish's number modulo the array's size."""
 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -10,7 +10,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     FIRST_CAPACITY = 64
-    KEPT_CAPACITY = 1024  # of an array that is kept while no publish is in flight
+    KEPT_CAPACITY = 1024  # maximum size of an array that is kept while no publish is in flight
     MAX_CAPACITY = 65536
 
 
@@ -19,7 +19,7 @@ cdef inline Slot *at(Ring *ring, unsigned long long number) noexcept nogil:
 
 
 cdef Slot *find(Ring *ring, unsigned long long number) noexcept nogil:
-    """The slot of a publish. NULL: it has none."""
+    """Return the slot of a publish, or NULL if the publish has no slot."""
     if ring.count == 0 or number < ring.first or number >= ring.following:
         return NULL
     cdef Slot *slot = at(ring, number)
@@ -27,7 +27,10 @@ cdef Slot *find(Ring *ring, unsigned long long number) noexcept nogil:
 
 
 cdef Slot *reserve(Ring *ring, unsigned long long number) noexcept nogil:
-    """Make room for the next publish. Returns its slot; NULL if one that is much older keeps the array from growing."""
+    """Make room for the next publish, and return its slot.
+
+    Returns NULL if there is no room, for example because a much older publish would require an array that is too large.
+    """
     cdef unsigned long long span, other
     cdef Ring larger
     if ring.count == 0:
@@ -53,7 +56,7 @@ cdef Slot *reserve(Ring *ring, unsigned long long number) noexcept nogil:
 
 
 cdef void fill(Ring *ring, unsigned long long number, Slot *content) noexcept:
-    """Put a publish into the slot that `reserve` has returned."""
+    """Store a publish in the slot that `reserve` has returned."""
     Py_INCREF(content.ticket)
     Py_INCREF(content.subject)
     Py_INCREF(content.header)
@@ -64,7 +67,10 @@ cdef void fill(Ring *ring, unsigned long long number, Slot *content) noexcept:
 
 
 cdef void remove(Ring *ring, unsigned long long number) noexcept:
-    """Free the slot of a publish. Any code may run when its last references go, so that comes last."""
+    """Free the slot of a publish.
+
+    The references are dropped last, because any code may run when the last reference to an object goes.
+    """
     cdef Slot *slot = find(ring, number)
     if slot == NULL:
         return
@@ -80,7 +86,7 @@ cdef void remove(Ring *ring, unsigned long long number) noexcept:
 
 
 cdef void trim(Ring *ring) noexcept nogil:
-    """Return the memory of a large array that is empty."""
+    """Free the memory of a large array that is empty."""
     if ring.count == 0 and ring.capacity > KEPT_CAPACITY:
         free(ring.slots)
         ring.slots, ring.capacity = NULL, 0

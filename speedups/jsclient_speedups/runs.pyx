@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reads messages that have arrived together: sequences without a gap, their size, and the numbers in their JSAcks."""
+"""Check the sequences of messages that have arrived together, and read their size and the numbers in their JSAcks."""
 
 from libc.string cimport memcmp, memcpy
 
@@ -13,17 +13,20 @@ cdef extern from "Python.h":
     bytes PyBytes_FromStringAndSize(const char *, Py_ssize_t)
 
 cdef enum:
-    MAX_NUMBER = 19  # digits
-    NUMBERS = 5  # in a JSAck: deliveries, stream sequence, consumer sequence, time, pending messages
+    MAX_NUMBER = 19  # maximum number of digits of a number
+    NUMBERS = 5  # numbers in a JSAck: deliveries, stream sequence, consumer sequence, time, pending messages
     WIDTH = 8  # bytes of a number
-    REPLY = 1  # the place of the JSAck in a frame
-    PARTS = 4  # of a frame
+    REPLY = 1  # index of the JSAck in a frame
+    PARTS = 4  # number of parts of a frame
 
 cdef unsigned long long MAX_INT64 = 0x7fffffffffffffff
 
 
 def total_size(list frames not None):
-    """Bytes of all frames, as the server counts them. `jsclient.protocol.wire.frames.total_size` specifies it."""
+    """Return the size of all frames in bytes, as the server counts them.
+
+    `jsclient.protocol.wire.frames.total_size` is the specification.
+    """
     cdef Py_ssize_t size = 0, place, part
     cdef PyObject *frame
     for place in range(PyList_Size(frames)):
@@ -34,9 +37,9 @@ def total_size(list frames not None):
 
 
 def jsack_numbers(list frames not None):
-    """The numbers of all JSAcks as five arrays of int64, one array after the other.
+    """Return the numbers of all JSAcks as five arrays of int64, one array after the other.
 
-    `jsclient.tables.columns` specifies it. Empty if a reply is not an ordinary JSAck.
+    Returns b"" if a reply is not an ordinary JSAck. `jsclient.tables.columns` is the specification.
     """
     cdef Py_ssize_t count = PyList_Size(frames), place, part
     cdef bytes arrays = PyBytes_FromStringAndSize(NULL, NUMBERS * WIDTH * count)
@@ -53,7 +56,7 @@ def jsack_numbers(list frames not None):
 
 
 cdef bint numbers_of(const unsigned char *at, Py_ssize_t size, unsigned long long *values) noexcept nogil:
-    """Read the numbers of a JSAck of 9, 11 or 12 tokens. False if it has another form."""
+    """Read the numbers of a JSAck of 9, 11 or 12 tokens. Returns False if the reply has another form."""
     cdef const unsigned char *stop = at + size
     cdef Py_ssize_t index
     cdef int dots = 0, before, part
@@ -63,7 +66,7 @@ cdef bint numbers_of(const unsigned char *at, Py_ssize_t size, unsigned long lon
         dots += at[index] == c'.'
     if dots != 8 and dots != 10 and dots != 11:
         return False
-    before = 4 if dots == 8 else 6  # the dots in front of the one that the numbers follow, counted from 1
+    before = 4 if dots == 8 else 6  # the numbers follow the dot with this number, counted from 1
     while True:
         if at[0] == c'.':
             before -= 1
@@ -78,9 +81,9 @@ cdef bint numbers_of(const unsigned char *at, Py_ssize_t size, unsigned long lon
 
 
 def last_of_whole_run(list frames not None, bytes run not None, consumer_seq):
-    """The stream sequence of the last frame if they are a run, else 0.
+    """Return the stream sequence of the last frame if the frames form a run, else 0.
 
-    `jsclient.protocol.consumers.ack.last_of_whole_run` specifies it.
+    `jsclient.protocol.consumers.ack.last_of_whole_run` is the specification.
     """
     cdef Py_ssize_t length = len(run), place
     if length == 0:
@@ -108,7 +111,7 @@ def last_of_whole_run(list frames not None, bytes run not None, consumer_seq):
             return 0
         last = seq
         due += 1
-        # The time, and the number of pending messages.
+        # Skip the time and the number of pending messages.
         if not (take(&at, stop, True, &seq) and take(&at, stop, True, &seq)) or at != stop:
             return 0
     return last
@@ -117,7 +120,7 @@ def last_of_whole_run(list frames not None, bytes run not None, consumer_seq):
 cdef bint take(
     const unsigned char **at, const unsigned char *stop, bint may_begin_with_zero, unsigned long long *value
 ) noexcept nogil:
-    """Read a dot and a number of up to 19 digits. False if there is none."""
+    """Read a dot and a number of up to 19 digits. Returns False if they do not follow."""
     cdef const unsigned char *place = at[0]
     if place == stop or place[0] != c'.':
         return False

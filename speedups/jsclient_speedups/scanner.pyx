@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Cuts the ordinary part of the byte stream of a NATS connection into frames.
+"""A scanner that splits the ordinary part of the byte stream of a NATS connection into frames.
 
-`jsclient._runtime.connection.wire.FrameReader` is the specification. A frame is accepted here only if the Python reader
-accepts it too, and in the same way; everything else is left to the Python reader.
+`jsclient._runtime.connection.wire.FrameReader` is the specification. The scanner accepts a frame only if the Python
+reader accepts it too, and in the same way. Everything else is left to the Python reader.
 """
 
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
@@ -12,13 +12,13 @@ cdef extern from "Python.h":
     const Py_ssize_t PY_SSIZE_T_MAX
 
 cdef enum:
-    MAX_FIELDS = 5  # of HMSG: subject, sid, reply, header size, total size
-    MAX_DIGITS = 640  # int() reads this many under every setting of the interpreter
+    MAX_FIELDS = 5  # fields of HMSG: subject, sid, reply, header size, total size
+    MAX_DIGITS = 640  # int() accepts this many digits under every setting of the interpreter
     MAX_HMSG_DIGITS = 12
 
 
 cdef Py_ssize_t number(const unsigned char *text, Py_ssize_t size) noexcept nogil:
-    """The value of ``size`` digits, PY_SSIZE_T_MAX if it is larger than that; -1 if they are not all digits."""
+    """Return the value of ``size`` digits, but at most PY_SSIZE_T_MAX. Returns -1 if they are not all digits."""
     cdef Py_ssize_t value = 0
     cdef Py_ssize_t place
     if size == 0 or size > MAX_DIGITS:
@@ -41,11 +41,12 @@ def scan(bytes data not None, Py_ssize_t start=0):
     """Read frames from offset ``start`` up to the first bytes that are not a whole, well-formed frame.
 
     Returns:
-        Runs of frames of one subscription, in their order, ``[(sid, [(subject, reply, header, payload), ...]), ...]``;
-        and the offset of what follows: a control line, an incomplete frame, a malformed one, or the end.
+        Runs of frames, ``[(sid, [(subject, reply, header, payload), ...]), ...]``, in order. The frames of a run belong
+        to one subscription. Also the offset at which the scan stopped, which is before a control line, an incomplete or
+        a malformed frame, or at the end of the data.
 
     Raises:
-        ValueError: ``start`` is not a place in ``data``.
+        ValueError: ``start`` is not an offset in ``data``.
     """
     cdef Py_ssize_t size = len(data)
     if start < 0 or start > size:
@@ -60,7 +61,7 @@ def scan(bytes data not None, Py_ssize_t start=0):
     cdef const unsigned char *begin[MAX_FIELDS]
     cdef Py_ssize_t width[MAX_FIELDS]
     cdef Py_ssize_t total, head
-    cdef int count, fields  # found, and needed without a reply
+    cdef int count, fields  # number of fields, and the expected number without a reply
     cdef const unsigned char *sid_text = NULL
     cdef const unsigned char *subject_text = NULL
     cdef Py_ssize_t sid_size = 0, subject_size = 0

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The publishes in flight that have had no trouble: their commands, and their acks."""
+"""The publishes in flight that had no errors so far, with their commands and their acks."""
 
 from libc.stdlib cimport free, malloc
 
@@ -22,15 +22,15 @@ cdef extern from "Python.h":
     void PyErr_Clear()
 
 cdef enum:
-    REPLY = 0  # the index of the subject, to which an answer was sent, in a frame
-    PAYLOAD = 3  # the index of the payload in a frame
+    REPLY = 0  # index in a frame of the subject to which the ack was sent
+    PAYLOAD = 3  # index in a frame of the payload
 
 cdef tuple NOTHING = ()
 cdef str SET_RESULT = "set_result"
 
 
 cdef class Slots:
-    """`tests.support.slots.Slots` specifies it, and `jsclient.protocol.publishing.slot_window` says what it is for."""
+    """A table of publishes in flight, specified by `tests.support.slots.Slots` and used by `SlotWindow`."""
 
     cdef Ring ring
     cdef unsigned long long resumes
@@ -76,7 +76,7 @@ cdef class Slots:
         self.resumes = self.number + count
 
     cdef bint has_room(self, Py_ssize_t size, bint admitted) except -1:
-        """Whether the next publish, of ``size`` bytes, may be here."""
+        """Return whether the next publish, of ``size`` bytes, may use a slot."""
         if size > self.largest or self.number < self.resumes:
             return False
         return admitted or self.ring.count + PyDict_Size(self.others) < self.max_count
@@ -93,7 +93,7 @@ cdef class Slots:
             return None
         if not self.has_room(size, admitted):
             return None
-        # This may collect garbage, and so run code that publishes: the rest is decided afterwards.
+        # This may collect garbage, and so run code that publishes. So check again afterwards.
         future = PyObject_Call(self.ticket, NOTHING, self.options)
         if not self.has_room(size, admitted) or reserve(&self.ring, self.number + 1) == NULL:
             return None
@@ -136,7 +136,7 @@ cdef class Slots:
             for index in range(taken):
                 slot = find(&self.ring, numbers[index])
                 if slot == NULL or not slot.acked:
-                    continue  # code that ran meanwhile has drained it
+                    continue  # code that ran meanwhile has drained the slot
                 self.size -= slot.size
                 stored += 1
                 if <PyObject *> latest != slot.subject:
@@ -153,7 +153,7 @@ cdef class Slots:
             free(numbers)
 
     cdef unsigned long long acked(self, PyObject *frame, Py_ssize_t *text) except? 0:
-        """The number of the publish whose ordinary ack the frame is; 0 if it is anything else."""
+        """Mark the publish that a frame acks, and return its number, or 0 if the frame is not an ordinary ack."""
         cdef unsigned long long number = number_of(PyTuple_GetItem(frame, REPLY), self.prefix_)
         cdef Slot *slot = find(&self.ring, number)
         cdef PyObject *payload
@@ -169,7 +169,7 @@ cdef class Slots:
         return number
 
     cdef int settle(self, unsigned long long number, PyObject *ack) except -1:
-        """Free the slot of a publish, and give its future the ack, unless that is done, as after a cancellation."""
+        """Free the slot of a publish, and set the ack as the result of its future, unless the future is done."""
         cdef PyObject *ticket = find(&self.ring, number).ticket
         cdef object kept = <object> ticket
         remove(&self.ring, number)
@@ -178,7 +178,7 @@ cdef class Slots:
             Py_DECREF(nothing)
             return 0
         if not PyErr_ExceptionMatches(<PyObject *> self.done_error):
-            return -1  # with the exception that is set
+            return -1  # the exception is set
         PyErr_Clear()
         return 0
 

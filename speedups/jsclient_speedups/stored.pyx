@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reads the headers that a server adds to stored messages, which it sends for a direct get."""
+"""Read the headers that a server adds to the stored messages of a direct get."""
 
 from libc.string cimport memcmp
 
@@ -13,22 +13,23 @@ cdef extern from "Python.h":
     bytes PyBytes_FromStringAndSize(const char *, Py_ssize_t)
 
 cdef enum:
-    MAX_NUMBER = 18  # digits, so that a number fits
-    BLOCK = 2  # the index of the header block in a frame
-    LINES = 6  # that the server adds
+    MAX_NUMBER = 18  # maximum number of digits, so that a number fits into 64 bits
+    BLOCK = 2  # index of the header block in a frame
+    LINES = 6  # number of lines that the server adds
 
 ctypedef const unsigned char *Text
 
 
 def split_stored(list frames not None, last_seq):
-    """Read the frames at the beginning that have the ordinary form and follow each other after ``last_seq``.
+    """Read frames, up to the first frame that has an unusual form or does not follow the frame before it.
 
-    `jsclient.protocol.topics.record_codec.StoredRecords.read_frames` specifies it.
+    The first frame must follow ``last_seq``. `jsclient.protocol.topics.record_codec.StoredRecords.read_frames` is the
+    specification.
 
     Returns:
-        A row for each of these frames, and the number of pending messages in the last, b"" without rows. A row is
-        the message's own block without its end, the subject, the stream sequence and the time stamp in nanoseconds.
-        Rows in sequence share equal blocks and subjects.
+        A row for each frame that was read, and the number of pending messages in the last of them, or b"" without rows.
+        A row consists of the message's own header block without its end, the subject, the stream sequence, and the
+        timestamp in nanoseconds. Consecutive rows share equal blocks and subjects.
     """
     cdef list rows = []
     cdef unsigned long long before, seq = 0, value = 0
@@ -48,7 +49,7 @@ def split_stored(list frames not None, last_seq):
         start = <Text> PyBytes_AsString(block)
         if not line_ends(start, start + PyBytes_Size(block), ends):
             break
-        # Before each line is the end of the line before it, of two bytes.
+        # Each line begins with the two bytes that end the line before it.
         if not (
             begins(ends[1], ends[2], b"\r\nNats-Subject: ", 16)
             and number(ends[2], ends[3], b"\r\nNats-Sequence: ", 17, &seq)
@@ -68,7 +69,10 @@ def split_stored(list frames not None, last_seq):
 
 
 cdef bint line_ends(Text start, Text stop, Text *ends) noexcept nogil:
-    """Find the ends of the last lines, and of the line before them. False if the block has not so many."""
+    """Find the ends of the lines that the server adds, and of the line before them.
+
+    Returns False if the block has fewer lines.
+    """
     cdef int index = LINES
     cdef Text at = stop - 4
     if stop - start < 4 or memcmp(at, b"\r\n\r\n", 4) != 0:
@@ -93,7 +97,7 @@ cdef bint begins(Text at, Text end, const char *text, Py_ssize_t size) noexcept 
 
 
 cdef bint number(Text at, Text end, const char *text, Py_ssize_t size, unsigned long long *value) noexcept nogil:
-    """Read a line that is a name and a number without leading zeros."""
+    """Read a line with a name and a number without leading zeros. Returns False if the line has another form."""
     if not begins(at, end, text, size):
         return False
     at += size
@@ -113,7 +117,7 @@ cdef bint digits(Text at, Py_ssize_t count, unsigned long long *value) noexcept 
 
 
 cdef bint time_stamp(Text at, Text end, long long *time_ns) noexcept nogil:
-    """Read a time stamp such as ``2026-01-31T12:00:00.5Z``."""
+    """Read a timestamp such as ``2026-01-31T12:00:00.5Z``. Returns False if Python has to read the timestamp."""
     cdef unsigned long long year, month, day, hour, minute, second, fraction = 0
     cdef Py_ssize_t count = end - at
     cdef long long days
@@ -130,7 +134,7 @@ cdef bint time_stamp(Text at, Text end, long long *time_ns) noexcept nogil:
         and digits(at + 17, 2, &second)
     ):
         return False
-    # Python decides about 29 February, and about years before 1970.
+    # Leave 29 February and years before 1970 to Python.
     if year < 1970 or year > 2200 or month < 1 or month > 12 or day < 1:
         return False
     if day > (28 if month == 2 else 30 + (month + month // 8) % 2):
@@ -144,7 +148,7 @@ cdef bint time_stamp(Text at, Text end, long long *time_ns) noexcept nogil:
         while count < 9:
             fraction *= 10
             count += 1
-    # A year that begins in March ends with the day that only some years have.
+    # Count years from March, so that the leap day is the last day of a year.
     if month <= 2:
         year -= 1
         month += 12
@@ -155,7 +159,7 @@ cdef bint time_stamp(Text at, Text end, long long *time_ns) noexcept nogil:
 
 
 cdef bytes shared(bytes last, Text at, Text end):
-    """Return ``last`` if these bytes are the same, else a new object."""
+    """Return ``last`` if it is equal to these bytes, else a new object."""
     cdef Py_ssize_t size = end - at
     if len(last) == size and memcmp(PyBytes_AsString(<PyObject *> last), at, size) == 0:
         return last

@@ -1,4 +1,4 @@
-"""The tests of the compiled scanner, which must be installed beside jsclient: see the session `speedups`."""
+"""Tests of the compiled scanner, which must be installed beside jsclient. The session `speedups` installs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 _ROOT = Path(__file__).resolve().parents[2]
 if str(_ROOT) not in sys.path:
-    # At the end: an installed jsclient must win over the one in the checkout.
+    # Append it to the end, so that an installed jsclient takes precedence over the checkout.
     sys.path.append(str(_ROOT))
 
 BLOCKS = 20

@@ -1,4 +1,4 @@
-"""Header blocks are written as with Python, which is the specification."""
+"""Compiled header blocks are the same as those of Python, which is the specification."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ODD = [None, 1, b"A", ["x", "y"], ("x",)]
 
 
 class Text(str):
-    """A str that is not exactly one."""
+    """A subclass of str."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ def test_same_blocks_as_python(block):
     written = 0
     for seed in range(first, first + count):
         random = Random(seed)
-        # Most are of ASCII, so that most blocks are ordinary.
+        # Most texts are ASCII, so that most blocks are ordinary.
         texts = TEXTS if random.random() < 0.1 else TEXTS[33:127]
         given = {
             "".join(random.choices(texts, k=random.randrange(1, 4))): "".join(

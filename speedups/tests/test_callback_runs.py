@@ -1,4 +1,4 @@
-"""A callback is called as with Python, which is the specification: same calls, events, acks and end."""
+"""The compiled loop calls a callback like Python, the specification, with the same calls, events, acks and end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STEPS = ("return",) * 12 + (
 
 
 class Script:
-    """Decides by chance what the callback does, and writes down what happens."""
+    """Random actions of a callback, and a log of what happens."""
 
     def __init__(self, seed: int, connection) -> None:
         self.random, self.connection = Random(seed), connection

@@ -1,4 +1,4 @@
-"""Commands and acks of publishes are the same as with Python, which is the specification."""
+"""Commands and acks of publishes are the same as in Python, which is the specification."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_acks(block):
             joined = join_acks(*arguments)
             assert joined == acks.join_acks(*arguments), arguments
             if joined:
-                # Read together they are what each of them is by itself.
+                # Acks that are read together are the same as acks that are read one by one.
                 assert quick_pub_acks(joined) == [read_pub_ack(frame[3]) for frame in frames[start:stop]]
                 ordinary += 1
     assert ordinary > count // 20

@@ -1,4 +1,4 @@
-"""The compiled scanner releases what it makes, also where it stops; it keeps nothing of its input."""
+"""The compiled scanner releases all objects that it creates, also where it stops, and keeps none of its input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNT = 500  # frames
 
 
 def blocks_kept(work, rounds: int) -> int:
-    """Memory blocks that ``rounds`` calls leave, after a few others."""
+    """Return the number of memory blocks that ``rounds`` calls leave allocated, after a few calls to warm up."""
     for _ in range(20):
         work()
     gc.collect()
@@ -132,7 +132,7 @@ def test_publishes_leave_nothing():
 
 
 def counts(runs) -> list[int]:
-    """The reference counts of all parts but the subject, which frames share, and empty ones, which all share."""
+    """Return the reference counts of all parts, except for subjects, which frames share, and for empty parts."""
     found = []
     for run in runs:
         found += [sys.getrefcount(run), sys.getrefcount(run[0]), sys.getrefcount(run[1])]

@@ -1,4 +1,4 @@
-"""Single headers and JSAcks are read as with Python, which is the specification."""
+"""Single headers and JSAcks are read like in Python, which is the specification."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.support.fake import connected
 
 
 def calls_of(work, count: int) -> float:
-    """Calls of Python functions for each of ``count``."""
+    """Return the number of Python function calls of ``work``, divided by ``count``."""
     calls = 0
 
     def note(frame, event, argument) -> None:
@@ -26,7 +26,7 @@ def calls_of(work, count: int) -> float:
 
 
 def test_python_calls_of_publishes_and_acks():
-    """A publish calls `send` and asyncio's `get_debug`, an ack nothing; a burst of acks little."""
+    """A publish calls only `send` and asyncio's `get_debug`. An ack calls nothing, and a burst of acks only little."""
 
     async def main() -> None:
         async with connected() as (js, connection):

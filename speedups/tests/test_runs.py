@@ -1,4 +1,4 @@
-"""Messages that have arrived together are read as with Python, which is the specification."""
+"""Messages that have arrived together are read like in Python, which is the specification."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_other_types_are_errors(wrong):
 
 
 def numbers_of(some) -> list[list[int]]:
-    """The numbers begin with the fifth token of nine, or with the seventh of more tokens."""
+    """Return the columns of numbers. They begin with the fifth of nine tokens, or with the seventh of more tokens."""
     tokens = [reply.split(b".") for _, reply, _, _ in some]
     rows = [[int(text) for text in (one[4:9] if len(one) == 9 else one[6:11])] for one in tokens]
     return [list(column) for column in zip(*rows, strict=True)]

@@ -1,4 +1,4 @@
-"""The compiled scanner accepts what the Python reader accepts, in the same way, and nothing else."""
+"""The compiled scanner accepts only frames that the Python reader accepts, and reads them in the same way."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_stops_before_anything_else(line):
 
 
 def changed() -> list[bytes]:
-    """The frame with one byte replaced by each other byte, left out, or doubled."""
+    """Return variants of the frame in which one byte is replaced, removed or doubled."""
     places = range(len(WHOLE))
     return [
         *(WHOLE[:at] + bytes([byte]) + WHOLE[at + 1 :] for at in places for byte in range(256)),
@@ -65,7 +65,7 @@ def changed() -> list[bytes]:
 
 
 def test_every_byte_changed():
-    """A frame is read by the scanner exactly if the Python reader reads it."""
+    """The scanner reads a frame if and only if the Python reader reads it."""
     read = 0
     for data in changed():
         host = wire_streams.Recorder(None)

@@ -1,4 +1,4 @@
-"""Compiled slots do what those in Python do, which are the specification, and a window with them is a window."""
+"""Compiled slots behave like the slots in Python, which are the specification, also within a window."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Ticket:
 
 
 class Side:
-    """One of both, with all that it changes."""
+    """Slots of one implementation, with all objects that they change."""
 
     def __init__(self, kind) -> None:
         self.tickets, self.sooner, self.checked = [], [], []
@@ -72,7 +72,7 @@ class Side:
             return "refused"
 
     def jump(self, count):
-        """Other publishes are sent elsewhere."""
+        """Pretend that other publishes were sent without a slot."""
         self.slots.number += count
         self.others[self.slots.number] = None
 
@@ -85,7 +85,7 @@ class Side:
 
 
 def answers(random: Random, slots) -> list[tuple[bytes, bytes, bytes, bytes]]:
-    """Answers to the oldest publishes in their order, with a few others among them."""
+    """Return answers to the oldest publishes in order, with a few other answers among them."""
     frames = []
     first = slots.oldest or 1
     for number in range(first, min(slots.number + 1, first + random.choice([1, 5, 40, 300]))):
@@ -112,7 +112,7 @@ def answers(random: Random, slots) -> list[tuple[bytes, bytes, bytes, bytes]]:
 
 
 def step(random: Random, slots):
-    """What both do next, and with what."""
+    """Return the name and the arguments of the next call for both implementations."""
     match random.randrange(30):
         case 0:
             return "drain", ()

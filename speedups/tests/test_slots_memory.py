@@ -1,4 +1,4 @@
-"""Compiled slots release what they hold: after acks, after errors, and when they go with publishes in flight."""
+"""Compiled slots release all objects after acks, after errors, and when they are deleted with publishes in flight."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_errors_leave_nothing():
 
 
 def test_failing_futures_leave_nothing():
-    """What a future raises ends the call, and the others keep their slots."""
+    """An error that a future raises ends the call. The other publishes keep their slots."""
 
     class Failing(Ticket):
         def set_result(self, ack):
@@ -98,7 +98,7 @@ def test_reference_counts():
 
 
 def test_cycle_is_collected():
-    """Slots refer to their window by `sooner`, and the window to them."""
+    """Slots refer to their window through `sooner`, and the window refers to the slots."""
 
     class Window:
         def next_check(self, moment): ...
@@ -114,7 +114,7 @@ def test_cycle_is_collected():
 
 
 def test_publishing_while_garbage_is_collected():
-    """A finalizer may publish, also in the middle of a publish, of acks or of a drain: each number is used once."""
+    """A finalizer may publish even in the middle of a publish, of acks or of a drain. Each number is used only once."""
 
     async def main() -> None:
         async with connected() as (js, connection):

@@ -1,4 +1,4 @@
-"""Stored messages become the same records as with Python, which is the specification, whatever the server sends."""
+"""Stored messages become the same records as in Python, which is the specification, whatever the server sends."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def damaged(random: Random, block: bytes) -> bytes:
 
 
 def answers(random: Random) -> tuple[list[Frame], int]:
-    """Frames of one answer, sometimes with a gap, damage or an end, and the sequence before them."""
+    """Return the frames of one answer, sometimes with a gap, damage or an end, and the sequence before them."""
     before = start = random.choice([0, 9, 10**17, random.randrange(10**6), 10**18 - 3])
     frames: list[Frame] = []
     count = random.randrange(9)

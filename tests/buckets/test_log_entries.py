@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from jsclient._runtime.event_hub import EventLog
 from jsclient.buckets.log_entries import LogEntries, common_filter
-from jsclient.errors import ConsumerLimitError
 from jsclient.protocol.consumers.ack import read_jsack
 from jsclient.protocol.models.consumer import ConsumerConfig
 from jsclient.protocol.topics.record import Record
@@ -33,8 +33,7 @@ def test_common_filter(filters: list[str], common: str) -> None:
 
 def entries(**fields: Any) -> LogEntries:
     context: Any = SimpleNamespace(connection=None, requests=None, timeout=1.0)
-    error = ConsumerLimitError(400, 10026, "maximum consumers limit reached")
-    return LogEntries(context, "KV_b", ConsumerConfig(**fields), error)
+    return LogEntries(context, "KV_b", ConsumerConfig(**fields), EventLog(), push=None)
 
 
 def test_message_of_a_record() -> None:

@@ -21,6 +21,11 @@ var works = map[string]work{
 	"next":      next,
 	"publisher": publisher,
 	"publish":   publish,
+
+	"core-publish":   corePublish,
+	"core-subscribe": coreSubscribe,
+	"core-request":   coreRequest,
+	"core-requests":  coreRequests,
 }
 
 func main() {

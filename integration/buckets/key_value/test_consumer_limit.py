@@ -11,7 +11,7 @@ from integration.buckets.kit import keys_of, names_of
 from integration.kit.judge.reading import of
 from integration.kit.judge.waiting import within
 from jsclient import BucketNotFoundError, ConsumerLimitError
-from jsclient.events import ConsumerRefused
+from jsclient.events import ConsumerRefused, ConsumersNearLimit, StreamReset
 
 pytestmark = pytest.mark.server(">=2.11")
 
@@ -132,3 +132,36 @@ async def test_objects(js: Any, store: Any, oracle: Any, name: str) -> None:
         await store.put("b", b"1")
         assert (await within(5, watch.next(), "the new object")).name == "b"
     assert await names_of(store) == ["a", "b"]
+
+
+@pytest.mark.covers("K56")
+async def test_recreated_bucket(js: Any, full: Any, make: Any, name: str) -> None:
+    """The watch reads the new bucket from its start, as a watch with a consumer does."""
+    for key in ("a", "b"):
+        await full.put(key, b"1")
+    async with full.watch() as watch:
+        assert [key for key, _, _ in await first_entries(watch)] == ["a", "b"]
+        waiting = asyncio.create_task(watch.next())
+        await asyncio.sleep(0.1)
+        await js.delete_key_value(name)
+        await asyncio.sleep(0.5)
+        await make(history=3)
+        await full.put("c", b"2")
+        entry = await within(60, waiting, "the entry of the new bucket")
+        assert (entry.key, entry.revision, entry.is_initial) == ("c", 1, False)
+        await full.put("a", b"3")
+        assert (await within(30, watch.next(), "the change")).value == b"3"
+        told = watch.events()
+        while not isinstance(await within(10, anext(told), "the event"), StreamReset):
+            pass
+
+
+async def test_near_the_limit(js: Any, full: Any, oracle: Any, name: str, events: list[Any]) -> None:
+    """A program that makes sure that its bucket exists is told before there is no consumer for it."""
+    await js.ensure_key_value(name, history=3, storage="memory")
+    await within(5, js.core.flush(), "the answer of the server")
+    (near,) = of(ConsumersNearLimit, events)
+    assert (near.stream, near.consumers, near.limit) == (f"KV_{name}", 1, 1)
+    await oracle.delete_consumer(f"KV_{name}", "first")
+    await js.ensure_key_value(name, history=3, storage="memory")
+    assert len(of(ConsumersNearLimit, events)) == 1

@@ -21,6 +21,37 @@ async def locks(make: Any) -> Any:
     return await make(limit_marker_ttl=30)
 
 
+class Holder:
+    """A client with a connection of its own, which holds a lock until that is lost. ``ended``: when its block ended."""
+
+    def __init__(self, js: Any, kv: Any) -> None:
+        self.js, self.kv = js, kv
+        self.ended = list[float]()
+
+    async def hold(self, ttl: float = 30, *, slowly: float = 0) -> asyncio.Task[None]:
+        """Acquire the lock, and return the task whose block holds it. The end of the block takes ``slowly`` seconds."""
+        held = asyncio.Event()
+
+        async def hold() -> None:
+            async with self.kv.lock("a", ttl=ttl):
+                held.set()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    await asyncio.sleep(slowly)
+                    self.ended.append(time.monotonic())
+
+        holding = asyncio.create_task(hold())
+        await within(10, held.wait())
+        return holding
+
+
+@pytest.fixture
+async def holder(locks: Any, connect: Any, server: Any) -> Holder:
+    js = await connect(server)
+    return Holder(js, await js.key_value(locks.bucket))
+
+
 def is_free(kv: Any, key: str = "a") -> Callable[[], Awaitable[bool]]:
     async def is_free() -> bool:
         try:
@@ -47,83 +78,43 @@ def blocked(seconds: float) -> None:
 # --- the connection is closed ----------------------------------------------------------------------------
 
 
-async def test_connection_is_closed(locks: Any, connect: Any, server: Any) -> None:
-    js = await connect(server)
-    kv = await js.key_value(locks.bucket)
-    held, ended = asyncio.Event(), list[float]()
-
-    async def hold() -> None:
-        async with kv.lock("a", ttl=30):
-            held.set()
-            try:
-                await asyncio.sleep(60)
-            finally:
-                ended.append(time.monotonic())
-
-    holding = asyncio.create_task(hold())
-    await within(10, held.wait())
+async def test_connection_is_closed(locks: Any, holder: Holder) -> None:
+    holding = await holder.hold()
     began = time.monotonic()
-    await js.close()
+    await holder.js.close()
     assert time.monotonic() - began < 0.8
     with pytest.raises(LeaseLostError, match="connection"):
         await within(5, holding, "the block")
     async with locks.lock("a", ttl=30, timeout=5):
-        assert ended[0] < time.monotonic()
+        assert holder.ended[0] < time.monotonic()
 
 
-async def test_connection_is_closed_during_a_slow_end(locks: Any, connect: Any, server: Any) -> None:
+async def test_connection_is_closed_during_a_slow_end(locks: Any, holder: Holder) -> None:
     """The lock is not given to another client as long as the block runs, and closing does not wait for the block."""
-    js = await connect(server)
-    kv = await js.key_value(locks.bucket)
-    held, ended = asyncio.Event(), list[float]()
-
-    async def hold() -> None:
-        async with kv.lock("a", ttl=5):
-            held.set()
-            try:
-                await asyncio.sleep(60)
-            finally:
-                await asyncio.sleep(2)
-                ended.append(time.monotonic())
-
-    holding = asyncio.create_task(hold())
-    await within(10, held.wait())
+    holding = await holder.hold(5, slowly=2)
     began = time.monotonic()
-    await js.close()
+    await holder.js.close()
     assert time.monotonic() - began < 1.5
     async with locks.lock("a", ttl=30, timeout=20):
-        assert ended
+        assert holder.ended
     with pytest.raises(LeaseLostError):
         await within(5, holding, "the block")
 
 
-async def test_block_closes_its_own_connection(locks: Any, connect: Any, server: Any) -> None:
-    js = await connect(server)
-    kv = await js.key_value(locks.bucket)
-
+async def test_block_closes_its_own_connection(holder: Holder) -> None:
     async def hold() -> None:
-        async with kv.lock("a", ttl=30) as lock:
-            await js.close()
+        async with holder.kv.lock("a", ttl=30) as lock:
+            await holder.js.close()
             assert not lock.is_held
 
     with pytest.raises(LeaseLostError, match="connection"):
         await hold()
 
 
-async def test_connection_is_aborted(locks: Any, connect: Any, server: Any) -> None:
+async def test_connection_is_aborted(holder: Holder) -> None:
     """A cancelled close ends the connection at once, and the block learns of it, too."""
-    js = await connect(server)
-    kv = await js.key_value(locks.bucket)
-    held = asyncio.Event()
-
-    async def hold() -> None:
-        async with kv.lock("a", ttl=30):
-            held.set()
-            await asyncio.sleep(60)
-
-    holding = asyncio.create_task(hold())
-    await within(10, held.wait())
-    closing = asyncio.create_task(js.close())
+    holding = await holder.hold()
+    closing = asyncio.create_task(holder.js.close())
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait([closing])
@@ -298,9 +289,8 @@ async def test_task_group_around_a_block_that_noticed(locks: Any) -> None:
     assert [type(error) for error in caught.value.exceptions] == [KeyError]
 
 
-async def test_two_locks_are_lost_together(locks: Any, connect: Any, server: Any) -> None:
-    js = await connect(server)
-    kv = await js.key_value(locks.bucket)
+async def test_two_locks_are_lost_together(holder: Holder) -> None:
+    js, kv = holder.js, holder.kv
     held = asyncio.Event()
 
     async def hold() -> int:

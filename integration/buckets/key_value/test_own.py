@@ -84,6 +84,41 @@ async def test_each_method_passes_it_over(js: Any, own: Any, oracle: Any, name: 
     assert (await own.get("gone")).value == b"2"
 
 
+@pytest.mark.server(">=2.12")
+@pytest.mark.parametrize("kind", ["put", "delete", "guard", "create"])
+async def test_transactions_pass_it_over(
+    js: Any, oracle: Any, name: str, kind: str, events: list[Any]
+) -> None:
+    """A revision that was known before a message of another client remains in effect, as in `update`."""
+    await js.create_key_value(name, storage="memory", allow_atomic=True)
+    kv = await js.key_value(name, own=True)
+    last = await kv.put("a", b"1")
+    if kind == "create":
+        await kv.delete("a")
+    await oracle.publish(f"$KV.{name}.a", b"no")
+    async with kv.transaction() as tx:
+        if kind == "put":
+            tx.put("a", b"2", last=last)
+        elif kind == "delete":
+            tx.delete("a", last=last)
+        elif kind == "create":
+            tx.create("a", b"2")
+        else:
+            tx.guard("a", last)
+        tx.put("b", b"3")
+    stored = [(message.subject, message.payload) for message in await oracle.messages(f"KV_{name}")]
+    start = f"$KV.{name}."
+    assert stored[-1] == (f"{start}b", b"3")
+    assert stored[0] == (f"{start}a", {"guard": b"no", "delete": b""}.get(kind, b"2"))
+    if kind != "create":
+        assert [event.subject for event in of(RecordSkipped, events)] == [f"{start}a"]
+    tx = kv.transaction()
+    tx.put("b", b"4", last=last)  # an own value is newer
+    with pytest.raises(RevisionMismatchError) as caught:
+        await tx.commit()
+    assert caught.value.key == "b"
+
+
 async def test_watches_and_caches_pass_it_over(js: Any, own: Any, oracle: Any, name: str) -> None:
     await own.put("a", b"1")
     async with own.watch() as watch, own.cache() as cache:

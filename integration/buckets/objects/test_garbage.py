@@ -139,9 +139,10 @@ async def test_upload_that_pauses(store: Any, soon: float, chunks: Any) -> None:
 
 
 @pytest.mark.covers("O45")
+@pytest.mark.parametrize("held_back", ["look-up", "removal"])
 @pytest.mark.parametrize("then", ["chunk", "description"])
 async def test_upload_goes_on_during_removal(
-    server: Any, connect: Any, proxy: Any, store: Any, soon: float, chunks: Any, then: str
+    server: Any, connect: Any, proxy: Any, store: Any, soon: float, chunks: Any, then: str, held_back: str
 ) -> None:
     """The newest chunk is old, but the upload goes on before its chunks are removed: they stay."""
     slow = await proxy()
@@ -159,10 +160,8 @@ async def test_upload_goes_on_during_removal(
     await stored.wait()
     await eventually(chunks, 10)
     await asyncio.sleep(soon + 0.1)  # the age of the chunks, which only time gives them
-    # Before another chunk: the removal is held back. Before the description: the request that looks for it.
-    held = slow.hold_frames(
-        published(f"$O.{store.bucket}.C.>" if then == "chunk" else f"$JS.API.STREAM.MSG.GET.{store.stream}")
-    )
+    request = f"$JS.API.STREAM.MSG.GET.{store.stream}"
+    held = slow.hold_frames(published(request if held_back == "look-up" else f"$O.{store.bucket}.C.>"))
     removing = asyncio.create_task(other.gc(older_than=soon))
     await eventually(lambda: held.count, 10)
     goes_on.set()
@@ -171,6 +170,44 @@ async def test_upload_goes_on_during_removal(
     assert (await removing).orphans == ()
     assert await chunks() == {info.nuid: info.chunks}
     assert is_same(await store.get("a"), DATA if then == "chunk" else DATA[: 3 * CHUNK])
+
+
+@pytest.mark.covers("O45")
+async def test_last_chunk_is_young(
+    server: Any, connect: Any, proxy: Any, store: Any, soon: float, oracle: Any, chunks: Any
+) -> None:
+    """An upload that pauses before its end stores the last chunk again, ahead of the description."""
+    slow = await proxy()
+    other = await (await connect(slow)).object_store(store.bucket)
+    stored, goes_on = asyncio.Event(), asyncio.Event()
+    done = list[int]()
+
+    async def pausing() -> AsyncIterator[bytes]:
+        yield DATA[: 3 * CHUNK]
+        stored.set()
+        await goes_on.wait()
+
+    putting = asyncio.create_task(
+        other.put("a", pausing(), chunk_size=CHUNK, progress=lambda n, _: done.append(n))
+    )
+    await stored.wait()
+
+    async def are_stored() -> bool:
+        return (await chunks()).total() == 3
+
+    await eventually(are_stored, 10)
+    await asyncio.sleep(soon)  # the age of the chunks, which only time gives them
+    before = (await oracle.state(store.stream))["last_seq"]
+    held = slow.hold_frames(published(f"$O.{store.bucket}.M.>"))
+    goes_on.set()
+    await eventually(lambda: held.count, 10)
+    *_, newest = await oracle.messages(store.stream)
+    assert newest.seq > before
+    held.release()
+    info = await putting
+    assert (info.chunks, done[-1]) == (3, 3 * CHUNK)
+    assert is_same(await store.get("a"), DATA[: 3 * CHUNK])
+    assert (await oracle.state(store.stream))["messages"] == 4
 
 
 @pytest.mark.covers("O27", "O45")

@@ -11,6 +11,7 @@ from typing import Any
 from integration.campaign.calls import Calls
 from integration.campaign.chaos.publishers import LIMIT, PAUSE, TIMEOUT
 from integration.campaign.report import Outcome
+from integration.kit.judge.oracle import Oracle
 from jsclient.errors import JetStreamError
 from jsclient.peers import Engine
 
@@ -75,6 +76,9 @@ class Pattern:
 
     def has_all(self) -> bool:
         return set(self.sent) <= set(self.got)
+
+    async def recount(self, oracle: Oracle) -> None:
+        """Read what is stored, by raw requests. Called when nothing is sent any more."""
 
     def judge(self, outcome: Outcome) -> None:
         outcome.ran = self.figures()

@@ -35,9 +35,11 @@ from .certificates import (
     rejection,
 )
 from .identity import Identity
+from .proxy import Proxy
 from .tcp_transport import TcpTransport
 from .tls_files import TlsFiles
 from .transport import Transport
+from .upgrade_headers import UpgradeHeaders
 from .websocket_transport import WebSocketTransport
 
 __all__ = ["Attempt", "AttemptSettings", "ServerLink"]
@@ -59,7 +61,8 @@ class AttemptSettings:
         self.connect = connect
         self.identity = identity
         self.timeout = float(options["connect_timeout"])
-        self.headers: Mapping[str, Any] | None = options.get("ws_connection_headers")
+        self.headers: UpgradeHeaders = options["ws_connection_headers"]
+        self.proxy: Proxy | None = options["proxy"]
         self.tls_first = bool(options.get("tls_handshake_first"))
         self.wants_tls = self.tls_first or options.get("tls") is not None
         self.tls_name: str | None = options.get("tls_hostname")
@@ -82,8 +85,8 @@ class Attempt:
         self._settings = settings
         self._first = first
         url = server.url
-        self._transport: TcpTransport | WebSocketTransport = (
-            WebSocketTransport(settings.headers) if is_websocket(url) else TcpTransport()
+        self._transport = (
+            WebSocketTransport(settings.headers, settings.proxy) if is_websocket(url) else TcpTransport()
         )
         self._shake: Handshake | None = None
 
@@ -125,7 +128,7 @@ class Attempt:
         # A context is created only if it is needed, because it reads the authorities of this machine.
         if isinstance(transport, WebSocketTransport):
             context = settings.context if server.url.scheme == "wss" else None
-            await transport.connect(server.url, context, settings.tls_name or server.tls_name)
+            await transport.open(server.url, context, self._name)
         else:
             await transport.connect(server.url)
         self._shake = shake = Handshake(
@@ -171,7 +174,8 @@ class Attempt:
         """
         transport, url, first = self._transport, self._server.url, self._settings.tls_first
         if (rejected := rejection(error)) is not None:
-            return await certificate_error(rejected, url, self._name, tls_first=first)
+            may_dial = self._settings.proxy is None
+            return await certificate_error(rejected, url, self._name, tls_first=first, may_dial=may_dial)
         if not isinstance(error, OSError):
             return await self._on_wrong_foot() if isinstance(error, HandshakeEndedError) else None
         unread = self._shake.unread if self._shake is not None else b""
@@ -180,7 +184,7 @@ class Attempt:
         # The server may have reset the connection because it did not expect the client's data. Then its refusal was
         # lost.
         lost = self._first and transport.is_open and not transport.is_secure()
-        if (transport.failed_before_tls or lost) and is_unfinished(error):
+        if transport.upgradable and (transport.failed_before_tls or lost) and is_unfinished(error):
             refused = refusal_in(await received_before_tls(url))
         if refused is not None:
             return refused
@@ -201,7 +205,8 @@ class Attempt:
     async def _on_wrong_foot(self) -> Exception | None:
         """Return an error with a hint if the server accepted the first connection and sent no INFO, otherwise None."""
         began = self._shake is not None and (self._shake.info is not None or bool(self._shake.unread))
-        if began or not self._first or not self._transport.is_open:
+        transport = self._transport
+        if began or not self._first or not transport.is_open or not transport.upgradable:
             return None
         # Each side waits for the other: find out whether the server expects TLS first.
         check = begins_with_info if self._settings.tls_first else begins_with_tls

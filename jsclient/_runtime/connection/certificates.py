@@ -56,7 +56,7 @@ def rejection(error: BaseException | None) -> ssl.SSLCertVerificationError | Non
     """Return the certificate check error that is ``error`` or caused it, or None."""
     for _ in range(5):
         if isinstance(error, ssl.SSLCertVerificationError) and hasattr(error, "verify_code"):
-            return error  # aiohttp raises an error of this type without a code
+            return error
         if error is None:
             break
         error = error.__cause__ or error.__context__
@@ -173,7 +173,6 @@ async def late_alert(
 def _reason(error: BaseException | None) -> str:
     """Return OpenSSL's name of the reason why TLS failed, or "" if there is none."""
     for _ in range(5):
-        # An error of aiohttp has only the type, without a reason.
         if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):
             return str(error.reason)
         if error is None:
@@ -183,15 +182,15 @@ def _reason(error: BaseException | None) -> str:
 
 
 async def certificate_error(
-    error: ssl.SSLCertVerificationError, uri: ParseResult, name: str, *, tls_first: bool
+    error: ssl.SSLCertVerificationError, uri: ParseResult, name: str, *, tls_first: bool, may_dial: bool
 ) -> CertificateError:
     """Return the error to raise, with the dates of the certificate.
 
     The dates are read on a second connection, on which nothing is sent, because after a failed check `ssl` has no
-    certificate.
+    certificate. Without ``may_dial``, they are left out, because the client must use a proxy.
     """
     dates = None
-    if error.verify_code in {9, 10}:
+    if may_dial and error.verify_code in {9, 10}:
         try:
             async with asyncio.timeout(_LIMIT):
                 dates = validity(await _certificate(uri, tls_first=tls_first))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ...errors import ConnectError
 from ...protocol.connection.pool import Server
 from ...protocol.connection.urls import shown
+from ...protocol.connection.websocket import HttpRefusedError
 from .connect_errors import is_refusal, reason, server_error
 from .credentials import CallbackError
 
@@ -35,7 +36,7 @@ class Outage:
         ``expiry`` returns a remark on the credentials.
         """
         where = shown(server.url)
-        if not isinstance(error, CallbackError) and not is_refusal(error):
+        if not isinstance(error, CallbackError | HttpRefusedError) and not is_refusal(error):
             self.failed = f"{where}: {reason(error)}"
             return None
         refused = server_error(where, error, expiry=expiry())

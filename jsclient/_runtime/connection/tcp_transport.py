@@ -95,13 +95,20 @@ class TcpTransport(asyncio.BufferedProtocol):
 
     async def receive(self) -> bytes:
         """Return the next bytes of the handshake, or b"" at the end. Raises `OSError` if the connection is lost."""
-        while not self._unread:
+        if not self._unread:
+            await self._more()
+        return await self.last_words()
+
+    async def _more(self) -> bool:
+        """Wait for more bytes of the handshake. Return False at the end. Raises `OSError` if the connection is lost."""
+        had = len(self._unread)
+        while len(self._unread) == had:
             if self._error is not None:
                 raise self._error
             if self._at_end or self._lost:
-                return b""
+                return False
             await self._changed.wait()
-        return await self.last_words()
+        return True
 
     async def last_words(self) -> bytes:
         """Return the bytes that were received but not read yet."""
@@ -117,17 +124,21 @@ class TcpTransport(asyncio.BufferedProtocol):
         Call ``ended`` once, at the end or after an error of the reader.
         """
         self._reader, self._out, self._when_ended = reader, out, ended
-        self._feed(rest + bytes(self._unread))
+        self._feed(rest)
+        self._arrived(bytes(self._unread))
         self._unread.clear()
         if self._at_end or self._lost:  # bytes since the end of the handshake
             asyncio.get_running_loop().call_soon(self._end, self._error)
 
     def _feed(self, data: bytes) -> None:
-        assert self._reader is not None
+        if self._reader is None:  # the bytes before have ended the connection
+            return
         try:
             self._reader.feed(data)
         except Exception as error:  # noqa: BLE001  the client reconnects after any error
             self._end(error)
+
+    _arrived = _feed  # a WebSocket unwraps the bytes first
 
     def _end(self, error: Exception | None) -> None:
         """Stop reading, and notify the owner once."""
@@ -150,7 +161,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         reader = self._reader
         if reader is not None:
             self._out.answered = True  # type: ignore[union-attr]  # set together with the reader
-            self._feed(bytes(self._buffer[:nbytes]))
+            self._arrived(bytes(self._buffer[:nbytes]))
         elif self._out is None:
             self._unread += self._buffer[:nbytes]
             self._changed.set()

@@ -239,7 +239,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
             RequestTimeoutError: The cache did not have it within ``timeout`` seconds.
             BucketNotFoundError: The bucket was deleted. ClosedError: The cache was closed.
 
-        Also raises the error that ended the cache, and the errors of any API request.
+        Also raises the error that ended the cache, and any error of an API request.
         """
         check_count("revision", revision, 0)
         now = self._context.connection.now

@@ -26,6 +26,7 @@ from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
 from ...protocol.wire.checks import check_count, check_seconds
 from ...streams.stream import Stream
 from ..bucket_handle import BucketHandle
+from ..following.reader import SharedReader
 from ..reading import BucketReader, Decode, policy_of, reader_config
 from ..rights import WithBucketRights
 from .acquiring import acquire
@@ -92,7 +93,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             ValueInvalidError: The codec cannot decode the value. ``error.entry`` has its bytes.
             InvalidNameError: The key is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         subject = self._keys.subject(key)
         if revision is not None:
@@ -134,7 +135,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             TooManyResultsError: More than 1,024 keys match the filters of one request.
             InvalidNameError: A key is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         filters = self._keys.filters([keys] if isinstance(keys, str) else keys)
         stream = Stream(self._context, await self._known())
@@ -153,7 +154,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             BucketNotFoundError: The bucket was deleted.
             InvalidNameError: A filter is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         seen: set[str] = set()
         config = reader_config(self._keys.subjects(filters), headers_only=True)
@@ -199,31 +200,31 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             InvalidNameError: A filter is not valid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError` and the errors of any API request.
+        Opening the watch raises `BucketNotFoundError` and any error of an API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
-        return KeyValueWatch(reader, ignore_deletes=ignore_deletes)
+        return KeyValueWatch(SharedReader(reader), ignore_deletes=ignore_deletes)
 
     def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache[ValueT]]:
         """Keep a mapping from each key to its value: ``async with kv.cache("shop.*") as cache``.
 
         Args:
-            filters: See `watch`. Each takes a consumer.
+            filters: See `watch`. Caches of one connection share a consumer for each filter.
             check: Seconds between checks for values that a limit or an administrator removed, which no entry shows.
 
         Raises:
             InvalidNameError, ConfigError: An argument is not valid.
 
-        Opening it raises `BucketNotFoundError` and the errors of any API request.
+        Opening it raises `BucketNotFoundError` and any error of an API request.
         """
         subjects = self._keys.subjects(filters)
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
 
     async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache[ValueT]:
-        info = await self._renewed()
+        info, create = await self._renewed(), self._create
         return await open_cache(
-            self._context, info, self._keys, subjects, self._strays, check=check, create=self._create
+            self._context, info, self._keys, subjects, self._strays, check=check, create=create
         )
 
     def _reader(
@@ -480,7 +481,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         Raises:
             BucketNotFoundError: The bucket was deleted.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return BucketStatus.of(await self._renewed())
 
@@ -495,6 +496,6 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             ConfigError: ``older_than`` is not a number of seconds.
             ReadOnlyError: The handle only reads.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return await purge_deletes(self, older_than)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...errors import KeyExistsError, RevisionMismatchError, WrongLastSequenceError
 
@@ -10,9 +11,11 @@ if TYPE_CHECKING:
     from ...protocol.models.message import StoredMessage
     from .key_value import KeyValue
 
-__all__ = ["has_value", "store_after", "store_new"]
+__all__ = ["has_value", "store_after", "store_new", "store_past"]
 
 _RACES: Final = 5  # attempts to store a value after a message that does not count
+
+_ExpectedT = TypeVar("_ExpectedT")
 
 
 def has_value(kv: KeyValue[Any], message: StoredMessage | None) -> bool:
@@ -40,17 +43,42 @@ async def store_new(kv: KeyValue[Any], key: str, value: bytes, **options: Any) -
 
 async def store_after(kv: KeyValue[Any], key: str, value: bytes, last: int | None, **options: Any) -> int:
     """Store a value, or a deletion, of a key that has a revision, and return its revision. See `KeyValue.update`."""
-    expected = last
-    for _ in range(_RACES):
-        try:
-            return await kv._write(key, value, expected=expected, **options)  # noqa: SLF001  one room
-        except WrongLastSequenceError:
-            if not kv._keys.own:  # noqa: SLF001
-                break
-        # A message of another client does not count: store the value after it.
+
+    async def write(expected: int | None) -> int:
+        return await kv._write(key, value, expected=expected, **options)  # noqa: SLF001  one room
+
+    async def past_stray() -> int | None:
+        if not kv._keys.own:  # noqa: SLF001
+            return None
         message = await kv._stored({"last_by_subj": kv._keys.subject(key)})  # noqa: SLF001
         if message is None or not kv._keys.is_stray(message.headers):  # noqa: SLF001
-            break
+            return None
         kv._entry(key, message)  # noqa: SLF001  reports it
-        expected = message.seq
-    raise RevisionMismatchError(kv.bucket, key, last or 0) from None
+        return message.seq
+
+    revision = await store_past(write, last, past_stray)
+    if revision is None:
+        raise RevisionMismatchError(kv.bucket, key, last or 0)
+    return revision
+
+
+async def store_past(
+    write: Callable[[_ExpectedT], Awaitable[int]],
+    expected: _ExpectedT,
+    newer: Callable[[], Awaitable[_ExpectedT | None]],
+) -> int | None:
+    """Store something at an expected revision, or at newer revisions as long as these do not count.
+
+    After each refusal, ``newer`` returns the revision to expect next, or None if the newest message of the key counts.
+    Returns the new revision, or None if nothing was stored.
+    """
+    for _ in range(_RACES):
+        try:
+            return await write(expected)
+        except WrongLastSequenceError:
+            pass
+        following = await newer()
+        if following is None:
+            break
+        expected = following
+    return None

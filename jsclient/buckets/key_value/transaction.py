@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias
 
 import msgspec
 
@@ -22,7 +22,6 @@ from ...errors import (
     KeyExistsError,
     LeaseLostError,
     RevisionMismatchError,
-    WrongLastSequenceError,
 )
 from ...protocol.buckets.entry import DELETE, OPERATION, OWN, PURGE, ValueT
 from ...protocol.publishing.batch import BATCH_SERVER
@@ -30,14 +29,18 @@ from ...protocol.wire.checks import check_count, check_server
 from ...protocol.wire.headers import ttl_header
 from ...publishing.batch import AtomicBatch
 from .lock import KeyValueLock
-from .storing import has_value
+from .storing import has_value, store_past
 
 if TYPE_CHECKING:
+    from ...protocol.models.message import StoredMessage
     from .key_value import KeyValue
 
 __all__ = ["KeyValueTransaction"]
 
 _MOST: Final = 1000  # maximum number of messages in a batch
+
+# For the key of each change, the key and the revision that its message expects.
+_Placed: TypeAlias = dict[str, tuple[str, int] | None]
 
 
 class _Change(msgspec.Struct):
@@ -216,16 +219,12 @@ class KeyValueTransaction(Generic[ValueT]):
                 lock.check()
             locks = {key: lock._lease.revision for key, lock in self._locks.items()}  # noqa: SLF001
             await self._look_up_created()
-            placed = self._place({**self._guards, **locks})
-            try:
-                self.revision = await self._publish(placed)
-            except WrongLastSequenceError:
-                await self._explain(placed)
+            self.revision = await self._publish_past_strays(self._place({**self._guards, **locks}))
             for key in self._locks.keys() & self._changes.keys():
                 self._locks[key]._end_with_change()  # noqa: SLF001  one room
         return self.revision
 
-    def _place(self, guards: Mapping[str, int]) -> dict[str, tuple[str, int] | None]:
+    def _place(self, guards: Mapping[str, int]) -> _Placed:
         """Return the key and revision that each change carries. Raises `ConfigError` if a guard finds no place."""
         placed = {
             key: None if change.last is None else (key, change.last) for key, change in self._changes.items()
@@ -250,13 +249,51 @@ class KeyValueTransaction(Generic[ValueT]):
             if message is not None and has_value(self._kv, message):
                 raise KeyExistsError(self._kv.bucket, key, message.seq)
             change.last = 0 if message is None else message.seq
+            if message is not None and self._is_stray(message):
+                continue
             if (guard := self._guards.get(key, change.last)) != change.last:
                 raise RevisionMismatchError(self._kv.bucket, key, guard)
 
     async def _newest(self, key: str) -> Any:
         return await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001  one room
 
-    async def _publish(self, placed: Mapping[str, tuple[str, int] | None]) -> int:
+    def _is_stray(self, message: StoredMessage) -> bool:
+        return self._kv._keys.is_stray(message.headers)  # noqa: SLF001  one room
+
+    async def _publish_past_strays(self, placed: _Placed) -> int:
+        """Store the changes, also after messages of other clients that do not count. See `KeyValue.update`."""
+        current = placed
+
+        async def past_strays() -> _Placed | None:
+            nonlocal current
+            before, current = current, await self._past_strays(current)
+            return None if current == before else current
+
+        revision = await store_past(self._publish, placed, past_strays)
+        if revision is None:
+            await self._explain(placed, current)
+        return revision
+
+    async def _past_strays(self, placed: _Placed) -> _Placed:
+        """Return the revisions to expect, now that other clients may have stored messages that do not count."""
+        if not self._kv._keys.own:  # noqa: SLF001  one room
+            return placed
+        expected = dict(carried for carried in placed.values() if carried is not None)
+        keys = expected.keys() - self._locks.keys()  # a lock knows what was stored over it
+        stored = dict(zip(keys, await asyncio.gather(*map(self._newest, keys)), strict=True))
+        strays = {
+            key: message.seq
+            for key, message in stored.items()
+            if message is not None and message.seq != expected[key] and self._is_stray(message)
+        }
+        for key in strays:
+            self._kv._entry(key, stored[key])  # noqa: SLF001  reports it
+        return {
+            change: carried and (carried[0], strays.get(carried[0], carried[1]))
+            for change, carried in placed.items()
+        }
+
+    async def _publish(self, placed: _Placed) -> int:
         keys, last = self._kv._keys, len(self) - 1  # noqa: SLF001  one room
         async with AtomicBatch(self._kv._context, ack_every=None, timeout=None) as batch:  # noqa: SLF001
             for number, (key, change) in enumerate(self._changes.items()):
@@ -272,8 +309,8 @@ class KeyValueTransaction(Generic[ValueT]):
         assert batch.ack is not None
         return batch.ack.seq
 
-    async def _explain(self, placed: Mapping[str, tuple[str, int] | None]) -> NoReturn:
-        """Raise the error that names the key which has another revision."""
+    async def _explain(self, asked: _Placed, placed: _Placed) -> NoReturn:
+        """Raise the error that names the key which has another revision than ``placed``, and the revision ``asked``."""
         expected = dict(carried for carried in placed.values() if carried is not None)
         stored = await asyncio.gather(*map(self._newest, expected))
         differ = [
@@ -289,7 +326,8 @@ class KeyValueTransaction(Generic[ValueT]):
             raise LeaseLostError(self._kv.bucket, key, lock.token, "the key has another revision") from None
         if key in self._changes and self._changes[key].is_create:
             raise KeyExistsError(self._kv.bucket, key) from None
-        raise RevisionMismatchError(self._kv.bucket, key, expected[key]) from None
+        asked_for = dict(carried for carried in asked.values() if carried is not None)
+        raise RevisionMismatchError(self._kv.bucket, key, asked_for[key]) from None
 
 
 def _check_together(

@@ -39,7 +39,7 @@ class ChunkTotal(NamedTuple):
 async def list_chunks(site: ObjectSite, nuid: str, end: int) -> list[ListedChunk]:
     """Return the chunks of an object in order. All of them must have sequences below ``end``.
 
-    Raises the errors of any API request.
+    May raise any error of an API request.
     """
     chunks = list[ListedChunk]()
     async with aclosing(_headers(site, site.space.chunk_subject(nuid))) as messages:
@@ -70,7 +70,7 @@ async def _chunk_at(site: ObjectSite, nuid: str, seq: int) -> ListedChunk | None
 
 
 async def count_all_chunks(site: ObjectSite) -> dict[str, ChunkTotal]:
-    """Return the chunks that the bucket has, by nuid. Raises the errors of any API request."""
+    """Return the chunks that the bucket has, by nuid. May raise any error of an API request."""
     totals, start = dict[str, ChunkTotal](), len(site.space.chunk_subject(""))
     async with aclosing(_headers(site, site.space.chunk_subject(">"))) as messages:
         async for message in messages:

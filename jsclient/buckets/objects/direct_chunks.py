@@ -63,7 +63,7 @@ class DirectChunks:
     async def next_chunk(self) -> tuple[bytes, int] | None:
         """Return the next chunk, and how many chunks follow it: 0, or 1 if there are any. None after the last chunk.
 
-        Requests are repeated while the server is unavailable. Raises the errors of any API request.
+        Requests are repeated while the server is unavailable. May raise any error of an API request.
 
         Cancelled: nothing is lost. The next call returns the chunk.
         """

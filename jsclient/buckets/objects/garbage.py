@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import secrets
 from datetime import timedelta
 from typing import Final
@@ -17,6 +19,7 @@ from ...errors import (
 )
 from ...protocol.buckets.object_info import ObjectInfo
 from ...protocol.buckets.object_report import OrphanChunks, RemovedGarbage
+from ...protocol.models.message import StoredMessage
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.checks import check_seconds
 from .descriptions import ObjectDescriptions
@@ -27,6 +30,9 @@ __all__ = ["LEAST_AGE", "check_age", "remove_garbage"]
 
 LEAST_AGE: Final = 60.0
 """Seconds for which chunks are always kept. An upload has stored its description by then, or counts its chunks."""
+
+_ATTEMPTS: Final = 10  # attempts to remove the chunks of an upload while other clients store messages
+_PAUSE: Final = 0.005  # seconds: the first pause between attempts
 
 
 def check_age(older_than: float) -> float:
@@ -47,8 +53,8 @@ async def remove_garbage(site: ObjectSite, older_than: float) -> RemovedGarbage:
 class _Removal:
     """One removal from a bucket, in which other clients may store objects meanwhile.
 
-    An upload consists of chunks, and then a description. So chunks are only removed if the newest one is old by the
-    clock of the server, if no description names them just before, and if no chunk has followed at that moment.
+    An upload consists of chunks, and then a description. So chunks are removed only if the newest one is old by the
+    clock of the server, if no description names them, and if the bucket has stored no message since that was looked up.
     """
 
     def __init__(self, site: ObjectSite, older_than: float) -> None:
@@ -68,10 +74,7 @@ class _Removal:
         orphans = list[OrphanChunks]()
         for subject, count in subjects.items():
             nuid = subject.removeprefix(self._site.space.chunk_subject(""))
-            newest = await self._site.last_chunk(nuid) if nuid not in self._named else None
-            if newest is None or newest.time_ns >= oldest_ns or await self._is_named(nuid):
-                continue
-            if await self._remove(nuid, newest.seq):
+            if nuid not in self._named and (newest := await self._remove_if_orphan(nuid, oldest_ns)):
                 orphans.append(OrphanChunks(nuid=nuid, chunks=count, modified_ns=newest.time_ns))
         deletions = [info for info in infos if info.is_deleted and info.modified_ns < oldest_ns]
         for info in deletions:
@@ -91,11 +94,29 @@ class _Removal:
             subject: count async for subject, count in stream.subjects(self._site.space.chunk_subject(">"))
         }
 
+    async def _remove_if_orphan(self, nuid: str, oldest_ns: int) -> StoredMessage | None:
+        """Remove the chunks of a dead upload, and return the newest one. None if they stay.
+
+        Chunks stay if other clients have stored a message during each attempt: the next call may find a quiet moment.
+        """
+        for attempt in range(_ATTEMPTS):
+            newest = await self._site.last_chunk(nuid)
+            if newest is None or newest.time_ns >= oldest_ns or await self._is_named(nuid):
+                return None
+            if await self._remove(nuid, newest.seq):
+                return newest
+            await asyncio.sleep(random.uniform(0, _PAUSE * attempt))  # noqa: S311  not for secrets
+        return None
+
     async def _is_named(self, nuid: str) -> bool:
         """Return whether a description names these chunks now."""
-        info = await self._site.state()
-        if info.state.last_seq > self._seq:
-            await self._learn(info)
+        known, info = self._seq, await self._site.state()
+        if info.state.last_seq > known:
+            # Looking for the newest description first leaves out a consumer, and so less is stored meanwhile.
+            newest = await self._site.newest_info_seq()
+            if newest > known:
+                await self._learn(info)
+            self._seq = info.state.last_seq
         return nuid in self._named
 
     async def _learn(self, info: StreamInfo) -> list[ObjectInfo]:
@@ -106,16 +127,18 @@ class _Removal:
         return infos
 
     async def _remove(self, nuid: str, seq: int) -> bool:
-        """Remove chunks, ``seq`` being the newest, and return True, or False if another chunk has followed."""
+        """Remove chunks, ``seq`` being the newest, and return True, or False if any message has followed."""
         site = self._site
         subject = site.space.chunk_subject(nuid)
         try:
-            # A rollup replaces all chunks by an empty message, unless a chunk has followed. A purge has no conditions.
+            # A rollup replaces all chunks by an empty message, unless the bucket has stored a message since the look-up
+            # of the descriptions, which may be one that names the chunks. A purge has no conditions.
             ack = await publish(
                 site.context,
                 subject,
                 b"",
                 msg_id=secrets.token_hex(11),
+                expected_last_seq=self._seq,
                 expected_last_subject_seq=seq,
                 rollup="sub",
                 stream_exists=True,
@@ -125,10 +148,12 @@ class _Removal:
         except ApiError as error:
             if not isinstance(refusal := named_refusal(error), BucketFullError):
                 raise refusal from None
-            # A full bucket has no capacity for the message, and refuses the chunks that could follow, too.
+            # A full bucket has no capacity for the message, and refuses the chunks and the description, which are
+            # larger, that could follow. What was stored before the refusal is looked up.
+            if await self._is_named(nuid):
+                return False
             await site.remove_chunks(nuid, below=seq + 1)
             return True
+        self._seq = ack.seq
         await site.remove_chunks(nuid, below=ack.seq + 1)
-        if self._seq == ack.seq - 1:  # nothing was stored but this message
-            self._seq = ack.seq
         return True

@@ -23,7 +23,7 @@ async def find_object(origin: ObjectSite, first: str) -> tuple[ObjectSite, Objec
         ObjectInfoError: A description is not valid.
         LinkError: The links lead to a bucket, in a circle, or to too many others.
 
-    Also raises the errors of any API request.
+    May also raise any error of an API request.
     """
     site, name, links = origin, first, list[ObjectLink]()
     while True:

@@ -31,6 +31,7 @@ from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.checks import check_count, check_seconds
 from ...protocol.wire.codec import to_wire
 from ...protocol.wire.nats_py import no_attribute
+from ..following.reader import SharedReader
 from ..reading import policy_of
 from ..rights import WithBucketRights
 from .checking import check_objects
@@ -205,7 +206,7 @@ class ObjectStore(WithBucketRights):
             ObjectNotFoundError: The bucket has no object or deletion with this name.
             BucketSealedError: The bucket is sealed and cannot be changed.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
 
         def deleted(current: ObjectInfo | None) -> ObjectInfo | None:
@@ -241,7 +242,7 @@ class ObjectStore(WithBucketRights):
             ObjectNotFoundError: The object does not exist.
             ConfigError: An argument is not valid. Nothing was sent.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         changes: dict[str, Any] = {}
         if description is not None:
@@ -267,7 +268,7 @@ class ObjectStore(WithBucketRights):
             ObjectExistsError: The object ``new`` exists.
             ObjectChangedError: The object was replaced meanwhile, and keeps its name.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return await rename_object(self._site, old, new)
 
@@ -283,7 +284,7 @@ class ObjectStore(WithBucketRights):
             ObjectExistsError: An object that is not a link has this name.
             LinkError: The target is itself a link.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         if isinstance(target, str):
             target = await self.info(target)
@@ -331,7 +332,7 @@ class ObjectStore(WithBucketRights):
             DigestMismatchError, ObjectIncompleteError: The content in the bucket is damaged or incomplete.
             LinkError: The name is a link whose target is not an object.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         async with self.open(name, progress=progress) as reader:
             return await reader.read()
@@ -365,7 +366,7 @@ class ObjectStore(WithBucketRights):
             ObjectNotFoundError: The object does not exist.
             ObjectInfoError: The description is not valid.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         current = await self._site.current(name)
         if deleted and current is not None:
@@ -386,7 +387,7 @@ class ObjectStore(WithBucketRights):
                 stores names in encoded form.
             deleted: Also return the descriptions of deleted objects.
 
-        Raises the errors of any API request.
+        May raise any error of an API request.
         """
         async for info in self._descriptions.reader((), DeliverPolicy.LAST_PER_SUBJECT, None).initial():
             if info.name.startswith(prefix) and (deleted or not info.is_deleted):
@@ -415,10 +416,11 @@ class ObjectStore(WithBucketRights):
             InvalidNameError: A name is not valid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError` and the errors of any API request.
+        Opening the watch raises `BucketNotFoundError` and any error of an API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
-        return ObjectWatch(self._descriptions.reader(names, policy, after), ignore_deletes=ignore_deletes)
+        reader = self._descriptions.reader(names, policy, after)
+        return ObjectWatch(SharedReader(reader), ignore_deletes=ignore_deletes)
 
     # --- the bucket --------------------------------------------------------------------------------------
 
@@ -428,7 +430,7 @@ class ObjectStore(WithBucketRights):
         Raises:
             BucketNotFoundError: The bucket was deleted.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return ObjectStoreStatus.of(await self._site.state())
 
@@ -444,7 +446,7 @@ class ObjectStore(WithBucketRights):
         Raises:
             BucketNotFoundError: The bucket was deleted.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return await check_objects(self._site, digests=digests)
 
@@ -453,8 +455,9 @@ class ObjectStore(WithBucketRights):
 
         Chunks remain when a program is killed during an upload, and when other clients store objects of one name at the
         same time. Only what is older than ``older_than`` by the clock of the server is removed, so uploads that go on
-        are safe if they store a chunk more often than this. An upload of jsclient that pauses for longer raises an
-        error, unless it ends at the very moment of the removal. Then its object has missing chunks.
+        are safe if they store a chunk more often than this. An upload of jsclient that pauses for longer, and whose
+        chunks were removed meanwhile, raises an error. Chunks stay if other clients store messages without a pause: the
+        next call removes them.
 
         Args:
             older_than: Seconds since the newest chunk of an upload was stored, or since an object was deleted. At least
@@ -466,7 +469,7 @@ class ObjectStore(WithBucketRights):
                 or replace the object first.
             BucketSealedError: The bucket is sealed.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
 
         Cancelled: what was removed up to then stays removed. The next call goes on.
         """
@@ -477,7 +480,7 @@ class ObjectStore(WithBucketRights):
     async def seal(self) -> None:
         """Forbid all further changes of the bucket permanently. It can still be read, and deleted as a whole.
 
-        Raises the errors of any API request.
+        May raise any error of an API request.
         """
         config = (await self._site.state()).config.replace(sealed=True)
         await self._site.update(to_wire(config))

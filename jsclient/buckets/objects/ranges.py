@@ -34,7 +34,7 @@ class ObjectRanges:
     async def read_piece(self, position: int) -> bytes | None:
         """Return the content from a position to the end of its chunk, or None if the chunk is missing.
 
-        Raises the errors of any API request.
+        May raise any error of an API request.
 
         Cancelled: nothing is lost.
         """

@@ -78,7 +78,7 @@ class ObjectSite(BucketHandle):
             InvalidNameError: The name is not valid.
             BucketNotFoundError: The bucket does not exist.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         message = await self._stored({"last_by_subj": self.space.info_subject(name)})
         if message is None:
@@ -95,6 +95,11 @@ class ObjectSite(BucketHandle):
     async def last_chunk(self, nuid: str) -> StoredMessage | None:
         """Return the last chunk of an object from the stream's leader, or None if the bucket has none."""
         return await self._stored({"last_by_subj": self.space.chunk_subject(nuid)})
+
+    async def newest_info_seq(self) -> int:
+        """Return the sequence of the newest description from the stream's leader, 0 if the bucket has none."""
+        message = await self._stored({"last_by_subj": self.space.infos})
+        return 0 if message is None else message.seq
 
     async def stream_handle(self) -> Stream:
         """Return the stream, whose state is requested if it is not known."""

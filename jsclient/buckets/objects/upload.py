@@ -119,6 +119,8 @@ class ChunkUpload:
         # An id lets a chunk whose ack was lost be stored once. The subject is unique, and so is the prefix of the ids.
         self._prefix = f"{target.subject.rpartition('.')[2]}-"
         self._number = 0  # number of the publish, which is part of its id
+        self._newest: _Chunk | None = None  # the chunk published last
+        self._published_at = 0.0  # the time of the connection at which it was published
         in_flight = max(2, min(_WINDOW // splitter.chunk_size, _MOST))
         self._publisher = Publisher(context, max_in_flight=in_flight, max_bytes=2 * _WINDOW, timeout=timeout)
         self.splitter: ChunkSplitter = splitter
@@ -132,14 +134,32 @@ class ChunkUpload:
                     await self._send(chunk)
         for chunk in self.splitter.finish():
             await self._send(chunk)
-        while self._in_flight:
-            await self._take()
+        await self._settle()
+        if self._newest is not None and self._context.connection.now() - self._published_at >= _LONG:
+            await self._store_newest_again(self._newest)
         # A bucket with a short TTL soon forgets message ids, and may then store a chunk twice.
         # After a long pause, `ObjectStore.gc` may have removed chunks.
         took = self._context.connection.now() - started
         if self._must_count or self._publisher.resent or took >= _LONG:
             await self._check_count()
         await self._publisher.close()
+
+    async def _settle(self) -> None:
+        """Wait for the acks of all chunks in flight."""
+        while self._in_flight:
+            await self._take()
+
+    async def _store_newest_again(self, newest: _Chunk) -> None:
+        """Replace the last chunk by an equal one, which is young.
+
+        So no `ObjectStore.gc` takes this upload for one that has ended, between the count of the chunks and the
+        description.
+        """
+        replaced = self._last_seq
+        self._acked -= len(newest.data)
+        await self._publish(newest.data, newest.mark)
+        await self._settle()
+        await self._target.remove(replaced)
 
     async def _check_count(self) -> None:
         """Raise `PublishError` if the bucket has another number of chunks than was sent."""
@@ -161,7 +181,9 @@ class ChunkUpload:
         self._number += 1
         msg_id = f"{self._prefix}{self._number}{mark}"
         stored = await self._publisher.publish(self._target.subject, chunk, msg_id=msg_id)
-        self._in_flight.append(_Chunk(chunk, mark, stored))
+        self._newest = _Chunk(chunk, mark, stored)
+        self._published_at = self._context.connection.now()
+        self._in_flight.append(self._newest)
 
     async def _take(self) -> None:
         """Wait for the ack of the oldest chunk. Raises why it was not stored."""

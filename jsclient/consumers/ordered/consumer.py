@@ -189,12 +189,12 @@ class OrderedMessages(ReadHandle[Message]):
 
     @property
     def in_use(self) -> str:
-        """Text of the error that other readers raise while this reader is in use. For the library's own use."""
+        """Text of the error that other readers raise while this reader is in use. Internal."""
         return _ITERATED if self._stays else _NEXT
 
     @property
     def is_in_use(self) -> bool:
-        """True while this reader excludes other readers. For the library's own use."""
+        """True while this reader excludes other readers. Internal."""
         return not self.is_closed and (self._stays or self._waiting > 0)
 
     async def next(self, timeout: float | None = None) -> Message:
@@ -343,13 +343,13 @@ class OrderedConsumer(Handle):
         """Request the state and configuration of the current consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the answer. The default is the timeout of `connect`.
+            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
             RequestTimeoutError: The server did not answer within the timeout.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return await consumer_info(self._puller.context, self.stream, self.consumer, timeout=timeout)
 

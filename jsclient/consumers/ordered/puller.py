@@ -134,7 +134,7 @@ class OrderedPuller:
     async def create_first_consumer(self) -> None:
         """Create the first consumer and start reading.
 
-        Raises the errors of any API request. If the call fails or is cancelled, the consumer is deleted again.
+        May raise any error of an API request. If the call fails or is cancelled, the consumer is deleted again.
         """
         connection = self.context.connection
         connection.check_open()

@@ -127,6 +127,7 @@ class ConsumerRecreator:
         self._reported: set[type[JetStreamError]] = set()
         self._deleted = ""  # the last consumer whose deletion was requested
         self._incarnation = ""  # the creation time of the stream, or "" if it is unknown
+        self._remembering: asyncio.Task[None] | None = None
         self._doubting: asyncio.Task[None] | None = None
         # The last message read before the stream may have been replaced.
         self._mark: MessageMark | None = None
@@ -152,7 +153,20 @@ class ConsumerRecreator:
 
         ``on_info`` is called with the info of the stream, if the user has the permission to request it.
         """
-        self._context.tasks.start(self._remember_stream(on_info), "creation time of the stream")
+        self._remembering = self._context.tasks.start(
+            self._remember_stream(on_info), "creation time of the stream"
+        )
+
+    @property
+    def incarnation(self) -> str:
+        """The creation time of the stream that is read, or "" if it is unknown."""
+        return self._incarnation
+
+    async def incarnation_known(self) -> str:
+        """Wait for the answer to the request of `remember_stream`, and return `incarnation`."""
+        if self._remembering is not None and not self._remembering.done():
+            await asyncio.wait({self._remembering})
+        return self._incarnation
 
     def stop_recreating(self) -> None:
         """Stop creating consumers. If a consumer is being created at the moment, it is deleted again."""

@@ -76,14 +76,14 @@ class Consumer(PullReading):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the answer. The default is the timeout of `connect`. A health check may need a
-                shorter timeout.
+            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. Use a shorter
+                timeout for a health check.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
             RequestTimeoutError: The server did not answer within the timeout.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         self._info = await consumer_info(self._context, self.stream, self.name, timeout=timeout)
         self._puller.config = self._info.config
@@ -104,7 +104,7 @@ class Consumer(PullReading):
             ConfigError: The time is not usable (it has no time zone, for instance), or the server is too old.
             ConsumerNotFoundError: The consumer was deleted.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         moment = time_of(until, datetime.now(UTC))
         return await self._pause({"pause_until": format_time(moment)})
@@ -142,7 +142,7 @@ class Consumer(PullReading):
                 by_start_sequence or by_start_time and a sequence that is not below that start.
             ConsumerNotFoundError: The consumer was deleted.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         if seq is not None:
             check_count("seq", seq, most=2**64 - 1)
@@ -183,7 +183,7 @@ class Consumer(PullReading):
         Raises:
             ConfigError: The name of the group is not valid, or the server is too old.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         body = {"group": check_group_name(group)}
         check_server(self._context.connection.server_version, (2, 11), "unpinning")
@@ -195,7 +195,7 @@ class Consumer(PullReading):
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         await self._context.call(
             self._context.api.consumer_delete(self.stream, self.name), what="delete consumer"

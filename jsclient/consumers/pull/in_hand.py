@@ -95,6 +95,11 @@ class InHand:
         await asyncio.gather(*(puller.close(give_back=True) for puller in list(self._pullers)))
 
     @property
+    def is_fetching(self) -> bool:
+        """True while a fetch has not ended, which may still return messages to the program."""
+        return any(puller.is_fetching for puller in self._pullers)
+
+    @property
     def unacked(self) -> int:
         """The number of messages that the program still has, and has not acked."""
         from ..message import ack_state, awaits_ack

@@ -127,7 +127,7 @@ class Messages(ReadHandle[Message]):
         return DeliveredMessage(frame, self._channel)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Return up to ``most`` messages that have arrived, without waiting. For the library's own use."""
+        """Return up to ``most`` messages that have arrived, without waiting. Internal."""
         if self._puller.leftover and self._state is State.OPEN:
             return []  # keep the order: `next` returns the leftover messages before it reads the buffer
         frames, commands = self._tracker.take_many(most)
@@ -138,7 +138,7 @@ class Messages(ReadHandle[Message]):
 
     @property
     def has_unacked(self) -> bool:
-        """Whether the program still has the newest message, and has not acked it. For the library's own use."""
+        """Whether the program still has the newest message, and has not acked it. Internal."""
         if self._newest is not None:
             state, self._newest = ack_state(self._newest), None
             self._handed = None if state is None else ref(state)
@@ -147,7 +147,7 @@ class Messages(ReadHandle[Message]):
         return handed is not None and not handed.acked
 
     def resize(self, max_messages: int) -> None:
-        """Change the maximum number of messages requested or buffered. For the library's own use."""
+        """Change the maximum number of messages requested or buffered. Internal."""
         self._tracker.resize(max_messages)
         if self._state is State.OPEN:
             self._carry_out(self._tracker.next_requests())

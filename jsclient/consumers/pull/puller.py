@@ -45,6 +45,7 @@ __all__ = ["PullInbox", "Puller", "ReaderInbox"]
 _FLUSH = 1.0  # how long closing waits for messages in flight, in seconds
 _CHECK_TIMEOUT = 0.5  # timeout of the request that checks whether the consumer exists, in seconds
 _LINGER = 5.0  # seconds that the inbox of an abandoned request stays open after its expiry and last message
+_SERVED = 1.0  # a request that is older than this has been served, in seconds
 _IN_FLIGHT = 60.0  # how long unsubscribing such an inbox waits for messages in flight, in seconds
 
 
@@ -191,6 +192,11 @@ class Puller:
 
     def _pin_ids(self) -> frozenset[str]:
         return frozenset(pin.id for pin in self._pins.values() if pin.id is not None)
+
+    @property
+    def is_fetching(self) -> bool:
+        """True while a fetch has a request in flight, or messages that it has not returned yet."""
+        return bool(self._busy)
 
     @property
     def is_awaited(self) -> bool:
@@ -382,9 +388,11 @@ class Puller:
                 slot.request.end_request(Ending.CLOSED)
         self.changed.set()
         await asyncio.gather(*(reader.abandon() for reader in list(self.readers)))
+        gives_back = give_back and not self.silent
+        if gives_back:
+            await self._await_service()
         slots = (*self._idle, *self.orphans, *self._busy)
         self._idle, self.orphans = [], []
-        gives_back = give_back and not self.silent
         flushed = [
             slot for slot in slots if gives_back and slot.request is not None and not slot.request.settled
         ]
@@ -398,6 +406,32 @@ class Puller:
         if gives_back:
             await nak_all(connection, list(self.leftover))
         self.leftover.clear()
+
+    async def _await_service(self) -> None:
+        """Wait until the server has served the requests that were just sent.
+
+        The server answers a PING before it serves a request. If the inbox is unsubscribed in between, the server drops
+        the message that it delivers, which then is redelivered only after ``ack_wait``. The server serves requests in
+        order, so its answer to one more request, which does not wait, shows that it has served the others.
+        """
+        recent = self.now() - _SERVED
+        pulls = [
+            slot.request.pull
+            for slot in (*self._busy, *self.orphans)
+            if slot.request is not None and not slot.request.settled and slot.request.sent_at > recent
+        ]
+        if not pulls or not self.context.connection.is_connected:
+            return
+        try:
+            async with asyncio.timeout(min(_FLUSH, self.context.timeout)):
+                slot = await self.request(Pull(1, no_wait=True, group=pulls[-1].group))
+                try:
+                    while slot.request is not None and not slot.request.ended and not slot.frames:
+                        await self.changed.wait()
+                finally:
+                    self.abandon_request(slot)  # its message is returned with the others
+        except (JetStreamError, TimeoutError):
+            pass  # the connection is lost or the server is slow, so ack_wait decides
 
     async def _flush(self, slot: PullInbox, within: float) -> None:
         """Wait up to ``within`` seconds for the messages in flight, then unsubscribe from the inbox."""

@@ -78,7 +78,7 @@ class PullSubscription(PullReading, Handle):
 
     @property
     def open_loops(self) -> list[Messages]:
-        """The open readers. For the library's own use."""
+        """The open readers. Internal."""
         from .messages import Messages
 
         return [reader for reader in self._puller.readers if isinstance(reader, Messages)]
@@ -116,14 +116,14 @@ class PullSubscription(PullReading, Handle):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the answer. The default is the timeout of `connect`. A health check may need a
-                shorter timeout.
+            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. Use a shorter
+                timeout for a health check.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
             RequestTimeoutError: The server did not answer within the timeout.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         info = await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
         self._puller.config = info.config

@@ -15,7 +15,7 @@ from ..._runtime.event_hub import EventLog
 from ..._runtime.handlers import Threads, await_suspended, is_coroutine_function
 from ..._runtime.loop_watch import LoopWatch
 from ..._runtime.tasks import Signal, Timer
-from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
+from ...errors import ClosedError, ConfigError, DisconnectedError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.push import AnswerFlowControl, Command, PushTracker
 from ...protocol.events import Event, HandlerFailed, HandlerSlow
 from ...protocol.wire.checks import deadline_of
@@ -298,9 +298,17 @@ class PushBuffer:
                 else:
                     await threads.call(callback, message)
                 if auto_ack:
-                    await message.ack()
+                    await self._ack(message)
             except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001  a callback may raise anything
                 self._callback_failed(message, error)
+
+    async def _ack(self, message: Message) -> None:
+        """Ack a message. While the client is disconnected, wait for the reconnect. Raises `ClosedError`."""
+        while True:
+            try:
+                return await message.ack()
+            except DisconnectedError:
+                await self._context.connection.wait_connected(None)
 
     async def _call_compiled_run(self, calls: CallbackRun) -> None:
         """Like `_call_run`, but with a compiled loop.

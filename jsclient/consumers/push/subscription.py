@@ -158,13 +158,13 @@ class Subscription(ReadHandle[Message], Running):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the answer. The default is the timeout of `connect`.
+            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
             RequestTimeoutError: The server did not answer within the timeout.
 
-        Also raises the errors of any API request.
+        May also raise any error of an API request.
         """
         return await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
 
@@ -211,7 +211,7 @@ class Subscription(ReadHandle[Message], Running):
         return await self._buffer.next_batch(max_messages)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Return up to ``most`` messages that have arrived, without waiting. For the library's own use."""
+        """Return up to ``most`` messages that have arrived, without waiting. Internal."""
         ready, channel = self._buffer.ready, self._buffer.channel
         return [DeliveredMessage(ready.popleft(), channel) for _ in range(min(most, len(ready)))]
 
@@ -238,7 +238,7 @@ class Subscription(ReadHandle[Message], Running):
         self._runner = worker.task
 
     def start_reading(self, inbox: Inbox, intake: HoldingSink) -> None:
-        """Start reading from the consumer. For the library's own use."""
+        """Start reading from the consumer. Internal."""
         self._context.attach(self, self._follow_connection)
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:

@@ -55,7 +55,7 @@ class Endpoint:
         return f"<Endpoint {self.info.name!r} on {self.info.subject!r}>"
 
     async def open(self, core: Core, *, max_pending: int, reply_prefixes: tuple[str, ...]) -> None:
-        """Start to receive requests. For the library's own use."""
+        """Start to receive requests. Internal."""
         self._subscription = await core.subscribe(
             self.info.subject,
             queue=self.info.queue_group,
@@ -125,7 +125,7 @@ class Endpoint:
         return self._subscription is not None and self._subscription.has(task)
 
     async def drain(self, timeout: float) -> None:
-        """Stop receiving, and wait until all requests that have arrived are handled. For the library's own use.
+        """Stop receiving, and wait until all requests that have arrived are handled. Internal.
 
         Raises:
             RequestTimeoutError: The handlers did not end in time, and were cancelled.

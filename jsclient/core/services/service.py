@@ -154,7 +154,7 @@ class Service(Handle):
         return f"<Service {self.name} {self.version} {self.id} {self._state.value}>"
 
     async def open(self) -> None:
-        """Start to answer discovery requests. For the library's own use."""
+        """Start to answer discovery requests. Internal."""
         self._context.attach(self)
         try:
             for verb in VERBS:
@@ -294,7 +294,7 @@ class Service(Handle):
         concurrency: int,
         max_pending: int,
     ) -> Endpoint:
-        """Add an endpoint with its complete subject and its queue group. For the library's own use."""
+        """Add an endpoint with its complete subject and its queue group. Internal."""
         if self._state is not State.OPEN:
             raise ClosedError(f"{self!r} has ended: add a new service")
         check_handler("handler", handler, "request")

@@ -62,7 +62,7 @@ class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, 
         headers: The headers of the message, or None without headers.
         size: The size of the value in bytes, even if ``meta_only`` omits the value.
         is_initial: Whether the entry already existed when the watch began.
-        decoded: For the library's own use.
+        decoded: Internal.
     """
 
     bucket: str

@@ -11,9 +11,8 @@ from ...errors import ConfigError
 
 __all__ = ["IDENTITY", "is_websocket", "parse_url", "server_urls", "shared_identity", "shown", "url_identity"]
 
-DEFAULT_PORT: Final = 4222
-
-_SCHEMES: Final = ("nats", "tls", "ws", "wss")
+_PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
+"""The default port of each scheme."""
 
 _WITH_PORT: Final = re.compile(
     r"(?:\w+://)?(?:[^@]*@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[^@/]*)/?"
@@ -107,10 +106,10 @@ def _split(text: str, *, is_list: bool) -> list[str]:
 
 
 def parse_url(url: str) -> ParseResult:
-    """Return the parts of a URL that `server_urls` has accepted, with the port of NATS if it has none."""
+    """Return the parts of a URL that `server_urls` has accepted, with the port of its scheme if it has none."""
     parsed = urlparse(_with_scheme(url))
-    if parsed.port is None and not is_websocket(parsed):
-        parsed = parsed._replace(netloc=f"{parsed.netloc.rstrip(':')}:{DEFAULT_PORT}")
+    if parsed.port is None:
+        parsed = parsed._replace(netloc=f"{parsed.netloc.rstrip(':')}:{_PORTS[parsed.scheme]}")
     return parsed
 
 
@@ -140,7 +139,7 @@ def _check_url(url: str) -> None:
         raise ConfigError(
             "a server URL is not valid: the port must be a number, special characters must be percent-encoded"
         )
-    if parsed.scheme not in _SCHEMES:
+    if parsed.scheme not in _PORTS:
         raise ConfigError(
             f"unknown scheme {parsed.scheme!r} in {shown(url)!r}: use nats://, tls://, ws:// or wss://"
         )

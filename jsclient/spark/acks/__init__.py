@@ -1,1 +1,1 @@
-"""Acknowledging the messages of a batch, from the executors or the driver."""
+"""Acks for the messages of a batch, sent by the executors or the driver."""

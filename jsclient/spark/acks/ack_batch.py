@@ -1,7 +1,7 @@
-"""Acks for ``foreachBatch``: acknowledge a whole batch, confirmed by the server, or keep it from being redelivered.
+"""Functions for ``foreachBatch`` that settle a whole batch, confirmed by the server, or keep it from being redelivered.
 
-The rows need the column ``reply``, which the source provides in queue mode. Acking evaluates the DataFrame once more,
-so cache a batch that is not deterministic. Batches of queue mode are deterministic.
+The rows need the column ``reply``, which the source provides in queue mode. Settling a batch evaluates the DataFrame
+again, so cache a batch that is not deterministic. Batches read in queue mode are deterministic.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ def ack_batch(
             also acks every earlier message, in this batch or not. The consumers must have the ack policy "all".
 
     Returns:
-        The number of settled messages. On executors it is the number of rows. The driver's count excludes messages
-        whose delivery the server lost in a crash. They will be redelivered, and the event `ClaimsLapsed` reports them.
+        The number of settled messages. With "executors" it is the number of rows. With "driver" it excludes messages
+        whose delivery the server lost in a crash. The server redelivers these messages, and the event `ClaimsLapsed`
+        reports them.
 
     Raises:
         ConfigError: A column is missing, an option is wrong, or the consumer has another ack policy.
-        NotJetStreamMessageError: A reply isn't a JSAck subject.
+        NotJetStreamMessageError: A reply is not a JSAck subject.
         NoRespondersError: The consumer no longer exists.
         RequestTimeoutError, DisconnectedError: Some acks may not have been processed. Acking again is safe.
 
@@ -77,10 +78,10 @@ def ack_batch(
 def nak_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", delay: float | None = None
 ) -> int:
-    """Nak all messages of a batch, to have them redelivered immediately or after ``delay`` seconds.
+    """Nak all messages of a batch, so that the server redelivers them immediately or after ``delay`` seconds.
 
-    See `ack_batch` for arguments, return value and errors. If Spark retries a task, its messages are nak'd twice and
-    may be redelivered twice.
+    See `ack_batch` for the other arguments, the return value and the errors. If Spark retries a task, its messages are
+    nak'd twice and may be redelivered twice.
     """
     return _settle(df, servers, ack_payload(AckKind.NAK, delay=delay), on)
 
@@ -88,10 +89,10 @@ def nak_batch(
 def term_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", reason: str | None = None
 ) -> int:
-    """Terminate all messages of a batch, so that they are never redelivered.
+    """Terminate all messages of a batch, so that the server never redelivers them.
 
-    ``reason``, a single line, appears in the server's advisories. See `ack_batch` for other arguments, the return value
-    and errors.
+    The ``reason``, a single line, appears in the server's advisories. See `ack_batch` for the other arguments, the
+    return value and the errors.
     """
     return _settle(df, servers, ack_payload(AckKind.TERM, reason=reason), on)
 
@@ -107,7 +108,7 @@ def _settle(df: DataFrame, servers: str | Mapping[str, str], payload: bytes, on:
 
 
 def need(df: DataFrame, *columns: str) -> None:
-    """Raise `ConfigError` if a column that is needed is missing."""
+    """Raise `ConfigError` if the batch lacks one of these columns."""
     for column in columns:
         if column not in df.columns:
             raise ConfigError(
@@ -117,7 +118,12 @@ def need(df: DataFrame, *columns: str) -> None:
 
 
 def replies_of(df: DataFrame) -> list[bytes]:
-    """Collect the replies of all rows on the driver."""
+    """Collect the replies of all rows on the driver.
+
+    Raises:
+        ConfigError: A row has no reply.
+        NotJetStreamMessageError: A reply is not a JSAck subject.
+    """
     return _bytes(df.select("reply").toArrow().column(0))
 
 
@@ -161,7 +167,7 @@ def _settle_there(df: DataFrame, servers: str | Mapping[str, str], payload: byte
 
 
 class _SettleSource(DataSource):
-    """A sink that acks messages. It runs code on executors without pandas, and works with Spark Connect."""
+    """Sink that settles messages on the executors. It does not need pandas, and works under Spark Connect."""
 
     @classmethod
     def name(cls) -> str:
@@ -175,7 +181,7 @@ class _SettleSource(DataSource):
 
 @dataclass
 class _Settled(WriterCommitMessage):
-    """The number of messages a task settled."""
+    """The number of messages that a task has settled."""
 
     count: int
 
@@ -190,8 +196,8 @@ class _SettleWriter(DataSourceArrowWriter):
         return _Settled(_settle_here(session(self._connect), replies, self._payload))
 
 
-# Matches the prefix of a JSAck up to stream and consumer. A JSAck has 9 tokens, or 11 or more with domain and account
-# hash.
+# The tokens of a JSAck subject up to the names of stream and consumer. A JSAck subject has 9 tokens, or at least 11 if
+# it includes domain and account hash.
 _CONSUMER = r"substring_index(reply, '.', if(size(split(reply, '[.]')) = 9, 4, 6))"
 
 
@@ -228,24 +234,24 @@ async def _check_policy(opened: Session, of: Metadata) -> None:
 def heartbeat(
     df: DataFrame, servers: str | Mapping[str, str], *, every: float | None = None
 ) -> Iterator[int]:
-    """Send in-progress acks for the messages of a batch until the block exits.
+    """Send in-progress acks for the messages of a batch periodically until the block exits.
 
-    The replies are collected on the driver (about 100 bytes per row), which sends the acks periodically, the first time
-    before the block is entered. A failure to send is reported as an event and retried. If ``ack_wait`` expired before
-    an ack succeeded, the event `ClaimsLapsed` reports it.
+    The driver collects the replies (about 100 bytes per row) and sends the acks, for the first time before the block is
+    entered. An ack that fails later is reported as an event and retried. If ``ack_wait`` expires before an ack
+    succeeds, the event `ClaimsLapsed` reports it.
 
     Args:
         df: Rows with the column ``reply``.
         servers: See `ack_batch`.
-        every: Seconds between in-progress acks. By default a third of the shortest ``ack_wait`` of the consumers.
+        every: Seconds between in-progress acks. The default is a third of the consumers' shortest ``ack_wait``.
 
     Yields:
         The number of messages.
 
     Raises:
-        ConfigError: The column is missing, an option is wrong, or this user may not ack.
+        ConfigError: The column is missing, an option is wrong, or the user may not ack.
 
-    `ack_batch` lists the other errors.
+    See `ack_batch` for the other errors.
     """
     if every is not None:
         check_seconds("every", every)
@@ -260,7 +266,7 @@ def heartbeat(
         opened.run(settle(opened.js, replies, AckKind.IN_PROGRESS.value))
     except PermissionDeniedError as error:
         raise not_permitted("servers", error, "messages are kept alive") from error
-    # With this pause, two acks may fail before ack_wait expires.
+    # With a third of ack_wait, two acks in a row may fail before the messages are redelivered.
     pause = float(every) if every is not None else (wait or 0.0) / 3
     beating = opened.start(_beat(opened, replies, pause, wait))
     try:

@@ -1,7 +1,7 @@
-"""Bulk acks: hundreds of thousands of acks are written in large chunks and confirmed by the last ack.
+"""Bulk acks. Hundreds of thousands of acks are written in large chunks, and the last ack confirms all of them.
 
 The server processes the messages of a connection in order. The last ack for each consumer is sent as a request, and its
-response confirms that all earlier acks were processed. A flush or PING only confirms that they were read.
+response confirms that the server has processed all earlier acks. A flush or PING only confirms that they were read.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["check_replies", "confirm", "settle"]
 
 _RETRY = RetryPolicy(0.1, 0.1, patience=30.0)
 _CHUNK = 1000  # acks per write
-_FIRST = 5.0  # timeout in seconds of the first attempt, before checking why no response came
-_CONFIRM = 30.0  # timeout in seconds of later attempts, enough to process all acks
+_FIRST = 5.0  # timeout of the first attempt in seconds, before checking why no response came
+_CONFIRM = 30.0  # timeout of later attempts in seconds, long enough to process all acks
 _NOT_IN_SUBJECTS = re.compile(rb"[\x00-\x20\x7f]")
 
 
 def check_replies(replies: Sequence[bytes]) -> None:
-    """Raise `NotJetStreamMessageError` unless all replies are JSAck subjects. Acks are published only to these."""
+    """Raise `NotJetStreamMessageError` unless all replies are JSAck subjects. Acks are never published elsewhere."""
     for reply in replies:
         if not match_jsack(reply):
             read_jsack(reply)
@@ -56,11 +56,11 @@ async def settle(js: JetStream, replies: Sequence[bytes], payload: bytes) -> lis
         payload: An ack payload, see `jsclient.protocol.consumers.ack.ack_payload`.
 
     Returns:
-        The replies that cannot be settled, because the server crashed before storing the delivery and has no record of
-        it. The server will redeliver these messages.
+        The replies that cannot be settled, because the server crashed before it stored their deliveries. The server
+        redelivers these messages.
 
     Raises:
-        PermissionDeniedError: This user may not ack.
+        PermissionDeniedError: The user may not ack.
         NoRespondersError: The consumer does not exist.
         RequestTimeoutError, DisconnectedError: Some acks may not have been processed.
         ClosedError: The connection is closed.
@@ -89,7 +89,10 @@ async def settle(js: JetStream, replies: Sequence[bytes], payload: bytes) -> lis
 
 
 async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[bytes]:
-    """Return the replies after the last delivery that their consumer has recorded. It never responds to their acks."""
+    """Return the replies whose delivery is later than the last one that the consumer has recorded.
+
+    The server never responds to acks for such deliveries. Returns an empty list if the state of a consumer is unknown.
+    """
     last: dict[bytes, int] = {}
     undelivered: list[bytes] = []
     for reply in replies:
@@ -107,15 +110,15 @@ async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[byt
 
 
 async def _was_deleted(context: Context, replies: Sequence[bytes]) -> bool:
-    """Return whether the consumer of the first reply was deleted, rather than being moved to another server."""
+    """Return whether the consumer of the first reply was deleted, rather than moved to another server."""
     of = read_jsack(replies[0])
     return await is_gone(context, of.stream, of.consumer)
 
 
 async def confirm(context: Context, replies: Sequence[bytes], payload: bytes, *, timeout: float) -> None:
-    """Make one attempt of `settle`.
+    """Send all acks once and wait until the server has processed them. This is one attempt of `settle`.
 
-    The first ack is also sent as a request. If this user may not ack, the server rejects one ack instead of all.
+    The first ack is also sent as a request, so that the server rejects one ack instead of all if the user may not ack.
     """
     connection, requests = context.connection, context.requests
     if not replies:

@@ -1,11 +1,11 @@
-"""Partition ownership of a sink: each attempt of a batch takes its partitions, and the commit releases them.
+"""Partition ownership of a sink. Each attempt to write a batch takes its partitions, and the commit releases them.
 
-One query writes a topic, which Spark identifies by its checkpoint. Every frontier record written by a sink names the
-query and the attempt. A task therefore knows whether its query owns a partition, and whether another task of the same
-attempt has taken it already. `ProducerFencedError` is raised if another query owns the topic.
+Only one query may write a topic. Spark identifies a query by its checkpoint. Every frontier record written by a sink
+names the query and the attempt. A task therefore knows whether its query owns a partition, and whether another task of
+the same attempt has already taken the partition. `ProducerFencedError` is raised if another query owns the topic.
 
 The record of a commit names a new producer that never sends data. If a task that Spark has abandoned is still running,
-its data then comes from a replaced producer, and every reader skips it.
+its data comes from a replaced producer from then on, and every reader skips it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ..sink.message_ids import query_hash
 __all__ = ["Owned", "SinkTopic", "WriteAttempt"]
 
 _WRITER = "Jsc-Writer"
-_RACES = 100  # attempts to take a partition, because other tasks may be faster
+_RACES = 100  # attempts to write a frontier record, because other tasks may be faster
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAttempt:
-    """Spark's attempt to write a batch."""
+    """An attempt of Spark to write a batch."""
 
     query: str  # hash of the query's id
     run: str  # unique id of the attempt
-    epoch: int  # number of the batch, and the time of its epoch
+    epoch: int  # number of the batch, which is the time of its epoch
 
     @classmethod
     def of_epoch(cls, query: str, run: str, epoch: int) -> WriteAttempt:
@@ -52,7 +52,7 @@ class Owned(NamedTuple):
     """The last frontier record of a partition, and its owner.
 
     Attributes:
-        query, run: The query and the attempt that wrote it, or "" if no sink did.
+        query, run: The query and the attempt that wrote the record, or "" if no sink wrote it.
         begun: The sequence after which all data from attempts of the open batch is stored.
         last_seq: Sequence of the last message on the subject, which the next record must follow.
     """
@@ -71,7 +71,7 @@ class Owned(NamedTuple):
         return cls(entry, parts[0], parts[1], int(parts[2]) or entry.seq, last_seq)
 
     def may_have(self, epoch: int) -> bool:
-        """Return whether data of an epoch may be stored before the record."""
+        """Return whether data of an epoch may have been stored before the record."""
         return any(time >= epoch for time in self.entry.record.upper) or self.entry.up_to + 1 < self.entry.seq
 
     @property
@@ -85,7 +85,7 @@ class Owned(NamedTuple):
 
 
 class SinkTopic:
-    """A topic that a sink writes to. Runs on the event loop."""
+    """A topic that a sink writes. Its coroutines run on the event loop of the session."""
 
     def __init__(self, js: JetStream, stream: Stream, topic: str, order: Int, partitions: int) -> None:
         self._context = context_of(js)
@@ -98,7 +98,7 @@ class SinkTopic:
         return EpochHistory(log, self._order, self.name)
 
     async def read_owner(self, partition: int) -> Owned | None:
-        """Return the last record of a partition and its owner, or None without one. Raises any request error."""
+        """Return the last frontier record of a partition and its owner, or None if the partition has no record."""
         entry, record, last_seq = await self._history(partition).last_frontier(partition)
         return None if entry is None or record is None else Owned.from_record(entry, record, last_seq)
 
@@ -115,7 +115,7 @@ class SinkTopic:
     async def take_partition(self, partition: int, attempt: WriteAttempt) -> Owned:
         """Take the partition, unless another task of the attempt has taken it.
 
-        Raises `ProducerFencedError` if another query owns it.
+        Raises `ProducerFencedError` if another query owns the partition.
         """
         for _ in range(_RACES):
             owned = await self.read_owner(partition)
@@ -130,7 +130,7 @@ class SinkTopic:
         raise ProducerFencedError(frontier_subject(self.name, partition))
 
     def _check_owner(self, partition: int, owned: Owned, attempt: WriteAttempt) -> bool:
-        """Return whether this attempt owns the partition. Raises `ProducerFencedError` if another query does."""
+        """Return whether this attempt owns the partition. Raises `ProducerFencedError` if another query owns it."""
         if owned.query != attempt.query and (owned.query or owned.has_begun):
             raise ProducerFencedError(frontier_subject(self.name, partition), None, owned.entry.seq)
         return owned.run == attempt.run
@@ -141,7 +141,7 @@ class SinkTopic:
         Args:
             partition: The partition.
             attempt: The attempt that has written the batch.
-            written: Whether it wrote to this partition. If so, it must still own the partition.
+            written: Whether the attempt wrote to this partition. If so, it must still own the partition.
 
         Raises:
             ProducerFencedError: Another producer owns the partition now.
@@ -174,7 +174,7 @@ class SinkTopic:
                 return
             except WrongLastSequenceError as error:
                 owned = await self.read_owner(partition)
-                # If the last record is the same, only an invalid message was stored meanwhile, so retry.
+                # If the last record is still the same, only an invalid message was stored meanwhile. Retry.
                 if owned is None or owned.entry.seq != last.seq:
                     raise ProducerFencedError(subject, last.seq) from error
         raise ProducerFencedError(subject, last.seq)
@@ -184,7 +184,7 @@ class SinkTopic:
     ) -> list[str]:
         """Return the message ids of all valid data that other attempts of the batch have stored in a partition.
 
-        ``also_own`` includes the data of this attempt.
+        With ``also_own``, the data of this attempt is included.
 
         Raises:
             EpochsLostError: Some of the data was removed.
@@ -196,7 +196,7 @@ class SinkTopic:
         end = (await history.log.extent()).last_seq if also_own else owned.entry.seq
         while since < end:
             page = await history.page(since, end)
-            # The page must begin with the record that opened the batch. Otherwise data after it was removed.
+            # The page must begin with the record that opened the batch. Otherwise data after the record was removed.
             if since < owned.begun and page.records and page.records[0].seq != owned.begun:
                 raise EpochsLostError(
                     (attempt.epoch,), f"what follows frontier record {owned.begun} was removed"
@@ -214,7 +214,7 @@ class SinkTopic:
         return ids
 
     def subject(self, partition: int) -> str:
-        """Return the subject of a partition's data."""
+        """Return the subject to which the data of a partition is published."""
         return data_subject(self.name, partition)
 
 
@@ -223,7 +223,7 @@ class _Raced(Exception):
 
 
 class _Outlet(Outlet):
-    """Writes the record that takes a partition, unless another record was written since the last check."""
+    """Outlet for the record that takes a partition. It writes nothing if another record was written since the check."""
 
     def __init__(
         self, log: Log, topic: str, partition: int, attempt: WriteAttempt, owned: Owned | None

@@ -1,11 +1,11 @@
-"""Plans the batches and tasks of a read from the frontier records of a topic. No I/O.
+"""Plan the batches and tasks of a read from the frontier records of a topic. Does no I/O.
 
-Planning reads no data, since a frontier record bounds the data around it. Its upper frontier has the greatest times
-sent so far in its partition: data of a time that is not at or before one of them is stored after the record. Its lower
-frontier has the least times that may still be sent: data of a time that is not at or after one of them is stored before
-the record. Two such records enclose all data that a partition has of an epoch.
+Planning reads no data, because a frontier record bounds the data around it. Its upper frontier has the greatest times
+sent so far in its partition. Data of a time that is not at or before one of these times is stored after the record. Its
+lower frontier has the least times that may still be sent. Data of a time that is not at or after one of these times is
+stored before the record. Two such records enclose all data of an epoch in a partition.
 
-A position among the epochs is an `EpochPosition`, as for a subscriber. Epochs that its frontier has passed were
+As for a subscriber, a position among the epochs is an `EpochPosition`. Epochs that its frontier has passed were
 received. Epochs at or before a time of ``missed`` are never delivered, because parts of them were removed.
 """
 
@@ -46,9 +46,9 @@ class Segment:
     """A range of sequences that contains all data of some epochs in a partition."""
 
     partition: int
-    first: int  # first, last: stream sequences, both inclusive
-    last: int
-    # Pairs of a sequence and the producer whose data is valid after it, in order. The first pair precedes ``first``
+    first: int  # first stream sequence
+    last: int  # last stream sequence, inclusive
+    # Pairs of a sequence and the producer whose data is valid after it, in order. The first pair precedes ``first``.
     owners: tuple[tuple[int, str], ...]
 
     @property
@@ -64,12 +64,12 @@ class Segment:
 
 
 class ReadRequest(Generic[T]):
-    """The epochs from a start frontier on and before an end frontier, without the missed epochs."""
+    """A request for the epochs from a start frontier up to an end frontier, without the missed epochs."""
 
     def __init__(
         self, order: Order[T], start: Sequence[T], end: Sequence[T] | None = None, missed: Sequence[T] = ()
     ) -> None:
-        """``end`` is None if there is no end, and () for the end of a completed topic."""
+        """Create a request. ``end`` is None for no end, and () for the end of a completed topic."""
         self.start: Antichain[T] = Antichain.minimal(order, start)
         self.missed: Antichain[T] = Antichain.maximal(order, missed)
         self.end: Antichain[T] | None = None if end is None else Antichain.minimal(order, end)
@@ -88,7 +88,7 @@ class TopicHistory(Generic[T]):
         self._entries: list[list[FrontierEntry[T]]] = [[] for _ in range(partitions)]
 
     def add_entry(self, partition: int, entry: FrontierEntry[T]) -> None:
-        """Add the next record of a partition. A record that was added before is ignored."""
+        """Add the next record of a partition. A record that was already added is ignored."""
         entries = self._entries[partition]
         if not entries or entry.seq > entries[-1].seq:
             entries.append(entry)
@@ -104,7 +104,7 @@ class TopicHistory(Generic[T]):
         return Antichain.minimal(self.order, (time for entry in entries for time in entry.record.lower))
 
     def whole(self, request: ReadRequest[T], first_seq: int) -> ReadRequest[T]:
-        """Exclude the epochs that have lost data, in a stream that begins at ``first_seq``.
+        """Return the request without the epochs that have lost data, for a stream that begins at ``first_seq``.
 
         Raises `EpochsLostError` if no record of a partition covers the removed data yet.
         """
@@ -122,16 +122,19 @@ class TopicHistory(Generic[T]):
         return ReadRequest(self.order, request.start.elements, end, missed)
 
     def earliest(self, first_seq: int) -> ReadRequest[T]:
-        """Return all complete epochs of a stream that begins at ``first_seq``. Raises the errors of `whole`."""
+        """Return a request for all complete epochs of a stream that begins at ``first_seq``.
+
+        Raises the same errors as `whole`.
+        """
         return self._plainly(self.whole(ReadRequest(self.order, (self.order.bottom,)), first_seq))
 
     def latest(self) -> ReadRequest[T]:
-        """Return all epochs of which no data has been sent yet."""
+        """Return a request for all epochs of which no data was sent yet."""
         sent = [time for entries in self._entries if entries for time in entries[-1].record.upper]
         return self._plainly(ReadRequest(self.order, self.lower_frontier.elements, missed=sent))
 
     def _plainly(self, epochs: ReadRequest[T]) -> ReadRequest[T]:
-        """Express the same epochs by a start without ``missed``, if times are numbers."""
+        """Return a request for the same epochs that has only a start and no ``missed``, if times are numbers."""
         if not isinstance(self.order, Int) or not epochs.start:
             return epochs
         numbers: Any = (*epochs.start, *(self.order.successor(number) for number in epochs.missed))
@@ -155,12 +158,13 @@ class TopicHistory(Generic[T]):
     def limited(self, request: ReadRequest[T], end: Antichain[T], epochs: int) -> tuple[T, ...]:
         """Return the end of a batch with at most ``epochs`` epochs, at or before the frontier ``end``.
 
-        Only frontier records separate epochs. Epochs that a publisher sent between two records count as a single epoch.
+        Only frontier records separate epochs. Epochs that a publisher has sent between two records count as a single
+        epoch.
         """
         if isinstance(self.order, Int):
             return self._nth_number(request, end, epochs)
         # Replay the frontier records in the order of the stream. After each record, the merged frontier of all
-        # partitions is a possible end if it has passed the end before it.
+        # partitions is a possible end if it has passed the previous end.
         now: dict[int, FrontierEntry[T]] = {}
         reached, steps = request.start, 0
         every = [(entry.seq, number, entry) for number, some in enumerate(self._entries) for entry in some]
@@ -193,9 +197,9 @@ class TopicHistory(Generic[T]):
         return anchor
 
     def lost_epochs(self, request: ReadRequest[T], first_seq: int) -> EpochsLostError | None:
-        """Return the error if data of these epochs was removed before ``first_seq``, the first sequence of the stream.
+        """Return an error if data of these epochs may have been removed from a stream that begins at ``first_seq``.
 
-        Returns None if all of their data is stored.
+        Returns None if all data of the epochs is stored.
         """
         for number in range(len(self._entries)):
             anchor = self._anchor(number, request)
@@ -209,7 +213,7 @@ class TopicHistory(Generic[T]):
         return None
 
     def segments(self, request: ReadRequest[T]) -> list[Segment] | None:
-        """Return the segments of these epochs, which must have an end. Returns None if no records reach that end."""
+        """Return the segments of these epochs, or None if the known records do not reach the end of the request."""
         assert request.end is not None
         segments = []
         beginning = ReadRequest(self.order, request.start.elements, missed=request.missed.elements)
@@ -265,10 +269,10 @@ def share(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
 
 @dataclass(frozen=True, slots=True)
 class BatchCut:
-    """How a batch was divided among tasks, as its end offset records it.
+    """The division of a batch among tasks, which the end offset of the batch records.
 
-    A replay is divided in the same way, whatever the options and the stream are then, since the message ids of a sink
-    contain the number of the task.
+    A replay is divided in the same way, even if the options or the stream have changed, because the message ids of a
+    sink contain the number of the task.
     """
 
     tasks: int
@@ -279,7 +283,7 @@ class BatchCut:
         return cls(tasks, tuple((one.partition, one.first, one.last) for one in segments))
 
     def share(self, segments: Iterable[Segment]) -> list[list[Segment]]:
-        """Divide the remaining segments. A task without remaining segments keeps its number and reads no data."""
+        """Divide the segments that remain. A task without a remaining segment keeps its number and reads no data."""
         remaining = {segment.partition: segment for segment in segments}
         planned = share([Segment(*one, ()) for one in self.segments], self.tasks)
         return [
@@ -320,7 +324,7 @@ def cut_of(offset: Mapping[str, Any]) -> BatchCut | None:
 
 
 def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> EpochPosition[Any]:
-    """Return the position stored in an offset. Raises `PositionInvalidError` if the topic has other partitions."""
+    """Return the position stored in an offset. Raises `PositionInvalidError` if it does not fit the topic."""
     fields = {name: value for name, value in offset.items() if name != _CUT}
     epoch_position: EpochPosition[Any] = EpochPosition.from_json(json.dumps(fields), order)
     if len(epoch_position.frontiers) != 1 or [number for number, _ in epoch_position.records] != [
@@ -341,7 +345,10 @@ def request_between(
 
 
 def order_of(name: str, topic: str) -> Order[Any]:
-    """Return the order with this name: integers, or tuples of integers. Raises `ConfigError` for a custom order."""
+    """Return the order with this name, which has integers or tuples of integers.
+
+    Raises `ConfigError` for a custom order.
+    """
     try:
         return _order(ast.parse(name, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Reads segments of a topic on an executor, and filters messages by their headers without decoding payloads."""
+"""Read a topic's segments on an executor. Messages are filtered by their headers, without decoding payloads."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from .planning import ReadRequest, Segment, order_of
 __all__ = ["EpochSpec", "read_segments"]
 
 _OWN = ("epoch", "partition")  # columns that only this source provides
-_KNOWN_TIMES = 4096
+_KNOWN_TIMES = 4096  # maximum number of cached times
 
 
 @dataclass(frozen=True, slots=True)
 class EpochSpec:
-    """Read settings shared by all tasks of a batch. Pickled to the executors."""
+    """The read settings that all tasks of a batch share. They are pickled and sent to the executors."""
 
     read: ReadSpec  # how to read messages, and the columns of the rows
     topic: str
-    order: str = "int"  # the name of the order of its times, from its schema
-    start: str = "[]"  # start, end, missed: the epochs to read, as JSON, see `ReadRequest`
+    order: str = "int"  # name of the order of the topic's times, from its schema
+    # The epochs to read, as the JSON of the fields of a `ReadRequest`.
+    start: str = "[]"
     end: str = "[]"
     missed: str = "[]"
-    numbers: bool = True  # whether column ``epoch`` has numbers instead of JSON
+    numbers: bool = True  # whether the column ``epoch`` has numbers instead of JSON
 
     def between(self, order: Order[Any], request: ReadRequest[Any]) -> EpochSpec:
         """Return a copy for these epochs, which must have an end."""
@@ -52,7 +53,7 @@ class EpochSpec:
 
 
 class _Epochs:
-    """Maps values of the epoch header to values of the column ``epoch``."""
+    """A map from values of the epoch header to values of the column ``epoch``."""
 
     def __init__(self, spec: EpochSpec) -> None:
         order: Order[Any] = order_of(spec.order, spec.topic)
@@ -67,7 +68,10 @@ class _Epochs:
         self._known: dict[bytes, Any] = {}
 
     def epoch_of(self, text: bytes) -> Any:
-        """Return the value of the column, or None if the batch lacks the epoch. Raises `ProtocolError` if invalid."""
+        """Return the value of the column, or None if the epoch does not belong to the batch.
+
+        Raises `ProtocolError` if the header is invalid.
+        """
         if text in self._known:
             return self._known[text]
         try:
@@ -142,7 +146,7 @@ _EPOCH_LINE, _PRODUCER_LINE = f"\r\n{EPOCH}: ".encode(), f"\r\n{PRODUCER}: ".enc
 def _filtered(
     frames: Sequence[Frame], segment: Segment, epochs: _Epochs, *, by_consumer: bool
 ) -> tuple[list[Frame], list[Any]]:
-    """Return the messages of the batch from the producer that owned the partition then, and their times."""
+    """Return the batch's messages from producers that owned the partition at the time, and the epochs of these."""
     owners = [(after, producer.encode()) for after, producer in segment.owners]
     owner, owners = owners[0][1], owners[1:]
     selected, times = [], []
@@ -151,7 +155,7 @@ def _filtered(
             seq = sequences(frame[1])[0] if by_consumer else direct_sequence(frame)
             while owners and owners[0][0] < seq:
                 owner = owners.pop(0)[1]
-        # Data of a producer does not count after another producer has taken the partition.
+        # The data of a producer is invalid after another producer has taken the partition.
         if _header(frame[2], _PRODUCER_LINE, PRODUCER) != owner:
             continue
         text = _header(frame[2], _EPOCH_LINE, EPOCH)
@@ -163,7 +167,7 @@ def _filtered(
 
 
 def _header(block: bytes, line: bytes, name: str) -> bytes:
-    """Return the value of a header, stripped like in `Headers`, or b"" if it is missing."""
+    """Return the value of a header, stripped as in `Headers`, or b"" if it is missing."""
     at = block.find(line)
     if at < 0:
         return parse_headers(block)[1].get(name, "").encode() if block else b""

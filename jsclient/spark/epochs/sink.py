@@ -1,4 +1,4 @@
-"""The sink that writes each micro-batch as an epoch. Its tasks write rows, and the driver commits or aborts it."""
+"""The sink that writes each micro-batch as an epoch. Tasks write rows, and the driver commits or aborts the epoch."""
 
 from __future__ import annotations
 
@@ -46,15 +46,17 @@ class EpochWritten(Written):
 
     query: str = ""
     run: str = ""  # the id of the attempt to write the batch
-    # The partition of the topic with the rows, or -1 if there were no rows or all of them were stored before
+    # The topic's partition that contains the rows, or -1 if there were no rows or all of them were already stored.
     epoch_position: int = -1
 
 
 class EpochStreamWriter(DataSourceStreamArrowWriter):
-    """Writes each micro-batch of a streaming query as one epoch, whose time is the batch's number.
+    """Writer for the micro-batches of a streaming query. Each batch is an epoch, whose time is the batch's number.
 
     Args:
-        query: The name of the query, for the log, or "" if it has none.
+        options: The options of the sink.
+        schema: The schema of the rows.
+        query: The name of the query for the log, or "" if it has no name.
 
     Raises:
         ConfigError: Rows of this schema cannot be written with these options.
@@ -72,7 +74,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         self._run = uuid.uuid4().hex[:12]  # the same for all tasks and their retries
 
     def __getstate__(self) -> dict[str, object]:
-        # This is called only to send this object to tasks, so the topic is created before the first task runs.
+        # The object is only pickled to send it to tasks, so create the topic here, before the first task runs.
         js = session(self._options.write.connect)
         js.run(Retry(PATIENT).run(lambda: _topic(js.js, self._options)))
         return self.__dict__
@@ -101,7 +103,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = [result for result in messages if isinstance(result, EpochWritten)]
         if not written:
-            return  # If no task ran, the next batch completes this epoch as well.
+            return  # no task has run, and the next batch completes this epoch as well
         check_epoch(batchId, (result.epoch for result in written))
         attempt = WriteAttempt.of_epoch(written[0].query, written[0].run, batchId)
         refuse_different(written)
@@ -110,7 +112,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
 
         async def complete() -> None:
             topic = await _topic(opened.js, self._options)
-            # Partition 0 decides. Once it is completed, the batch is never written again.
+            # Complete partition 0 first, because it decides. Afterwards the batch is never written again.
             await topic.complete(0, attempt, written=0 in partitions)
             await asyncio.gather(
                 *(
@@ -149,8 +151,8 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
     """Return the topic, which is created if it does not exist.
 
     Raises:
-        ConfigError: Its times are not integers >= 0, or its stream does not keep epochs whole.
-        TopicMismatchError: It has a different number of partitions.
+        ConfigError: The topic's times are not integers >= 0, or its stream does not keep epochs whole.
+        TopicMismatchError: The topic has a different number of partitions.
     """
     home, order = StreamHome(js, options.topic, options.stream), Int()
     schema = await home.make(make_schema(order, JsonCodec(), options.partitions or 1), {})
@@ -165,18 +167,18 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
 
 
 def epoch_plan(options: SinkOptions, shape: RowShape, ids: str, attempt: WriteAttempt) -> WritePlan:
-    """Return how the tasks of an attempt write rows.
+    """Return the plan by which the tasks of an attempt write rows.
 
-    The prefix of message ids differs between attempts, so a late message of another attempt never makes a row of this
-    attempt a duplicate.
+    The prefix of message ids differs between attempts, so that a late message of another attempt never makes a row of
+    this attempt a duplicate.
     """
     prefix = f"{attempt.query}.{attempt.epoch:x}.{attempt.run}.".encode()
-    # A repetition may move rows to other partitions, which have other subjects.
+    # A repetition may move rows to other partitions, which have other subjects, so ids do not depend on subjects.
     return WritePlan(options, shape, ids, attempt.query, attempt.epoch, None, prefix, subject_in_ids=False)
 
 
 def _known(prefix: bytes, ids: list[str]) -> dict[bytes, int]:
-    """Return the rows that an attempt of the batch has stored under these ids, for `PartitionWriter.stored`."""
+    """Return the rows that attempts of the batch have stored under these ids, for `PartitionWriter.stored`."""
     query, epoch, _, own = prefix.decode().split(".", 3)
     known: dict[bytes, int] = {}
     for id_ in ids:
@@ -194,7 +196,7 @@ async def open_writer(
     """Take a partition of the topic and open its writer.
 
     Returns:
-        The writer, or None if the batch is committed already, and the partition.
+        The writer, or None if the batch is already committed, and the number of the partition.
 
     Raises:
         ProducerFencedError: Another query owns the topic.
@@ -202,7 +204,7 @@ async def open_writer(
     partition = task.partition % topic.partitions
     if await topic.is_completed(attempt):
         return None, partition
-    # If rows can change partitions, another attempt may have stored them in any partition.
+    # If rows may move between partitions, another attempt may have stored them in any partition.
     partitions = [partition] if plan.by_task else [*range(topic.partitions)]
     owned: dict[int, Owned] = {number: await topic.take_partition(number, attempt) for number in partitions}
     shape = replace(plan.shape, subject=topic.subject(partition), has_subject=False)

@@ -42,12 +42,15 @@ if TYPE_CHECKING:
 __all__ = ["EpochBatchReader", "EpochPartition", "EpochStreamReader", "TopicLook", "epoch_columns"]
 
 _PAGE, _PAGE_BYTES = 5000, 4 * 1024 * 1024  # limits of a page of frontier records
-_AGAIN = 0.1  # seconds before the records are requested again
-_TRIES = 100  # attempts to find records that another server has returned
+_AGAIN = 0.1  # seconds before records are requested again
+_TRIES = 100  # attempts to read records that another server has already returned
 
 
 def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
-    """Return the default columns of a topic. Looks up the order of its times. Raises the errors of `TopicLook`."""
+    """Return the default columns of a topic, which depend on the order of its times.
+
+    Looks up the topic, and raises the same errors as `TopicLook`.
+    """
     topic = TopicLook(options)
     topic.open_topic()
     omitted = BY_SCHEMA if options.read.include_headers else {*BY_SCHEMA, "headers"}
@@ -58,13 +61,14 @@ def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
 class TopicLook:
     """The driver's view of one topic.
 
-    Every method raises `ConfigError` if the topic does not exist, may not be read, or has an unknown order, and
-    `JetStreamError` like any request if the server stays unavailable.
+    Every method raises `ConfigError` if the topic does not exist, may not be read, or has an unknown order. If the
+    server stays unavailable, a method raises the usual errors of a request.
 
     Attributes:
-        order, order_name, partitions: The order of times and the number of partitions in the topic's schema.
+        order, order_name, partitions: The order of times, its name, and the number of partitions, from the schema.
         facts: The state of the stream at the last lookup.
-        history: The frontier records, as far as they are needed.
+        history: The frontier records that planning needs.
+        read_mode: The read mode for the executors.
     """
 
     order: Order[Any]
@@ -77,12 +81,12 @@ class TopicLook:
     def __init__(self, options: EpochSourceOptions) -> None:
         self._options = options
         self.lookup: Lookup = Lookup(options.read)
-        self._since = -1  # frontier records have been read up to this sequence, -1 if none have
-        self._floor = 0  # frontier records have been read from this sequence on
-        self._next = 0.0  # monotonic time of the next look
+        self._since = -1  # frontier records were read up to this sequence, or -1 if none were read
+        self._floor = 0  # frontier records were read from this sequence on
+        self._next = 0.0  # monotonic time when the records may be read again
 
     def open_topic(self) -> None:
-        """Look up the stream and the schema."""
+        """Look up the stream and the topic's schema."""
         options, lookup = self._options, self.lookup
         self.facts = lookup.facts()
         schema = lookup.run(self._schema)
@@ -92,7 +96,7 @@ class TopicLook:
         self.history = TopicHistory(self.order, schema.partitions)
 
     def read_frontiers(self, *, now: bool = False) -> None:
-        """Read new frontier records. Sleeps until the poll interval has passed, unless ``now``."""
+        """Read new frontier records. Sleeps until the poll interval has passed, unless ``now`` is set."""
         if not now and (wait := self._next - time.monotonic()) > 0:
             time.sleep(wait)
         self.facts = self.lookup.facts()
@@ -104,7 +108,7 @@ class TopicLook:
         self._next = time.monotonic() + self._options.read.poll_interval
 
     def begin_at(self, epoch_position: EpochPosition[Any]) -> None:
-        """Let the history start at a position: read the missing records and drop the earlier records."""
+        """Make the history start at a position. Missing records are read, and earlier records are dropped."""
         first = min(seq for _, seq in epoch_position.records)
         if self._since < 0 or first < self._floor:
             self.history = TopicHistory(self.order, self.partitions)
@@ -114,7 +118,7 @@ class TopicLook:
         self._floor = first
 
     def look_at_last(self) -> None:
-        """Let the history start at the last record of each partition."""
+        """Make the history start at the last record of each partition."""
         self.facts = self.lookup.facts()
 
         async def last(stream: Stream) -> list[FrontierEntry[Any] | None]:
@@ -129,12 +133,12 @@ class TopicLook:
         self._since = max(self._floor - 1, 0)
 
     def restart(self) -> None:
-        """Read all records again, from the beginning of the stream."""
+        """Read all records again from the beginning of the stream."""
         self.history, self._since, self._floor = TopicHistory(self.order, self.partitions), -1, 0
         self.read_frontiers(now=True)
 
     def again(self) -> None:
-        """Wait a short time, because a replica may lag, before the caller looks again."""
+        """Wait a short time for a replica that may lag, then read new records."""
         time.sleep(_AGAIN)
         self.read_frontiers(now=True)
 
@@ -154,7 +158,7 @@ class TopicLook:
         return EpochHistory(log, self.order, topic)
 
     async def _read_page(self, stream: Stream) -> bool:
-        """Add a page of records to the history and report the invalid records. Returns whether more pages follow."""
+        """Add a page of records to the history, and report invalid records. Returns whether more pages follow."""
         stored = self._stored(stream)
         page = await stored.log.history(self._since, _PAGE, _PAGE_BYTES)
         for record in page.records:
@@ -168,7 +172,7 @@ class TopicLook:
                 continue
             if int(token) < self.partitions:
                 self.history.add_entry(int(token), entry)
-        # A page without further records is complete up to `up_to`, also after its last record.
+        # The page is complete up to `up_to`, which can be after its last record.
         self._since = max(self._since, page.up_to, *(record.seq for record in page.records[-1:]))
         return page.more
 
@@ -182,12 +186,12 @@ class EpochPartition(InputPartition):
 
 
 class _Source:
-    """The part that both readers share. Only the driver looks up the topic."""
+    """Base class of both readers. Only the driver looks up the topic."""
 
     def __init__(self, options: EpochSourceOptions, columns: tuple[str, ...], numbers: bool | None) -> None:  # noqa: FBT001  private
-        """``numbers`` tells whether column ``epoch`` is numeric. It is None without that column."""
+        """Create a reader. ``numbers`` is whether the column ``epoch`` is numeric, or None without that column."""
         self._options = options
-        # Missing messages are always an error on executors: an epoch is read whole or not at all.
+        # Missing messages are always an error on executors, because an epoch is read completely or not at all.
         self._spec = EpochSpec(
             replace(read_spec(options.read, columns), check_loss=True, may_supersede=False), options.topic
         )
@@ -210,7 +214,7 @@ class _Source:
         return self._topic
 
     def _first(self, topic: TopicLook) -> ReadRequest[Any]:
-        """Return the epochs that a new query reads."""
+        """Return a request for the epochs that a new query reads."""
         start, history, first_seq = self._options.start, topic.history, topic.facts.first_seq
         if start == "latest":
             return history.latest()
@@ -233,10 +237,10 @@ class _Source:
     ) -> list[EpochPartition]:
         """Return the tasks that read these epochs, whose end the topic must have reached.
 
-        ``cut`` is the earlier division of the batch. If it is None, the options decide.
+        ``cut`` is the recorded division of the batch. If it is None, the options decide.
         """
         segments = topic.history.segments(epochs)
-        # The offset was planned from these records, so they are missing only if this replica lags.
+        # The offset was planned from these records. If they are missing, this replica lags, so read again.
         for _ in range(_TRIES):
             if segments is not None:
                 break
@@ -256,7 +260,7 @@ class _Source:
         return [EpochPartition(spec, tuple(share)) for share in cut.share(segments)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, EpochPartition):  # Spark plans one such task for a read without tasks
+        if not isinstance(partition, EpochPartition):  # if a read has no tasks, Spark plans an empty task
             return iter(())
         return read_segments(partition.spec, partition.segments)
 
@@ -267,7 +271,7 @@ def _comes_after(start: Antichain[Any], end: Antichain[Any]) -> bool:
 
 
 class EpochBatchReader(_Source, DataSourceReader):
-    """Reads all epochs that are completed when the read is planned and of which no data was removed."""
+    """Batch reader for all epochs that are complete when the read is planned and of which no data was removed."""
 
     def partitions(self) -> Sequence[EpochPartition]:
         topic = self._open_topic()
@@ -282,7 +286,7 @@ class EpochBatchReader(_Source, DataSourceReader):
 
 
 class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads completed epochs as micro-batches. Offsets are positions among the epochs.
+    """Stream reader for completed epochs as micro-batches. Offsets are positions among the epochs.
 
     Spark calls all methods except `read` in one process on the driver.
     """
@@ -309,7 +313,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         topic = self._open_topic()
         stored = place_of(start, topic.order, topic.partitions)
         position = self._valid(topic, stored)
-        # The stream was replaced or truncated, and an empty batch moves the query to the new position.
+        # If the stream was replaced or truncated, an empty batch moves the query to the new position.
         if position is not stored:
             return position_to_json(position)
         topic.begin_at(position)
@@ -351,9 +355,9 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         return self._tasks(topic, epochs, cut_of(end))
 
     def _valid(self, topic: TopicLook, position: EpochPosition[Any]) -> EpochPosition[Any]:
-        """Return the position to continue from, which differs if the stream was replaced or truncated.
+        """Look up the stream, and return the position from which to continue.
 
-        Looks up the stream.
+        This is another position if the stream was replaced or truncated.
         """
         end = LogOffset(max(seq for _, seq in position.records), position.incarnation)
         topic.facts = topic.lookup.confirm_end(topic.lookup.facts(), end)

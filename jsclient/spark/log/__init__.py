@@ -1,1 +1,1 @@
-"""Log mode: reading a stream by sequence, in repeatable ranges."""
+"""Log mode, which reads a stream by sequence, in repeatable ranges."""

@@ -1,4 +1,4 @@
-"""Batch reads of a stream, as Spark calls them."""
+"""The readers through which Spark reads streams as a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["LogBatchReader", "PushdownReader"]
 
 
 class LogBatchReader(DataSourceReader):
-    """Reads all messages between two positions. The positions are resolved when the read is planned."""
+    """Batch reader for all messages between two positions, which are resolved when the read is planned."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -39,13 +39,13 @@ class LogBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from ...tables.reading import read_range
 
-        if partition.value is None:  # Spark plans one such task for a read without tasks
+        if partition.value is None:  # if a read has no tasks, Spark plans an empty task
             return iter(())
         return chain.from_iterable(read_range(part.spec(self._spec), part.range) for part in partition.value)
 
 
 class PushdownReader(LogBatchReader):
-    """`LogBatchReader` with filter pushdown. Spark rejects it in sessions that do not enable pushdown."""
+    """Batch reader with filter pushdown. Spark rejects it in sessions that do not enable pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         self._narrowed, remaining = pushed(

@@ -1,11 +1,11 @@
-"""The checkpoint of a streaming query in a local directory: the offsets it has planned and committed, and rewinding.
+"""The checkpoint of a streaming query in a local directory, which can be read and rewound.
 
-Spark stores the end offset of each batch in ``offsets/N`` before it runs the batch, and ``commits/N`` after it. It
-creates these files exclusively, so two writers of the same batch cannot both succeed, and Spark fails the query that
-has lost.
+Spark stores the end offset of each batch in ``offsets/N`` before it runs the batch, and writes ``commits/N`` after the
+batch. It creates these files exclusively, so two writers of the same batch cannot both succeed. Spark fails the query
+that loses.
 
-The files have a line for each source. From Spark 4.3 on, a query whose sources have names writes version 2 of
-the file of offsets, in which each line begins with the name of its source: ``orders:{"seq": 8, ...}``.
+A file of offsets has a line for each source. From Spark 4.3 on, a query whose sources have names writes version 2 of
+this file, in which each line begins with the name of its source, for example ``orders:{"seq": 8, ...}``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = [
 
 _VERSION = "v1"
 _NAMED = "v2"  # version of a file of offsets whose lines begin with the names of the sources
-_VOID = "-"  # stands for a source without an offset in this batch
-_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE | re.ASCII)  # a single letter would be a drive
+_VOID = "-"  # the line of a source without an offset in this batch
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE | re.ASCII)  # a single letter is a drive
 _FILE_URL = re.compile(r"file:(?://)?(/(?!/).*)", re.IGNORECASE | re.ASCII | re.DOTALL)  # without a host
 
 
@@ -59,7 +59,7 @@ class UnknownOffsetError(CheckpointError):
 
 
 class QueryRunningError(CheckpointError):
-    """Raised when a checkpoint is to be rewound although a query has just written to it."""
+    """Raised when a checkpoint cannot be rewound because its query seems to be running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,10 @@ class SourceEntry:
 
     @classmethod
     def parse_named(cls, line: str, where: Path) -> SourceEntry:
-        """Parse a line of version 2 of an offset file. Raises the errors of `parse`."""
+        """Parse a line of version 2 of an offset file.
+
+        Raises `UnknownOffsetError` if the line has no name, or for an offset of a newer release.
+        """
         name, colon, offset = line.partition(":")
         if not colon:
             raise UnknownOffsetError(f"{where} has a line without the name of a source: {line[:60]!r}")
@@ -106,14 +109,18 @@ class SourceEntry:
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """A batch of a checkpoint."""
+    """The record of one batch in a checkpoint."""
 
     number: int
-    metadata: str  # JSON with the watermark and settings of Spark
+    metadata: str  # Spark's JSON with the watermark and settings
     sources: tuple[SourceEntry, ...]
 
     def in_order_of(self, other: BatchEntry) -> BatchEntry:
-        """Return the same batch with its named sources in the order of another batch, which may have other sources."""
+        """Return this batch with its sources in the order of another batch.
+
+        Sources that only the other batch has are added without an offset, and sources that it lacks are dropped. A
+        batch of sources without names is returned unchanged.
+        """
         if any(source.name is None for source in (*self.sources, *other.sources)):
             return self
         named = {source.name: source for source in self.sources}
@@ -219,10 +226,10 @@ class Checkpoint:
         return source.offset
 
     def covered(self, created: str) -> tuple[list[SequenceRange], list[SequenceRange]]:
-        """Return the sequences of a stream in committed batches, and the sequences in batches that are only planned.
+        """Return the sequences of a stream in committed batches, and the other sequences in planned batches.
 
-        Batches before an earlier rewind count, but neither the empty batch that it added nor the messages that it
-        skipped. Spark keeps the last 100 batches, so everything before these counts as committed.
+        Batches before an earlier rewind are included. The empty batch that the rewind added and the messages that it
+        skipped are not. Spark keeps only the last 100 batches, so everything before them counts as committed.
         """
         commits = set(_numbers(self.path / "commits"))
         done: list[SequenceRange] = []
@@ -234,7 +241,7 @@ class Checkpoint:
                     continue
                 first = 1 if reached is None else reached + 1
                 if number == 0 and offset.cuts:
-                    first = offset.cuts[0]  # where the query has started
+                    first = offset.cuts[0]  # where the query started
                 if not offset.rewound and first <= offset.seq:
                     (done if number in commits else planned).append(SequenceRange(first, offset.seq))
                 reached = offset.seq
@@ -251,9 +258,10 @@ class Checkpoint:
             )
 
     def rewind(self, offset: LogOffset) -> tuple[Path, Path]:
-        """Add an empty, committed batch that ends at ``offset``, and return its two files. No file is changed.
+        """Add an empty, committed batch that ends at ``offset``, and return its two files.
 
-        A query that is still running fails at its next batch, because that batch exists.
+        No existing file is changed. A query that is still running fails at its next batch, because the files of that
+        batch already exist.
 
         Raises:
             CheckpointError: See `rewindable_offset`.
@@ -272,13 +280,14 @@ class Checkpoint:
             else [_NAMED, self.planned.metadata, f"{name}:{text}"]
         )
         commit = _lines(self.path / "commits" / str(self.committed.number), (_VERSION,))
-        # Spark replays a batch without a commit. The opposite order would leave a commit without a batch.
+        # Write the offsets first. If this is interrupted, Spark replays the batch, because it has no commit. The
+        # opposite order would leave a commit without a batch.
         planned = _create(self.path / "offsets" / number, "\n".join(lines))
         return planned, _create(self.path / "commits" / number, "\n".join(commit))
 
 
 def _local(text: str) -> Path:
-    """Return the local directory of a path or a URL. Like in Spark, ``%20`` is not decoded."""
+    """Return the local directory of a path or a ``file:`` URL. As in Spark, ``%20`` is not decoded."""
     if _URL.match(text) is None:
         return Path(text)
     if match := _FILE_URL.fullmatch(text):
@@ -314,7 +323,7 @@ def _batch(path: Path, number: int) -> BatchEntry:
 
 
 def _create(file: Path, text: str) -> Path:
-    """Write a new file atomically, so that no reader sees a part. Raises `QueryRunningError` if it exists."""
+    """Write a new file atomically, so that no reader sees it incomplete. Raises `QueryRunningError` if it exists."""
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
     temporary = Path(name)
     try:
@@ -323,7 +332,7 @@ def _create(file: Path, text: str) -> Path:
             opened.flush()
             os.fsync(opened.fileno())
         temporary.chmod(0o644)
-        if not file.exists():  # Hadoop would compare the new file with the checksum of a removed one
+        if not file.exists():  # Hadoop would check the new file against the checksum of a removed file
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
         file.hardlink_to(temporary)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""Delays the batches of a query until enough messages are stored (``minOffsetsPerTrigger``, ``maxTriggerDelay``)."""
+"""Delay a batch until enough messages are stored (``minOffsetsPerTrigger``, ``maxTriggerDelay``)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["TriggerDelay"]
 
 
 class TriggerDelay:
-    """Decides whether the next batch waits for more messages. The first batch of a run does not wait.
+    """Policy that decides whether the next batch waits for more messages. The first batch of a run never waits.
 
     Args:
-        least: Number of messages that a batch waits for, or None if it does not wait.
-        most: Seconds after the previous batch at which a batch with any messages starts.
+        least: Number of messages that a batch waits for, or None if batches never wait.
+        most: Seconds after the start of the previous batch. After that, a batch starts with any number of messages.
         now: The monotonic clock.
 
     Attributes:
-        holding: Whether the last answer was to wait.
+        holding: Whether the last call of `holds` returned True.
     """
 
     def __init__(self, least: int | None, most: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -30,9 +30,10 @@ class TriggerDelay:
         self.holding: bool = False
 
     def holds(self, after: int, last: int, count: Callable[[], int]) -> bool:
-        """Return whether the messages after one sequence and up to another should wait for more messages.
+        """Return whether a batch of the messages after ``after`` and up to ``last`` waits for more messages.
 
-        ``count`` counts these messages. It is called once for a range that has enough sequences.
+        ``count`` returns the number of these messages. It is called only for a range with enough sequences, and only
+        once for the same range.
         """
         if self._least is None:
             return False

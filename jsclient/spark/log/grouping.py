@@ -1,7 +1,7 @@
-"""Groups the small ranges of many streams, so that one task reads several of them. Does no I/O.
+"""Group the small ranges of many streams, so that one task reads several of them. Does no I/O.
 
-A task costs Spark as much as ten thousand rows do. A source of a thousand streams with a few messages each would spend
-its time on starting tasks.
+A task costs Spark as much as ten thousand rows. Without groups, a source of a thousand streams with a few messages each
+would spend its time on starting tasks.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["group_width", "grouped"]
 
 T = TypeVar("T")
 
-_FEW = 16  # up to this many tasks are not grouped
-_WORTH_A_TASK = 50_000  # sequences that justify a task
-_MOST_RANGES = 32  # ranges of a task, which it reads one after another
+_FEW = 16  # up to this many ranges are not grouped
+_WORTH_A_TASK = 50_000  # number of sequences that justify a task
+_MOST_RANGES = 32  # maximum number of ranges of a task, which reads them one after another
 
 
 def group_width(widths: Sequence[int], least_tasks: int, most: int | None) -> int:
@@ -24,8 +24,8 @@ def group_width(widths: Sequence[int], least_tasks: int, most: int | None) -> in
 
     Args:
         widths: Number of sequences of each range.
-        least_tasks: Minimum number of tasks, if there are as many ranges.
-        most: Maximum number of messages of a task, or None without a maximum.
+        least_tasks: Minimum number of tasks, if there are that many ranges.
+        most: Maximum number of messages of a task, or None for no maximum.
     """
     if len(widths) <= max(_FEW, least_tasks):
         return 0
@@ -33,7 +33,10 @@ def group_width(widths: Sequence[int], least_tasks: int, most: int | None) -> in
 
 
 def grouped(ranges: Sequence[T], widths: Sequence[int], most: int) -> list[tuple[T, ...]]:
-    """Return the ranges of each group, in order. A wider range forms its own group. For ``most`` see `group_width`."""
+    """Return the ranges of each group, in order.
+
+    ``most`` is the result of `group_width`. A range with more sequences forms a group by itself.
+    """
     sizes: list[int] = []
     free = 0
     for width in widths:

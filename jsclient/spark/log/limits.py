@@ -1,4 +1,4 @@
-"""Limits of a micro-batch, in Spark's classes."""
+"""Convert the limits of a micro-batch to and from Spark's classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ __all__ = ["limits", "read_limit"]
 
 
 def read_limit(options: SourceOptions) -> ReadLimit:
-    """Return the limit of a micro-batch. If both limits are given, `latestOffset` applies the other limit."""
+    """Return the limit that Spark requests for a micro-batch.
+
+    If the options limit both rows and bytes, this is the limit of rows, and `limits` adds the limit of bytes.
+    """
     if options.max_messages_per_trigger is not None:
         return ReadMaxRows(options.max_messages_per_trigger)
     if options.max_bytes_per_trigger is not None:
@@ -19,7 +22,7 @@ def read_limit(options: SourceOptions) -> ReadLimit:
 
 
 def limits(options: SourceOptions, limit: ReadLimit) -> tuple[int | None, int | None]:
-    """Return the maximum rows and bytes of a micro-batch, given the limit that Spark requests."""
+    """Return the maximum rows and bytes of a micro-batch, given the limit that Spark requests. None is no limit."""
     if isinstance(limit, ReadAllAvailable):
         return None, None
     rows, size = options.max_messages_per_trigger, options.max_bytes_per_trigger

@@ -33,15 +33,15 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LOOK_AGAIN = 1.0  # seconds between searches for streams that match the pattern
 _TRY_AGAIN = 60.0  # seconds between attempts to read a work queue
-_AT_ONCE = 16  # streams that are looked up at the same time
+_AT_ONCE = 16  # maximum number of streams to look up at the same time
 
 
 class Members:
-    """The streams of a source, on the driver.
+    """The streams that a source reads, with a planner for each. Used on the driver.
 
     Attributes:
         names: The names of the streams to read, in order.
-        policy: Raises or logs the error for a stream that was deleted.
+        policy: The policy that raises or logs the error for a stream that was deleted.
         is_held: Whether the streams are read only up to fixed ends, for an AvailableNow query.
     """
 
@@ -50,17 +50,20 @@ class Members:
         self.is_held: bool = False
         self.names: tuple[str, ...] = options.streams
         self._options = options
-        self._next = -math.inf  # monotonic time of the next look for streams that match the pattern
+        self._next = -math.inf  # monotonic time of the next search for streams that match the pattern
         self._listing = StreamListing(options)
         self._pace = SharedPace(options.poll_interval)
         self._planners: dict[str, StreamPlanner] = {}
-        self._pending: dict[str, Future[StreamPlanner]] = {}  # planners that are not yet in use
+        self._pending: dict[str, Future[StreamPlanner]] = {}  # planners that `look_up` has opened
         self._checked = False  # whether the filters were checked
-        self._logged: set[str] = set()  # names that were logged
+        self._logged: set[str] = set()  # names of streams that were logged as not read any further
         self._refused: dict[str, float] = {}  # work queues, with the monotonic time of the next attempt
 
     def refresh(self) -> None:
-        """Search for streams that match the pattern, if there is a pattern and the last search is long enough ago."""
+        """Search for streams that match the pattern, if a search is due.
+
+        Does nothing without a pattern, or after `hold_ends`.
+        """
         if self._options.stream_pattern is None or self.is_held or time.monotonic() < self._next:
             return
         try:
@@ -105,14 +108,14 @@ class Members:
         known = bool(self._planners)
         lookup = Lookup(self._options.for_stream(name), narrows=True, known=known, listing=self._listing)
         planner = StreamPlanner(self._options.for_stream(name), lookup, pace=self._pace)
-        planner.facts  # noqa: B018  asks
+        planner.facts  # noqa: B018  requests the facts
         return planner
 
     def look_up(self, names: Iterable[str]) -> None:
-        """Look up the new streams among these, several at the same time.
+        """Look up the streams that have no planner yet, several at the same time.
 
-        The first stream is looked up alone, so that wrong options fail with a single request. `planner` raises the
-        other errors.
+        The very first stream is looked up alone, so that wrong options fail with a single request. Errors are not
+        raised here, but by `planner`.
         """
         new = [name for name in names if name not in self._planners]
         if not self._planners and new:
@@ -123,7 +126,7 @@ class Members:
 
         def checked(name: str) -> StreamPlanner:
             planner = self._open_planner(name)
-            with contextlib.suppress(JetStreamError):  # raised when its offsets are requested
+            with contextlib.suppress(JetStreamError):  # raised later, with the request for the offsets
                 planner.check_facts(planner.facts)
             return planner
 
@@ -131,21 +134,27 @@ class Members:
             self._pending = {name: pool.submit(checked, name) for name in new}
 
     def begin_round(self, *, look: bool) -> None:
-        """Begin a round. See `SharedPace.begin_round`."""
+        """Begin a round of checks. For ``look`` see `SharedPace.begin_round`."""
         if self._pace.begin_round(look=look):
             self._listing.begin_round()
 
     def end_round(self) -> None:
-        """End the round."""
+        """End the round that `begin_round` began."""
         self._pace.end_round(self._listing.pages)
 
     def refresh_facts(self, names: Sequence[str]) -> None:
-        """Refresh the facts of these streams, which are requested next. New streams are looked up."""
+        """Prepare for requests of the facts of these streams.
+
+        New streams are looked up, and states that were listed earlier are dropped.
+        """
         self.look_up(names)
         self._listing.begin_round(len(names))
 
     def start_offsets(self) -> dict[str, LogOffset]:
-        """Return the offsets of a new query. Raises `NoSuchStreamError` if a named stream does not exist."""
+        """Return the offsets at which a new query starts.
+
+        Raises `NoSuchStreamError` if a named stream does not exist.
+        """
         self.refresh()
         self.look_up(self.names)
         offsets = {}
@@ -157,7 +166,7 @@ class Members:
     def joining(self, known: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
         """Return the first offsets of the streams that are not in ``known``.
 
-        Named streams begin as the options say. Streams that match a pattern begin with their first message.
+        Named streams start where the options say. Streams that match a pattern start at their first message.
         """
         offsets = {}
         self.look_up(self.names)
@@ -193,11 +202,11 @@ class Members:
 
     @property
     def _ignored_errors(self) -> tuple[type[NoSuchStreamError], ...]:
-        """The errors to ignore, because a stream may be deleted after it has matched the pattern."""
+        """The errors to ignore, because a stream that matched the pattern may be deleted at any time."""
         return () if self._options.stream_pattern is None else (NoSuchStreamError,)
 
     def reads(self, name: str, offset: LogOffset) -> bool:
-        """Return whether a stream of the checkpoint is to be read. If not, its offset stays in the checkpoint.
+        """Return whether a stream of the checkpoint is still read. If not, its offset stays in the checkpoint.
 
         Raises `NoSuchStreamError` for a stream that matches the pattern and was deleted.
         """
@@ -205,7 +214,8 @@ class Members:
         if name in self.names:
             return True
         if pattern is not None and matches(name, pattern):
-            self.planner(name).lookup.facts()  # the list of names is no snapshot and may have missed it
+            # The list of names is not a snapshot, and may have missed the stream.
+            self.planner(name).lookup.facts()
             return True
         if name not in self._logged:
             self._logged.add(name)
@@ -218,14 +228,17 @@ class Members:
         return False
 
     def forget_stream(self, name: str) -> bool:
-        """Forget a deleted stream that is not named. A stream that is created again then counts as a new stream."""
+        """Forget a deleted stream that matched the pattern. Returns False without a pattern.
+
+        If the stream is created again, it counts as a new stream.
+        """
         if self._options.stream_pattern is None:
             return False
         self._planners.pop(name, None)
         return True
 
     def hold_ends(self) -> None:
-        """Fix the streams that exist now and their current ends as the limits of the read."""
+        """Limit the read to the streams that exist now and to their current ends."""
         self.refresh()
         self.is_held = True
         self.look_up(self.names)
@@ -235,7 +248,7 @@ class Members:
                 self.planner(name)
 
     def created(self) -> dict[str, str]:
-        """Return when each stream was created."""
+        """Return the creation time of each stream."""
         self.look_up(self.names)
         times = {}
         for name in self.names:
@@ -244,9 +257,9 @@ class Members:
         return times
 
     def beginnings(self, offset: LogOffset) -> dict[str, LogOffset]:
-        """Return the beginnings of the streams that were created after the stream of an offset.
+        """Return the first offset of each stream that was created after the stream of ``offset``.
 
-        The stream of the offset may be one of them.
+        If that stream was recreated, it is among them.
         """
         return {
             name: self.planner(name).beginning()
@@ -255,7 +268,10 @@ class Members:
         }
 
     def check_filters(self) -> None:
-        """Raise `ConfigError` for a filter that can match no message of any stream."""
+        """Raise `ConfigError` for a filter that can match no message of any stream, or warn if there is a pattern.
+
+        Checks once, as soon as all streams were looked up.
+        """
         if self.names and not self._checked and self._planners.keys() >= {*self.names}:
             self._checked = True
             lookups = {name: planner.lookup for name, planner in self._planners.items()}
@@ -264,7 +280,7 @@ class Members:
             )
 
     def report_streams(self) -> dict[str, Any]:
-        """Return the report of each stream, see `StreamPlanner.report_progress`, and its filters if it has any."""
+        """Return the result of `StreamPlanner.report_progress` for each stream, and its filters if it has any."""
         reports = {}
         for name, planner in sorted(self._planners.items()):
             if (report := planner.report_progress()) is not None:
@@ -274,7 +290,7 @@ class Members:
 
 
 def _is_later(one: str, other: str) -> bool:
-    """Return whether a time of creation is after another, or False if either is unknown."""
+    """Return whether one creation time is later than another. Returns False if either is unknown."""
     try:
         return datetime.fromisoformat(one) > datetime.fromisoformat(other)
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""A consumer that shows the progress of a query of log mode to NATS tools."""
+"""A consumer that shows the progress of a query in log mode to NATS tools."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ __all__ = ["Mirror"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_OWNER = (
-    "jsclient_spark_query"  # in the metadata of a consumer that shows the progress: see `LogOffset.owner`
-)
-_RESET_SERVER = (2, 14)  # the first version that can reset a consumer
+_OWNER = "jsclient_spark_query"  # key in the consumer's metadata, whose value is `LogOffset.owner`
+_RESET_SERVER = (2, 14)  # the first server version that can reset a consumer
 
 
 class Mirror:
     """A durable consumer that shows the progress of one query to NATS tools. It is never pulled from.
 
-    After each batch it is reset to the first unprocessed message, so its pending messages are the query's lag. On an
-    interest stream it also retains messages that the query has not processed. Needs server 2.14.
+    After each batch, the consumer is reset to the first unprocessed message, so that its pending messages are the
+    query's lag. On an interest stream it also retains the messages that the query has not processed. This needs
+    nats-server 2.14.
     """
 
     def __init__(self, lookup: Lookup, name: str, subjects: tuple[str, ...]) -> None:
@@ -46,7 +45,7 @@ class Mirror:
         self._shown: int | None = None  # sequence of the last reset
 
     def ensure(self, facts: StreamFacts) -> None:
-        """Create the consumer, or check the existing one. Raises `ConfigError` if it cannot show the progress."""
+        """Create the consumer, or check an existing consumer. Raises `ConfigError` if it cannot show the progress."""
         if not is_at_least(self._lookup.js.server_version, _RESET_SERVER):
             raise ConfigError(
                 f"option 'consumer' in mode 'log' shows the progress, which needs nats-server 2.14; "
@@ -84,7 +83,7 @@ class Mirror:
     def claim(self, owner: str) -> None:
         """Claim the consumer for a query. Raises `ConfigError` if another query has claimed it.
 
-        ``owner`` is the name of the query. With "", for a query that has no name yet, the consumer is only checked.
+        ``owner`` is the name of the query. For a query without a name yet, pass "" to only check the consumer.
         """
         if self._owner != owner:
             self._lookup.run(lambda stream: self._claimed(stream, owner))
@@ -96,7 +95,7 @@ class Mirror:
         try:
             config = (await stream.consumer(self._name)).config
         except ConsumerNotFoundError:
-            return  # the consumer was deleted meanwhile, and will be created again
+            return  # the consumer was deleted meanwhile, and `done` will create it again
         current_owner = (config.metadata or {}).get(_OWNER)
         if current_owner not in (None, owner):
             raise ConfigError(
@@ -110,15 +109,19 @@ class Mirror:
             self._consumer = await stream.update_consumer(config.replace(metadata=metadata))
 
     def begin_query(self, seq: int) -> None:
-        """Start a new query after ``seq``.
+        """Show that a new query starts after ``seq``, if `ensure` has created the consumer.
 
-        An existing consumer is not reset yet because it may retain messages.
+        A consumer that existed before is not reset yet, because it may retain messages.
         """
         if self._created:
             self.done(seq)
 
     def done(self, seq: int) -> None:
-        """Show that everything up to ``seq`` is processed. A failure is logged, and the next call repairs it."""
+        """Show that the query has processed all messages up to ``seq``.
+
+        A failed request is logged, and the next call repairs it. Raises `ConfigError` if the consumer was deleted and
+        cannot be created again.
+        """
         if seq == self._shown:
             return
         try:

@@ -1,4 +1,4 @@
-"""Limits how often a driver requests the ends of streams."""
+"""Limits on how often the driver requests the ends of streams."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Callable
 
 __all__ = ["Pace", "SharedPace"]
 
-_SINGLE = 25  # a page of a list of streams costs as much as this many requests about one stream
+_SINGLE = 25  # one page of a list of streams costs as much as this many requests about single streams
 
 
 class Pace:
-    """Keeps the mean rate of requests at or below one per interval, for one stream.
+    """Rate limit for requests about one stream, with a mean rate of at most one request per interval.
 
     Args:
         interval: Seconds between requests.
-        now, sleep: The monotonic clock, and a function that sleeps.
+        now: The monotonic clock.
+        sleep: A function that sleeps for a number of seconds.
     """
 
     def __init__(
@@ -27,7 +28,7 @@ class Pace:
         self._interval = interval
         self._now = now
         self._sleep = sleep
-        self._next = now()  # when the next request is due
+        self._next = now()  # time when the next request is due
 
     @property
     def is_due(self) -> bool:
@@ -40,7 +41,7 @@ class Pace:
             self._sleep(seconds)
 
     def asked(self, count: int) -> None:
-        """Count requests that were sent."""
+        """Count requests that were sent, which delay the next request."""
         self._delay(count)
 
     def _delay(self, intervals: int) -> None:
@@ -48,24 +49,27 @@ class Pace:
 
 
 class SharedPace(Pace):
-    """The pace of a source of several streams, which checks all of them in a round.
+    """Rate limit for a source of several streams, which checks all streams in a round.
 
-    A round takes an interval for each page of a list, or for 25 requests about single streams. So the load of an idle
-    source is the same for any number of streams, and its rounds become longer instead.
+    A round takes an interval for each page of a list, and for each 25 requests about single streams. The load of an
+    idle source is therefore the same for any number of streams. Only its rounds become longer.
     """
 
     _requests = 0
     _looks = False
 
     def begin_round(self, *, look: bool) -> bool:
-        """Begin a round. Returns whether it checks the streams: with ``look``, after a wait, or if a check is due."""
+        """Begin a round. Returns whether the round checks the streams.
+
+        With ``look`` it does, and this sleeps until the check is due. Otherwise it does if a check is due now.
+        """
         if look:
             super().wait_until_due()
         self._looks, self._requests = look or super().is_due, 0
         return self._looks
 
     def end_round(self, pages: int) -> None:
-        """End a round, in which this number of pages was requested."""
+        """End a round in which ``pages`` pages of lists were requested."""
         if self._looks:
             self._delay(max(1, pages + -(-self._requests // _SINGLE)))
         self._looks = False
@@ -76,7 +80,7 @@ class SharedPace(Pace):
         return self._looks
 
     def wait_until_due(self) -> None:
-        """Do nothing, because the round has waited."""
+        """Do nothing, because `begin_round` has waited already."""
 
     def asked(self, count: int) -> None:
         self._requests += count

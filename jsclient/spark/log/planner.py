@@ -1,4 +1,4 @@
-"""Plans the batches of a streaming query for one stream: the messages ahead, where a batch ends, and its tasks."""
+"""Plan a query's batches for one stream: the messages ahead, the end of a batch, and its tasks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ahead:
     after: int  # no message up to this sequence remains to be read
     last: int  # the last sequence to read
     facts: StreamFacts
-    free: int = 0  # `LogOffset.free` of the end of the batch
+    free: int = 0  # value of `LogOffset.free` for the end of the batch
 
     @property
     def width(self) -> int:
@@ -48,15 +48,16 @@ class Ahead:
 
 
 class StreamPlanner:
-    """Plans the batches of a query for one stream, on the driver.
+    """Planner for the part of a query's batches that reads one stream. Used on the driver.
 
     Args:
         options: Options with the name of one stream.
-        ensure: Called once with the facts, before the first batch is planned.
-        pace: Limits the rate of looks at the end of the stream.
+        lookup: Answers requests about the stream. By default it is created from the options.
+        ensure: A function that is called once with the facts, before the first batch is planned.
+        pace: Limits the rate of requests for the end of the stream.
 
     Attributes:
-        lookup: Answers queries about the stream.
+        lookup: Answers requests about the stream.
     """
 
     def __init__(
@@ -71,19 +72,24 @@ class StreamPlanner:
         self._ensure = ensure
         self._head = Head(self.lookup, pace or Pace(options.poll_interval))
         self._target: int | None = None  # last sequence of an AvailableNow query
-        self._read_mode: str | None = None  # the read mode that was chosen when the stream was checked
-        self._checked_for: tuple[str, ...] = ()  # the filters when the stream was checked
-        self._compared: object = None  # the mark that the stream was compared with, and its last message then
+        self._read_mode: str | None = None  # the read mode that was chosen by the last check of the stream
+        self._checked_for: tuple[str, ...] = ()  # the filters at the last check of the stream
+        # The mark of the last comparison, and the stream's last message at that time.
+        self._compared: object = None
         self._losses = Losses()
         self._sizes = Sizes()
 
     @property
     def facts(self) -> StreamFacts:
-        """The facts of the last lookup. Without one, the stream is looked up now."""
+        """The facts of the last lookup. The first access looks up the stream."""
         return self._head.facts or self._head.refresh_facts()
 
     def check_facts(self, facts: StreamFacts) -> None:
-        """Check once what can be checked on the driver, and again if the filters change. Raises `ConfigError`."""
+        """Check whether the options fit the stream, once and whenever the filters change.
+
+        Raises:
+            ConfigError: The stream cannot be read with these options.
+        """
         lookup = self.lookup
         if lookup.fits and (self._read_mode is None or self._checked_for != lookup.subjects):
             if self._ensure is not None and self._read_mode is None:
@@ -91,7 +97,7 @@ class StreamPlanner:
             self._read_mode, self._checked_for = lookup.read_mode(facts), lookup.subjects
 
     def start_offset(self) -> LogOffset:
-        """Return the offset of a new query."""
+        """Return the offset at which a new query starts."""
         facts = self.facts
         self.check_facts(facts)
         if not self.lookup.fits:
@@ -100,7 +106,7 @@ class StreamPlanner:
         return LogOffset(start, facts.created, init=True, mark=facts.mark)
 
     def beginning(self) -> LogOffset:
-        """Return the offset before the first message."""
+        """Return the offset before the first message of the stream."""
         facts = self.facts
         self.check_facts(facts)
         if not self.lookup.fits:
@@ -118,15 +124,15 @@ class StreamPlanner:
         return self._target is not None
 
     def is_read(self, checkpoint: LogOffset) -> bool:
-        """Return whether the stream had no message after an offset at the last lookup."""
+        """Return whether the stream had no matching message after an offset at the last lookup."""
         return self._head.last <= checkpoint.seq
 
     def ahead(self, checkpoint: LogOffset, *, look: bool) -> Ahead | LogOffset:
-        """Return the messages after an offset, or an offset that follows it without messages.
+        """Return the messages after an offset, or the offset at which an empty batch ends.
 
-        Everything up to ``checkpoint`` is processed, and it is returned if nothing is new. With ``look``, the end of
-        the stream is refreshed, after a sleep if the last refresh was less than the poll interval ago. Without it, the
-        end is refreshed only if that takes no sleep.
+        The query has processed all messages up to ``checkpoint``, which is returned if nothing has changed. With
+        ``look``, the end of the stream is refreshed, after a sleep if the last refresh was less than the poll interval
+        ago. Otherwise the end is refreshed only if that takes no sleep. It is never refreshed after `hold_end`.
         """
         head = self._head
         facts = self.facts
@@ -151,16 +157,19 @@ class StreamPlanner:
         free = head.free_after(begin.seq)
         if last <= begin.seq:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
-                # Messages after the offset expire and none of them matches: advance with an empty batch.
+                # Messages after the offset expire, but none of them matched. Advance with an empty batch.
                 return LogOffset(free, facts.created, free=free, mark=facts.mark)
             return checkpoint
         if free > begin.seq:
-            # A new leader may have lagged when this was observed, so check again.
+            # A new leader may have lagged when it reported no match, so check again.
             free = max(begin.seq, min(free, self.lookup.next_matching(begin.seq + 1) - 1))
         return Ahead(free, last, facts, free if free > begin.seq else 0)
 
     def rows(self, ahead: Ahead) -> int:
-        """Return the number of matching messages ahead. Messages stored between the two requests make it too high."""
+        """Return the number of matching messages ahead.
+
+        The number is too high if messages are stored between the two requests.
+        """
         facts, lookup = ahead.facts, self.lookup
         if not lookup.subjects and not facts.gaps:
             return ahead.last - max(ahead.after, facts.first_seq - 1)
@@ -170,13 +179,13 @@ class StreamPlanner:
     def batch_end(
         self, ahead: Ahead, most: int | None, pieces: int | None = None, *, size: int | None = None
     ) -> LogOffset:
-        """Return the end of a batch.
+        """Return the end of a batch, which records the division into tasks.
 
         Args:
-            ahead: As returned by `ahead`.
-            most: Maximum number of rows, or None for all rows.
-            pieces: Minimum number of tasks, instead of the number in the options.
-            size: Maximum number of bytes, which a single message may exceed, or None for no limit.
+            ahead: The messages ahead, as returned by `ahead`.
+            most: Maximum number of rows, or None for no limit.
+            pieces: Minimum number of tasks. The default is the number in the options.
+            size: Maximum number of bytes, or None for no limit. A single message may exceed it.
         """
         facts = ahead.facts
         end = self._admitted(SequenceRange(ahead.after + 1, ahead.last), most, facts)
@@ -190,14 +199,17 @@ class StreamPlanner:
         return LogOffset(end, facts.created, free=ahead.free, cuts=cuts, mark=facts.mark)
 
     def report_progress(self) -> dict[str, Any] | None:
-        """Return the last known end of the stream and the losses so far, without a request, or None if unknown."""
+        """Return the last known end of the stream and the losses so far, or None before the first lookup.
+
+        Sends no request.
+        """
         facts = self._head.facts
         if facts is None:
             return None
         return LogOffset(self._head.last, facts.created).to_json() | self._losses.to_json()
 
     def partitions(self, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
-        """Return the tasks of the batch between two offsets, divided as ``stop`` records it."""
+        """Return the tasks of the batch between two offsets, divided as recorded in ``stop``."""
         at_start = begin.init and bool(stop.cuts)
         if stop.is_start or ((begin.seq, begin.created) == (stop.seq, stop.created) and not at_start):
             return []
@@ -210,9 +222,8 @@ class StreamPlanner:
             return self._planned(parts, facts, None)
         lookup.accept(None if begin.idle else another_stream(begin, facts))
         before = begin.seq if begin.created == stop.created else (*stop.cuts, facts.first_seq)[0] - 1
-        if (
-            at_start
-        ):  # If the first batch has failed, Spark asks for the start again, which may have changed by then.
+        if at_start:
+            # If the first batch has failed, Spark requests the start again, which may have changed since.
             before = min(before, stop.cuts[0] - 1)
         first = max(before, stop.free) + 1
         if first > stop.seq:
@@ -228,18 +239,21 @@ class StreamPlanner:
         if remaining is not None and not lookup.fits:
             lookup.accept(nothing_fits(remaining, facts))
             parts, remaining = parts or [remaining], None
-        if not parts and remaining is not None:  # an offset of a release that did not record the cuts
+        if not parts and remaining is not None:  # the offset is from a release that did not record the cuts
             parts = cut(lookup, self._options, remaining, facts, self._read_mode or "auto")
         return self._planned(parts, facts, remaining, since)
 
     def _done(self, seq: int, facts: StreamFacts) -> None:
-        """Count what was lost of the batch that ends at ``seq`` while it ran."""
+        """Count the messages that were lost while the batch up to ``seq`` ran."""
         gone = self._losses.done(seq, facts)
         if gone is not None and self.lookup.is_lost(facts, self._losses.since):
             self._losses.expired(gone, facts.name)
 
     def _removed(self, first: int, last: int, facts: StreamFacts, since: datetime | None) -> None:
-        """Raise the error for messages of a range that were lost, or log it; count what was superseded."""
+        """Handle messages that were removed from a range before its batch was planned.
+
+        For lost messages, the error is raised, or logged and counted. Superseded messages are only counted.
+        """
         lost, gone = lost_head(first, last, facts), min(last, facts.first_seq - 1)
         if lost is None:
             return
@@ -255,34 +269,37 @@ class StreamPlanner:
         remaining: SequenceRange | None,
         since: datetime | None = None,
     ) -> list[LogPartition]:
-        """Return the tasks of a batch of which this range remains.
+        """Return the tasks of a batch, of which the stream still has the range ``remaining``.
 
-        Tasks without messages remain as empty tasks, so that the other tasks keep their numbers.
+        A task without remaining messages is kept as an empty task, so that the other tasks keep their numbers.
         """
         self._losses.planned, self._losses.since = remaining, since
         clipped = [remaining and part.clipped(remaining.first, remaining.last) for part in parts]
         return plan(clipped, self.lookup, facts, self._read_mode or "auto", since)
 
     def _admitted(self, whole: SequenceRange, most: int | None, facts: StreamFacts) -> int:
-        """Return the last sequence of a batch within the limit."""
+        """Return the last sequence of a batch with at most ``most`` messages."""
         lookup = self.lookup
         if most is None or whole.width <= most:
             return whole.last
         if not lookup.subjects and not facts.gaps:
-            # Removed messages at the head do not count: otherwise a compacted stream would have empty batches.
+            # Do not count the messages that were removed at the head. A compacted stream would get empty batches.
             return min(whole.last, max(whole.first, facts.first_seq) + most - 1)
-        # This is requested first, so that a message stored meanwhile cannot lower the count.
+        # Count the later messages first, so that a message stored meanwhile cannot make the result too low.
         after = lookup.rest(whole.last + 1, facts)
         rest = lookup.rest(whole.first, facts)
         steps = {} if lookup.counts_cheaply(facts) else {"steps": _STEPS_BY_CONSUMER}
         return lookup.drive(admit(whole, rest, after, most, **steps), facts)
 
     def _within(self, whole: SequenceRange, most: int, facts: StreamFacts) -> int:
-        """Return the last sequence of a batch of at most ``most`` bytes, or of one message that has more."""
+        """Return the last sequence of a batch with at most ``most`` bytes, or with a single message that has more.
+
+        Sizes that cannot be measured are estimated from the mean size of a message.
+        """
         sizes, subjects = self._sizes, self.lookup.subjects
         if sizes.fit(whole, most, facts):
             return whole.last
-        if self._read_mode == "direct":  # no consumer is available to report the sizes
+        if self._read_mode == "direct":  # only a consumer can report sizes
             return self._admitted(whole, max(1, most // facts.mean_bytes), facts)
         found = self.lookup.run(lambda stream: sizes.measure(stream, whole, most, facts, subjects))
         if found.is_end or found.last >= whole.last:
@@ -292,7 +309,11 @@ class StreamPlanner:
         return self._admitted(rest, more, facts) if more > 0 else found.last
 
     def _valid(self, begin: LogOffset, facts: StreamFacts) -> LogOffset:
-        """Return the offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
+        """Return the offset from which to continue.
+
+        This is ``begin``, unless it is idle, or the stream was recreated or restored from a backup. The errors for
+        these changes are raised or logged, as `LossPolicy` decides.
+        """
         lookup = self.lookup
         if begin.created != facts.created and (begin.idle or not lookup.accept(another_stream(begin, facts))):
             return LogOffset(facts.first_seq - 1, facts.created)
@@ -307,9 +328,11 @@ class StreamPlanner:
         return LogOffset(self._common(begin, facts), facts.created, mark=facts.mark)
 
     def _continues(self, offset: LogOffset, facts: StreamFacts) -> bool:
-        """Return whether the stream has the messages that it had when the offset was made.
+        """Return whether the stream still has the messages that the query has seen, apart from removed messages.
 
-        Takes a request if messages were added since the last call. Raises the error if it has others, or logs it.
+        After a restore from a backup, the stream may end before them, or have other messages in their place. Then the
+        error is raised, or it is logged and the result is False, see `LossPolicy`. Takes a request if messages were
+        added since the last call.
         """
         if not self.lookup.accept(cut_short(offset, facts)):
             return False
@@ -324,9 +347,9 @@ class StreamPlanner:
         return True
 
     def _common(self, offset: LogOffset, facts: StreamFacts) -> int:
-        """Return the last sequence up to an offset that a restored stream has from its backup.
+        """Return the last sequence, at most the offset's, that a restored stream has from its backup.
 
-        Messages that it stored later are younger than the mark.
+        The messages that the stream stored after it was restored are younger than the mark of the offset.
         """
         common = min(offset.seq, facts.last_seq)
         if offset.mark is None:
@@ -335,7 +358,7 @@ class StreamPlanner:
 
 
 def _idle(facts: StreamFacts, *, init: bool = False) -> LogOffset:
-    """Return the offset at the end of a stream of which no filter can match a message."""
+    """Return the offset at the end of a stream that has no message a filter can match."""
     last = facts.last_seq
     return LogOffset(last, facts.created, init=init, free=last, idle=True, mark=facts.mark)
 
@@ -352,10 +375,12 @@ def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
 
 
 class Losses:
-    """Counts the messages that a query without ``failOnDataLoss`` may not have read. Each sequence counts as a message.
+    """Counts of the messages that a query without ``failOnDataLoss`` may have missed.
+
+    Each sequence counts as a message.
 
     Attributes:
-        planned: The ranges that the current batch still had when it was planned.
+        planned: The range that the stream still had of the current batch when the batch was planned, or None.
         since: The time after which the messages of the batch were stored, or None if unknown.
     """
 
@@ -364,17 +389,15 @@ class Losses:
         self.since: datetime | None = None
         self._counted = 0  # sequence up to which losses were counted
         self._lost = 0  # messages removed before their batch was planned
-        self._superseded = (
-            0  # messages that were superseded, or expired by themselves, before their batch was planned
-        )
-        self._expired = 0  # messages removed while their batch ran: tasks may have read some of them before
+        self._superseded = 0  # messages superseded, or expired by themselves, before their batch was planned
+        self._expired = 0  # messages removed while their batch ran, of which tasks may have read some
 
     def before(self, first: int, last: int) -> None:
-        """Count the messages that were removed before a batch was planned, once."""
+        """Count the messages of a range that were removed before their batch was planned, each once."""
         self._lost += self._new(first, last)
 
     def superseded(self, first: int, last: int) -> None:
-        """Count the messages that were superseded before a batch was planned, once."""
+        """Count the messages of a range that were superseded before their batch was planned, each once."""
         self._superseded += self._new(first, last)
 
     def _new(self, first: int, last: int) -> int:
@@ -383,7 +406,10 @@ class Losses:
         return new
 
     def done(self, seq: int, facts: StreamFacts) -> SequenceRange | None:
-        """Return the range of messages removed while the batch up to ``seq`` ran. Later calls return None."""
+        """Return the range that was removed while the batch up to ``seq`` ran, or None.
+
+        Only the first call for a batch returns a range.
+        """
         planned = self.planned
         if planned is None or planned.last > seq:
             return None
@@ -391,7 +417,7 @@ class Losses:
         return planned.clipped(1, facts.first_seq - 1)
 
     def expired(self, gone: SequenceRange, name: str) -> None:
-        """Count the messages that were lost while a batch ran."""
+        """Count the messages that were lost while a batch ran, and log a warning."""
         self._expired += gone.width
         log.warning(
             "%d messages of stream %r were removed while the batch that reads them ran; tasks have logged how many "
@@ -401,7 +427,7 @@ class Losses:
         )
 
     def to_json(self) -> dict[str, int]:
-        """Return the counts above 0."""
+        """Return the counts that are above 0."""
         counts = {"lost": self._lost, "expired": self._expired, "superseded": self._superseded}
         return {name: count for name, count in counts.items() if count}
 
@@ -409,10 +435,11 @@ class Losses:
 class Head:
     """The cached end of a stream, refreshed at a limited rate.
 
-    The offset of a filtered query stays at the last matching message while other messages are stored and expire. To
-    keep their expiry from being reported as data loss, this remembers up to which sequence no message matched.
+    The offset of a query with filters stays at the last matching message while other messages are stored and expire.
+    This class remembers up to which sequence no message matched, so that their expiry is not reported as data loss.
 
     Args:
+        lookup: Answers requests about the stream.
         pace: Limits the rate of the requests.
     """
 
@@ -421,11 +448,12 @@ class Head:
         self._pace = pace
         self.facts: StreamFacts | None = None
         self.last: int = 0  # sequence of the last matching message
-        self._facts_key: object = None  # the state of the stream for which `last` was looked up
+        # The state of the stream and the filters for which `last` was looked up.
+        self._facts_key: object = None
         self._seen_free = (0, 0)  # no message matched after the first sequence and up to the second
 
     def refresh_facts(self) -> StreamFacts:
-        """Refresh and return the facts, if the pace allows it."""
+        """Refresh and return the facts. Sleeps until the pace allows a request."""
         self._pace.wait_until_due()
         lookup = self._lookup
         before, facts = self.facts, lookup.facts() if self.facts is None else lookup.polled_facts()
@@ -436,13 +464,13 @@ class Head:
         elif self._facts_key != facts_key:
             self.last = lookup.last_matching() if lookup.fits else 0
             asked += len(lookup.subjects) if lookup.fits else 0
-            # the message was stored between the two requests, so the facts must include it
+            # A message was stored between the two requests. Request facts that include it.
             if self.last > facts.last_seq:
                 facts = lookup.facts()
                 asked += 1
         self._facts_key = facts_key
         if before is not None and before.created != facts.created:
-            self._seen_free = (0, 0)  # this belongs to the previous stream
+            self._seen_free = (0, 0)  # the sequences belong to the previous stream
         self.facts = facts
         self._pace.asked(asked)
         return facts
@@ -464,6 +492,6 @@ class Head:
             self._seen_free = (seq, max(floor, self.facts.last_seq))
 
     def free_after(self, seq: int) -> int:
-        """Return the sequence, at least ``seq``, up to which no message after ``seq`` is known to match."""
+        """Return the last sequence up to which no message after ``seq`` has matched, or ``seq`` if unknown."""
         start, end = self._seen_free
         return max(seq, end) if start == seq else seq

@@ -1,4 +1,7 @@
-"""The streaming source of log mode for several streams. Each stream has a planner, and an offset in the offset."""
+"""The streaming source of log mode for several streams.
+
+Each stream has its own planner, and its own offset within the offset of the source.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Return the end of the next batch, or ``start`` if there are no new messages.
 
-        Everything up to ``start`` is processed.
+        The query has processed all messages up to ``start``.
         """
         members = self._members()
         members.refresh()
@@ -77,7 +80,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if ends == offsets else StreamOffsets(ends, self._together(offsets, ends)).to_json()
 
     def _together(self, offsets: Mapping[str, LogOffset], ends: Mapping[str, LogOffset]) -> int:
-        """Return how many sequences of several streams a task of the batch reads. See `StreamOffsets`."""
+        """Return how many sequences of several streams one task of the batch reads, see `StreamOffsets.together`."""
         new = (stop for name, stop in ends.items() if offsets.get(name) is not stop)
         widths = [part.width for stop in new for part in stop.parts]
         return group_width(widths, self._options.min_partitions, self._options.max_messages_per_partition)
@@ -85,8 +88,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ahead(self, offsets: Mapping[str, LogOffset], *, look: bool) -> dict[str, Ahead | LogOffset]:
         """Return what is ahead of each offset, or the offset itself for a stream that is not read.
 
-        Deleted streams are omitted. With ``look`` the ends of all streams are refreshed, after a wait if the last look
-        was less than the poll interval ago. Without it they are refreshed only if that takes no wait.
+        A deleted stream that matched the pattern is omitted. With ``look``, the ends of all streams are refreshed,
+        after a sleep if the last round was too recent. Otherwise they are refreshed only if that takes no sleep.
         """
         members = self._members()
         ahead: dict[str, Ahead | LogOffset] = {**offsets}
@@ -104,7 +107,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ahead
 
     def _waits_for_more(self, pending: Mapping[str, Ahead]) -> bool:
-        """Return whether the batch waits for more messages, of all streams together."""
+        """Return whether the batch waits for more messages. The messages of all streams count together."""
         if not pending or self._members().is_held:
             return False
         after, last = (
@@ -121,14 +124,13 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self, pending: Mapping[str, Ahead], limit: ReadLimit) -> dict[str, LogOffset]:
         """Return the end of the batch in each stream.
 
-        Limits and tasks are shared in proportion to the messages ahead.
+        The streams share limits and tasks in proportion to the messages ahead.
         """
         waiting = {name: ahead.width for name, ahead in pending.items()}
         most = self._most(pending, waiting, limit)
         if most is not None and sum(waiting.values()) > most:
-            waiting = {
-                name: max(1, rows) for name, rows in self._rows(pending).items()
-            }  # the counts may be wrong, so the recorded division is used
+            # The counts may be wrong. This does no harm, because a replay uses the division that the offset records.
+            waiting = {name: max(1, rows) for name, rows in self._rows(pending).items()}
             most = self._most(pending, waiting, limit)
         counts = list(waiting.values())
         rows = counts if most is None else shares(counts, most)
@@ -147,7 +149,10 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _most(self, pending: Mapping[str, Ahead], waiting: Mapping[str, int], limit: ReadLimit) -> int | None:
-        """Return the maximum rows of a batch of these messages, whose bytes are estimated, or None without a limit."""
+        """Return the maximum number of rows of the batch, or None without a limit.
+
+        A limit of bytes is converted to rows by the mean sizes of the messages.
+        """
         rows, size = limits(self._options, limit)
         total = sum(waiting.values())
         by_size = None
@@ -161,7 +166,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min((most for most in (rows, by_size) if most is not None), default=None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
-        """Return the last known end and the losses so far of each stream, without a request."""
+        """Return the last known end and the losses so far of each stream. Sends no request."""
         return None if self._asking is None else {"streams": self._asking.report_streams()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -174,7 +179,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins = {}
         self._members().refresh_facts([name for name, stop in ends.items() if begins.get(name) != stop])
         tasks: list[LogPartition] = []
-        widths: list[int] = []  # the recorded tasks: a task whose messages were removed keeps its number
+        # The widths of the recorded tasks, so that a task whose messages were removed keeps its number.
+        widths: list[int] = []
         for name, stop in sorted(ends.items()):
             planned = self._tasks(name, begins.get(name) or stop.first, stop)
             parts = stop.parts
@@ -189,7 +195,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tasks(self, name: str, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
         """Return the tasks of one stream.
 
-        If it was deleted, the tasks are empty, so that the tasks of other streams keep their numbers.
+        If the stream was deleted, its tasks are empty, so that the tasks of other streams keep their numbers.
         """
         if begin == stop or stop.is_start:
             return []
@@ -217,12 +223,12 @@ def _by_name(
 ) -> Mapping[str, LogOffset] | LogOffset:
     """Return the start of a batch in each stream.
 
-    The checkpoint may be from a source of one stream. If that stream is not among these, perhaps because it was
-    recreated, its offset is returned.
+    The checkpoint may be from a source of one stream. If the source no longer reads that stream, for example because it
+    was recreated, its offset alone is returned.
 
     Args:
         start: The offset that Spark has stored.
-        created: Returns the time when each stream was created, which identifies the stream.
+        created: A function that returns the creation time of each stream, which identifies the stream.
     """
     if "streams" in start:
         return StreamOffsets.of_json(start).streams

@@ -1,4 +1,4 @@
-"""How many of the next messages of a stream fit into a number of bytes. Their payloads are not sent for that."""
+"""Measure how many of a stream's next messages fit into a number of bytes. The server sends no payloads."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ...tables.ranges import SequenceRange
 __all__ = ["MOST_MEASURED", "Measured", "Sizes"]
 
 MOST_MEASURED = 16_384
-"""Number of messages whose sizes are requested for one batch, which takes a tenth of a second of CPU."""
+"""Maximum number of messages to measure for one batch. This takes a tenth of a second of CPU time."""
 
 _AT_ONCE = 4096  # messages to request at a time
-# The server may load this many bytes for the request. It reads payloads even if it does not send them.
+# Bytes that the server may load for one request. It reads payloads even if it does not send them.
 _LOADED = 16 * 1024 * 1024
-_REMEMBERED = 100  # number of ends of the stream that are remembered
+_REMEMBERED = 100  # number of earlier ends of the stream that are remembered
 _SIZE = f"{MSG_SIZE}: ".encode()
 
 
@@ -35,8 +35,8 @@ class Measured:
     """The messages at the start of a range that fit into a number of bytes.
 
     Attributes:
-        last: The last sequence that fits. After `MOST_MEASURED` messages it is the last sequence that was measured.
-        is_end: Whether no further message fits. Otherwise more messages may fit.
+        last: The last sequence that fits, or the last measured sequence if `MOST_MEASURED` messages fit.
+        is_end: Whether no further message of the range fits. If False, more messages may fit.
         count: The number of messages, at least 1 unless the range has none.
         bytes: The size of the messages.
     """
@@ -53,24 +53,25 @@ class Measured:
 
 
 class Sizes:
-    """Measures the sizes of a stream's messages, on the driver.
+    """Measured sizes of a stream's messages. Used on the driver.
 
-    A measurement reads ahead for the next batches, so most batches need no measurement of their own. If fewer bytes
-    were stored since an earlier batch than the limit allows, nothing has to be measured.
+    A measurement reads ahead for the next batches, so most batches need no further measurement. Nothing has to be
+    measured if fewer bytes were stored since an earlier batch than the limit allows.
     """
 
     def __init__(self) -> None:
-        self._ends: deque[tuple[int, int]] = deque(
-            maxlen=_REMEMBERED
-        )  # the last sequence, and the bytes of the stream at that time
-        self._ends_of: object = None  # the stream with these ends, the same first message and the same gaps
-        self._seen_of: object = None  # the stream that was measured
-        self._seen = (1, 0)  # the first and the last sequence. Every message between them is in these:
+        # Earlier ends of the stream: its last sequence, and its total bytes at that time.
+        self._ends: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
+        # The stream, its first sequence and its gaps, for which the ends are valid.
+        self._ends_of: object = None
+        self._seen_of: object = None  # the stream and the filters of the measured messages
+        # The first and the last measured sequence. The arrays have the sequence and the size of every message between.
+        self._seen = (1, 0)
         self._seqs = array("q")
         self._bytes = array("q")
 
     def note(self, facts: StreamFacts) -> None:
-        """Remember how many bytes the stream has. After messages were removed, earlier numbers are useless."""
+        """Remember how many bytes the stream has. Drops earlier numbers if messages were removed since."""
         key = (facts.created, facts.first_seq, facts.gaps)
         if key != self._ends_of:
             self._ends_of = key
@@ -79,7 +80,10 @@ class Sizes:
             self._ends.append((facts.last_seq, facts.bytes))
 
     def fit(self, whole: SequenceRange, most: int, facts: StreamFacts) -> bool:
-        """Return whether the messages of a range must fit into ``most`` bytes, by what was stored since it began."""
+        """Return whether a range certainly fits into ``most`` bytes, given the bytes stored since its start.
+
+        A single message always fits. If the result is False, the sizes have to be measured.
+        """
         if whole.width == 1:  # a single message may exceed the limit
             return True
         if whole.last > facts.last_seq:
@@ -91,13 +95,13 @@ class Sizes:
         return at >= 0 and facts.bytes - self._ends[at][1] <= most
 
     def forget(self) -> None:
-        """Forget all sizes, because the stream has other messages now."""
+        """Forget all sizes, because the stream now has other messages."""
         self._ends_of = self._seen_of = None
 
     async def measure(
         self, stream: Stream, whole: SequenceRange, most: int, facts: StreamFacts, subjects: Sequence[str]
     ) -> Measured:
-        """Find the messages of a range that fit into ``most`` bytes. The first message always does.
+        """Find the messages of a range that fit into ``most`` bytes. The first message always fits.
 
         Args:
             stream: The stream.
@@ -123,7 +127,11 @@ class Sizes:
         return measured
 
     def _keep(self, first: int, seen_of: object) -> None:
-        """Drop what was looked at before a sequence; all of it, if a look would leave a hole or is of another kind."""
+        """Drop the sizes of messages before the sequence ``first``.
+
+        All sizes are dropped if they belong to another stream or to other filters, or if ``first`` does not continue
+        the measured messages, which would leave a hole.
+        """
         if seen_of != self._seen_of or not self._seen[0] <= first <= self._seen[1]:
             self._seqs, self._bytes, self._seen = array("q"), array("q"), (first, first - 1)
         self._seen_of, self._seen = seen_of, (first, self._seen[1])
@@ -131,7 +139,7 @@ class Sizes:
         del self._seqs[:done], self._bytes[:done]
 
     def _measured(self, whole: SequenceRange, most: int) -> Measured | None:
-        """Return the range that fits, from the sizes measured so far, or None if more sizes are needed."""
+        """Return the messages that fit, judged by the sizes measured so far, or None if more sizes are needed."""
         count = bisect_right(self._seqs, whole.last)
         totals = list(accumulate(self._bytes[:count]))
         fitting = max(min(count, 1), bisect_right(totals, most))
@@ -162,7 +170,10 @@ class Sizes:
 
 
 def _sequences(frames: Sequence[Frame]) -> Sequence[int]:
-    """Return the stream sequence of each frame. It is in the reply, but reading it takes longer than all else here."""
+    """Return the stream sequence of each frame.
+
+    Parsing the replies would take most of the time. If the sequences have no gaps, only two replies are parsed.
+    """
     if not frames:
         return ()
     first, last = sequences(frames[0][1])[0], sequences(frames[-1][1])[0]
@@ -172,7 +183,11 @@ def _sequences(frames: Sequence[Frame]) -> Sequence[int]:
 
 
 def _size(frame: Frame) -> int:
-    """Return the size of a message with its omitted payload. The server's header is the last of that name."""
+    """Return the size of a message, including the payload that the server has omitted.
+
+    The server adds a header with the size of the payload after the headers of the message. A message may have a header
+    with the same name, so the last one counts.
+    """
     subject, _, block, data = frame
     at = block.rfind(_SIZE)
     digits = block[at + len(_SIZE) : block.find(b"\r\n", at)]

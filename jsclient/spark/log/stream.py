@@ -26,9 +26,9 @@ __all__ = ["LogStreamReader"]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream reader of log mode.
+    """The stream reader of log mode for one stream.
 
-    Spark calls all methods except `read` sequentially in one process on the driver, and never calls `stop`.
+    Spark calls all methods except `read` one after the other in a single process on the driver. It never calls `stop`.
     """
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
@@ -58,14 +58,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Return the end of the next batch, or ``start`` if there are no new messages.
 
-        Everything up to ``start`` is processed.
+        The query has processed all messages up to ``start``.
         """
         planner, mirror = self._planner_and_mirror()
         offset = LogOffset.of_json(start)
         planner.check_facts(planner.facts)
         owner = offset.owner
         if mirror is not None:
-            # The name of a new query is not in a checkpoint before its first batch.
+            # Before the first batch of a new query, the checkpoint does not have the name of the query.
             mirror.claim("" if offset.init else owner)
             owner = owner or secrets.token_hex(8)
             if not offset.init and offset.created == planner.facts.created:
@@ -81,7 +81,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return msgspec.structs.replace(planner.batch_end(ahead, rows, size=size), owner=owner).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Return the stream, its last known end, and the losses so far, for the progress. Sends no request."""
+        """Return the stream, its last known end and the losses so far, for Spark's progress. Sends no request."""
         known = {} if self._planning is None else self._planning[0].report_progress() or {}
         subjects = {"subjects": [*self._options.subjects]} if self._options.subjects else {}
         return {**known, "stream": self._options.stream, **subjects}

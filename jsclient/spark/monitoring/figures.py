@@ -1,6 +1,6 @@
-"""The figures of running queries, which sum up their reports, and log lines about them. No I/O and no clock.
+"""Figures of running queries, computed from their reports, and log lines about them.
 
-Times are seconds of a monotonic clock, which callers pass.
+This module does no I/O and reads no clock. Callers pass times as seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ __all__ = ["QueryFigures", "SourceFigures", "StreamFigures", "Unread"]
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A server's answer about the messages after a position."""
+    """The unread messages after a position, as the server reported them."""
 
-    last: (
-        int  # log: the last matching sequence after the position, or 0. Queue: the number of unacked messages
-    )
-    since: float  # no message after the position, or unacked message, was stored before this time
+    # In log mode, the last matching sequence after the position, or 0. In queue mode, the number of unacked messages.
+    last: int
+    since: float  # no unread message was stored before this time
 
 
 @dataclass
@@ -29,10 +28,10 @@ class StreamFigures:
     """The figures of one stream of a source."""
 
     report: StreamReport  # the latest report
-    unread: Unread | None = None  # the latest answer, None if not requested or not answered
+    unread: Unread | None = None  # the server's latest answer, or None without an answer
 
     def add_report(self, report: StreamReport) -> bool:
-        """Add the report of a batch. Return whether it has more losses or lapsed claims than the previous report."""
+        """Add the report of a batch. Returns whether losses or lapsed claims increased since the previous report."""
         before, self.report = self.report, report
         query_position, old = report.query_position, before.query_position
         if (
@@ -40,17 +39,17 @@ class StreamFigures:
             and isinstance(old, LogPosition)
             and query_position.created == old.created
         ):
-            pass
+            pass  # the stream is the same, so the answer is still valid
         elif (
             isinstance(query_position, QueuePosition) and query_position == old and report.pending is not None
         ):
             self.unread = self.unread and replace(self.unread, last=report.pending)
         else:
-            self.unread = None  # the answer belongs to a previous stream
+            self.unread = None  # the answer may be about another stream
         return _harm(report) > _harm(before)
 
     def answered(self, request: QueryPosition, unread: Unread | None) -> None:
-        """Keep the answer of a server about an earlier or the latest position of this source."""
+        """Store the server's answer if ``request`` is the latest or an earlier position of this source."""
         query_position = self.report.query_position
         if isinstance(query_position, LogPosition) and isinstance(request, LogPosition):
             fits = query_position.created == request.created and query_position.seq >= request.seq
@@ -60,25 +59,31 @@ class StreamFigures:
             self.unread = unread
 
     def position(self) -> int | None:
-        """Return the last sequence of the last completed batch, in log mode."""
+        """Return the last sequence of the last completed batch, or None outside log mode."""
         query_position = self.report.query_position
         return query_position.seq if isinstance(query_position, LogPosition) else None
 
     def end(self) -> int | None:
-        """Return the last known sequence of the stream, or the last matching sequence, in log mode."""
+        """Return the last known sequence that matches the filters, or None if unknown or outside log mode."""
         known = (self.report.last, None if self.unread is None else self.unread.last)
         ends, position = [end for end in known if end is not None], self.position()
         return max(position, *ends) if position is not None and ends else None
 
     def lag_messages(self) -> int | None:
-        """Return the number of messages after the last completed batch. In log mode it includes deleted sequences."""
+        """Return the number of messages after the last completed batch, or None if unknown.
+
+        In log mode the number includes deleted sequences.
+        """
         position, end = self.position(), self.end()
         if position is not None:
             return None if end is None else end - position
         return self.report.pending if self.unread is None else self.unread.last
 
     def lag_seconds(self, now: float) -> float | None:
-        """Return the age of the oldest unread message. While the query reads, this is an upper bound."""
+        """Return the age of the oldest unread message in seconds, 0 without unread messages, or None if unknown.
+
+        While the query reads, this is an upper bound.
+        """
         if self.unread is None:
             return None
         return max(0.0, now - self.unread.since) if self.lag_messages() else 0.0
@@ -93,7 +98,7 @@ class SourceFigures:
     streams: dict[str, StreamFigures] = field(default_factory=dict)  # streams of the latest report, by name
 
     def add_report(self, report: SourceReport) -> bool:
-        """Add the report of a batch. Return whether a stream has more losses or lapsed claims than before."""
+        """Add the report of a batch. Returns whether losses or lapsed claims of a stream increased."""
         self.report = report
         self.rows += report.rows
         before = self.streams
@@ -103,12 +108,12 @@ class SourceFigures:
         return sum(self.streams[one.name].add_report(one) for one in report.streams) > 0
 
     def lag_messages(self) -> int | None:
-        """Return the sum over the streams whose lag is known."""
+        """Return the total lag of the streams whose lag is known, or None if no lag is known."""
         known = [lag for stream in self.streams.values() if (lag := stream.lag_messages()) is not None]
         return sum(known) if known else None
 
     def lag_seconds(self, now: float) -> float | None:
-        """Return the maximum over the streams whose lag is known."""
+        """Return the largest lag of the streams whose lag is known, or None if no lag is known."""
         known = (stream.lag_seconds(now) for stream in self.streams.values())
         return max((lag for lag in known if lag is not None), default=None)
 
@@ -122,12 +127,12 @@ class QueryFigures:
     name: str = ""
     batch: int | None = None  # the last completed batch
     seconds: float | None = None  # its duration
-    output_rows: int | None = None  # rows of all batches, None if the sink does not count
+    output_rows: int | None = None  # rows of all batches, or None if the sink does not count them
     failed: bool = False
     sources: dict[int, SourceFigures] = field(default_factory=dict)
 
     def add_progress(self, report: QueryReport) -> list[SourceFigures]:
-        """Add the progress of a batch. Return the sources with more losses or lapsed claims than before."""
+        """Add the progress of a batch. Returns the sources whose losses or lapsed claims increased."""
         self.name, self.batch, self.seconds = report.name, report.batch, report.seconds
         if report.output_rows is not None:
             self.output_rows = (self.output_rows or 0) + report.output_rows
@@ -139,12 +144,12 @@ class QueryFigures:
         return worse
 
     def rest(self) -> None:
-        """Set all rates to zero, because the query has no new rows."""
+        """Set all rates to zero when the query is idle."""
         for one in self.sources.values():
             one.report = replace(one.report, input_rate=0.0, processed_rate=0.0)
 
     def line(self, source: SourceFigures, now: float) -> str:
-        """Return a sentence about the last batch of a source."""
+        """Return the log line about the last batch of a source."""
         report = source.report
         streams = source.streams.values()
         what = f"stream {report.stream}" if report.stream else f"source {report.number}"

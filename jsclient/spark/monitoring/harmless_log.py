@@ -1,4 +1,4 @@
-"""The log of the listener, whose writing never raises."""
+"""A log for the listener. Writing to it never raises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ log: logging.Logger = logging.getLogger("jsclient.spark.progress")
 
 
 class HarmlessLog:
-    """Writes to the logger ``jsclient.spark.progress``. Prints the first error that a handler raises."""
+    """Log that writes to the logger ``jsclient.spark.progress`` and never raises.
+
+    The first error that a handler raises is printed. Later errors are ignored.
+    """
 
     def __init__(self) -> None:
         self._failed = False
@@ -26,7 +29,7 @@ class HarmlessLog:
                 traceback.print_exc()
 
     def warn_once(self, text: str, error: Exception) -> None:
-        """Log a warning with the traceback of an error, once for each text and type."""
+        """Log a warning with the traceback of an error, once for each pair of text and error type."""
         if (key := (text, type(error))) not in self._logged:
             self._logged.add(key)
             self.write(logging.WARNING, "%s; later errors like this are not logged", text, exc_info=error)

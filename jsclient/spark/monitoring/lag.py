@@ -1,4 +1,4 @@
-"""Asks a server how old the messages are that queries have not read."""
+"""Ask a server for the age of the messages that queries have not read."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ __all__ = ["LagWatch", "unread_after"]
 
 K = TypeVar("K")
 
-_TIMEOUTS = 4  # request timeouts within which the server must answer about a position
-_AT_ONCE = 16  # positions that are requested at the same time
-_NAMED = 3  # streams that a warning names
+_TIMEOUTS = 4  # time for the server to answer about a position, in multiples of the request timeout
+_AT_ONCE = 16  # maximum number of positions to ask about at the same time
+_NAMED = 3  # maximum number of streams that a warning names
 
 
 class LagWatch(Generic[K]):
-    """Asks a server about positions at an interval, in its own thread, with its own event loop and connection.
+    """Background thread that periodically asks a server about positions.
 
-    The thread ends when there is no position to ask about.
+    The thread has its own event loop and connection. It ends when there is no position to ask about, and `start_thread`
+    starts another.
 
     Args:
-        options: The server.
+        options: How to connect to the server.
         every: Seconds between two rounds of requests.
-        query_positions: Returns the positions to ask about.
-        answer: Receives the answer about a position, or None if the server did not answer.
+        query_positions: A function that returns the positions to ask about.
+        answer: A function that receives the answer about a position, or None if the server did not answer.
     """
 
     def __init__(
@@ -60,12 +61,11 @@ class LagWatch(Generic[K]):
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._closed = False
         self._timeout = options.timeout * _TIMEOUTS
-        self._problems: dict[
-            str, set[str]
-        ] = {}  # the streams of each error of the last round, which is logged once
+        # Streams by the error that they had in the last round. An error that persists is logged once.
+        self._problems: dict[str, set[str]] = {}
 
     def start_thread(self) -> None:
-        """Start the thread unless it is running. Does not wait for it."""
+        """Start the thread, unless it is running or `close` was called. Does not wait for the thread."""
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(
@@ -76,13 +76,13 @@ class LagWatch(Generic[K]):
                 atexit.register(self.close)
 
     def close(self) -> None:
-        """End the thread and its connection, within 2 seconds."""
+        """Stop the thread and close its connection. Waits up to 2 seconds for the thread to end."""
         atexit.unregister(self.close)
         with self._lock:
             self._closed = True
             thread, running = self._thread, self._running
             if running is not None:
-                with contextlib.suppress(RuntimeError):  # its loop has just ended
+                with contextlib.suppress(RuntimeError):  # the event loop has just ended
                     running[0].call_soon_threadsafe(running[1].cancel)
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=2.0)
@@ -114,7 +114,10 @@ class LagWatch(Generic[K]):
             await connection.close()
 
     def _next(self) -> Mapping[K, QueryPosition]:
-        """Return the positions to ask about. If there are none, `start_thread` starts another thread from now on."""
+        """Return the positions to ask about.
+
+        If there are none, the thread is marked as ended, so that `start_thread` starts another.
+        """
         with self._lock:
             query_positions = {} if self._closed else self._query_positions()
             if not query_positions:
@@ -122,7 +125,7 @@ class LagWatch(Generic[K]):
             return query_positions
 
     async def _round(self, connection: _Connection, query_positions: Mapping[K, QueryPosition]) -> None:
-        """Ask about each position, and log the errors that are new."""
+        """Ask about each position, and log the errors that the last round did not have."""
         problems: dict[str, set[str]] = {}
         limit = asyncio.Semaphore(_AT_ONCE)
 
@@ -181,11 +184,13 @@ class _Connection:
 
 
 async def unread_after(js: JetStream, query_position: QueryPosition) -> Unread:
-    """Look up the messages after a position. Ages are measured by the server's clock, plus the time of a request.
+    """Ask the server about the messages after a position.
+
+    The age of a message is measured by the server's clock, plus the duration of the request.
 
     Raises:
         PositionInvalidError: The stream was recreated.
-        JetStreamError: Any request error.
+        JetStreamError: A request failed.
     """
     now = time.monotonic()
     stream = await js.stream(query_position.stream)
@@ -219,7 +224,7 @@ async def unread_after(js: JetStream, query_position: QueryPosition) -> Unread:
 
 
 async def _next(stream: Stream, filters: Iterable[str], seq: int) -> dict[str, StoredMessage]:
-    """Return the first message of each filter after a sequence. Filters without a message are omitted."""
+    """Return the first message after a sequence for each filter. Filters that match no message are omitted."""
     messages = {}
     for subject in tuple(filters) or (">",):
         with contextlib.suppress(MessageNotFoundError):

@@ -1,4 +1,4 @@
-"""The listener that users add to a session, which collects the figures of its queries."""
+"""The listener that users add to a Spark session to collect the figures of its queries."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = ["JetStreamListener"]
 E = TypeVar("E")
 _Key = tuple[str, int, str]  # id of a query, number of a source, name of a stream
 
-_PAST = 1000  # runs that are remembered after their end
-_FAILED = 100  # queries that have failed, of which `query_up` is kept
+_PAST = 1000  # number of ended runs that are remembered
+_FAILED = 100  # number of failed queries whose `query_up` is kept
 
 
 def _harmless(
     callback: Callable[[JetStreamListener, E], None],
 ) -> Callable[[JetStreamListener, E], None]:
-    """Wrap a callback of Spark, which then logs each kind of error once instead of raising it."""
+    """Wrap a callback for Spark so that it logs each kind of error once instead of raising it."""
 
     @functools.wraps(callback)
     def called(self: JetStreamListener, event: E) -> None:
@@ -55,19 +55,20 @@ def _harmless(
 
 
 class JetStreamListener(StreamingQueryListener):
-    """Collects the lag, the rates and the losses of queries that read from JetStream.
+    """Listener that collects the lag, the rates and the losses of queries that read from JetStream.
 
-    Add it with ``spark.streams.addListener(listener)``, in a classic session or under Spark Connect, before the queries
-    start. It logs, at level INFO to the logger ``jsclient.spark.progress``, a sentence about each source, and at level
-    WARNING at once when messages were lost or claims have lapsed. `prometheus` and `register` pass the figures to a
+    Add the listener with ``spark.streams.addListener(listener)`` before the queries start, in a classic session or
+    under Spark Connect. It logs to the logger ``jsclient.spark.progress``: a sentence about each source at level INFO,
+    and a warning as soon as messages are lost or claims have lapsed. `prometheus` and `register` pass the figures to a
     monitoring system. A stopped query disappears from the figures. A failed query keeps ``query_up``, with value 0.
 
     Args:
-        log_every: Minimum seconds between two sentences about a query, 0 for each batch, or None for warnings only.
-        servers: The server, or a mapping with the options of the connection. With it, the listener also measures the
-            lag in seconds of sources in modes log and queue, in its own thread and with its own connection.
-        ask_every: Seconds between two rounds of requests to the server. Each stream takes one request. With unread
-            messages it takes one more, or two for each subject filter. In queue mode it takes up to three.
+        log_every: Minimum seconds between two sentences about a query. 0 logs each batch, and None only warnings.
+        servers: Comma-separated URLs, or a mapping with the connection options. If given, the listener also measures
+            the lag in seconds of sources in modes log and queue, in its own thread and with its own connection.
+        ask_every: Seconds between two rounds of requests to the server. A round takes one request for each stream. A
+            stream with unread messages takes one more, or two for each subject filter. In queue mode, a stream takes up
+            to three.
 
     Raises:
         ConfigError: An option is invalid.
@@ -87,8 +88,8 @@ class JetStreamListener(StreamingQueryListener):
         self._log = HarmlessLog()
         self._lock = threading.Lock()
         self._queries: dict[str, QueryFigures] = {}  # by id, which a query keeps over restarts
-        self._logged: dict[str, float] = {}  # when the next sentence about a query is due, by its id
-        self._past: deque[str] = deque(maxlen=_PAST)  # runs that have ended, whose last reports can be late
+        self._logged: dict[str, float] = {}  # time when the next sentence about a query is due, by query id
+        self._past: deque[str] = deque(maxlen=_PAST)  # ended runs, whose last reports can arrive late
         self._watch: LagWatch[_Key] | None = None
         if servers is not None:
             self._watch = LagWatch(ServerOptions.of(servers), ask_every, self._positions, self._answered)
@@ -133,7 +134,7 @@ class JetStreamListener(StreamingQueryListener):
             self._end_run(query)
             if event.exception is not None:
                 query.failed = True
-                self._queries[query.id] = query  # moves it to the end, as the newest query
+                self._queries[query.id] = query  # moves the query to the end, where the newest queries are
                 failed = [figures.id for figures in self._queries.values() if figures.failed]
                 for old in failed[:-_FAILED]:
                     del self._queries[old]
@@ -153,7 +154,8 @@ class JetStreamListener(StreamingQueryListener):
     def register(self, meter: Meter) -> None:
         """Create an observable instrument of this meter for each metric.
 
-        They have the names of `prometheus` with the prefix ``jsclient.spark.``, and without ``_total``.
+        The instruments have the same names as in `prometheus`, but with the prefix ``jsclient.spark.`` and without the
+        suffix ``_total``.
 
         Args:
             meter: The result of ``opentelemetry.metrics.get_meter``.
@@ -164,7 +166,10 @@ class JetStreamListener(StreamingQueryListener):
         register_metrics(meter, self._values)
 
     def close(self) -> None:
-        """Stop the requests to the server. To stop listening, call ``spark.streams.removeListener`` as well."""
+        """Stop the requests to the server.
+
+        The listener still receives events until it is removed with ``spark.streams.removeListener``.
+        """
         if self._watch is not None:
             self._watch.close()
 
@@ -188,7 +193,7 @@ class JetStreamListener(StreamingQueryListener):
     def _due(
         self, query: QueryFigures, worse: list[SourceFigures], now: float
     ) -> Iterable[tuple[int, str, dict[str, Any]]]:
-        """Yield level, text and fields of the log records about a batch."""
+        """Yield the level, text and fields of each log record that is due after a batch."""
         due = self._log_every is not None and now >= self._logged.get(query.id, now)
         if self._log_every is not None and due and query.sources:
             self._logged[query.id] = now + self._log_every

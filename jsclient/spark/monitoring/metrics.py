@@ -1,4 +1,4 @@
-"""The metrics of queries, and their text format for Prometheus. No I/O and no clock."""
+"""The metrics of queries, and their text format for Prometheus. This module does no I/O and reads no clock."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ __all__ = ["METRICS", "Metric", "prometheus_text"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric and its value for a query, one of its sources, or one of their streams. A value of None is omitted."""
+    """A metric, with functions that compute its value for a query, a source or a stream.
+
+    A series whose value is None is omitted.
+    """
 
     name: str  # without the prefix "jsclient_spark_", and without the suffix "_total" of a counter
     kind: Literal["gauge", "counter"]
     help: str
-    unit: str = ""  # the unit for OpenTelemetry
+    unit: str = ""  # unit in OpenTelemetry's notation
     of_query: Callable[[QueryFigures], float | None] | None = None
     of_source: Callable[[SourceFigures], float | None] | None = None
     of_stream: Callable[[StreamFigures, float], float | None] | None = None  # the float is the time
 
     def values(self, queries: Iterable[QueryFigures], now: float) -> Iterator[tuple[dict[str, str], float]]:
-        """Yield labels and value of each series."""
+        """Yield the labels and the value of each series at the time ``now``."""
         for query in queries:
             labels = {"query": _encodable(query.name), "query_id": query.id}
             if self.of_query is not None and (value := self.of_query(query)) is not None:
@@ -146,7 +149,7 @@ def prometheus_text(queries: Iterable[QueryFigures], now: float) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Replace halves of surrogate pairs, which Java's texts may contain, by ``?``."""
+    """Replace lone surrogates, which Java strings may contain, by ``?``."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,8 +1,7 @@
-"""Reads the progress of a query, as Spark passes it to listeners: its JetStream sources and their offsets. No I/O.
+"""Parse the progress of a query that Spark passes to listeners. Does no I/O.
 
-The offsets of a JetStream source are recognized by their form, since Spark gives each source in Python the same
-description. ``latestOffset`` is the state that the source knew when it planned the batch. See its
-``reportLatestOffset``.
+Spark gives every Python source the same description, so a JetStream source is recognized by the form of its offsets.
+``latestOffset`` is the state that the source knew when it planned the batch, returned by its ``reportLatestOffset``.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """The consumer of a source in queue mode, which knows the unacked messages."""
+    """The consumer of a source in queue mode, which keeps track of the unacked messages."""
 
     stream: str
     consumer: str
@@ -50,28 +49,28 @@ QueryPosition = LogPosition | QueuePosition
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """The report about one stream of a source in the progress of a batch. A missing value is None."""
+    """The part of a batch's progress that is about one stream of a source. A missing value is None."""
 
     name: str  # "" if unknown
     query_position: QueryPosition | None = None
-    last: int | None = None  # log: the last matching sequence, when the batch was planned
-    pending: int | None = None  # queue: messages that were not claimed, when the batch was planned
-    lost: int = 0  # lost, expired, lapsed: since the source started, see `Losses` and `ClaimsLapsed`
+    last: int | None = None  # in log mode, the last matching sequence when the batch was planned
+    pending: int | None = None  # in queue mode, the number of unclaimed messages when the batch was planned
+    lost: int = 0  # lost, expired and lapsed count from the source's start, see `Losses` and `ClaimsLapsed`
     expired: int = 0
     lapsed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """The report about one JetStream source in the progress of a batch. A missing value is None."""
+    """The part of a batch's progress that is about one JetStream source. A missing value is None."""
 
     number: int  # number of the source in the query, from 0
     mode: Literal["log", "queue", "epochs"]
-    stream: str  # "" if unknown, or several
+    stream: str  # "" if unknown, or if the source reads several streams
     rows: int  # rows of the batch
     streams: tuple[StreamReport, ...]
-    input_rate: float | None = None  # rows per second that arrive, and that are processed
-    processed_rate: float | None = None
+    input_rate: float | None = None  # rows per second that arrived
+    processed_rate: float | None = None  # rows per second that were processed
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +87,9 @@ class QueryReport:
 
 
 def read_progress(progress: Mapping[str, Any]) -> QueryReport:
-    """Read a ``StreamingQueryProgress``, or its decoded JSON.
+    """Parse a ``StreamingQueryProgress`` or its decoded JSON.
 
-    Sources other than JetStream's are omitted, and so are values whose form differs from the current Spark.
+    Sources of other formats are omitted. A value whose form differs from the current Spark counts as missing.
 
     Raises:
         LookupError, TypeError, ValueError: The progress does not identify the query and the batch.
@@ -111,9 +110,8 @@ def read_progress(progress: Mapping[str, Any]) -> QueryReport:
         name=_text(progress.get("name")),
         batch=int(progress["batchId"]),
         seconds=None if milliseconds is None else milliseconds / 1000,
-        output_rows=_known_count(sink.get("numOutputRows"))
-        if isinstance(sink, dict)
-        else None,  # -1: unknown
+        # Spark reports -1 if the number is unknown.
+        output_rows=_known_count(sink.get("numOutputRows")) if isinstance(sink, dict) else None,
         sources=tuple(one for one in sources if one is not None),
     )
 
@@ -164,7 +162,7 @@ def _read_up_to(name: str, end: Mapping[str, Any], latest: Mapping[str, Any]) ->
 def _several(ends: Mapping[str, Any], latest: object) -> tuple[StreamReport, ...]:
     """Return the streams that the source reads.
 
-    Its offsets also have streams that left its options, or that match no filter.
+    The offsets also contain streams that the source's options no longer select, or that match no filter.
     """
     known = latest if isinstance(latest, dict) else {}
     return tuple(
@@ -175,7 +173,7 @@ def _several(ends: Mapping[str, Any], latest: object) -> tuple[StreamReport, ...
 
 
 def _offset(value: object) -> dict[str, Any]:
-    """Decode an offset, which may be decoded already. Returns {} if it is missing, or not an object."""
+    """Decode an offset, unless it is decoded already. Returns {} if it is missing or not an object."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

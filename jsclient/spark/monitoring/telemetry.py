@@ -1,4 +1,4 @@
-"""Metrics of queries as instruments of OpenTelemetry."""
+"""Metrics of queries as OpenTelemetry instruments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def register_metrics(meter: Meter, values: Values) -> None:
     """Create an observable instrument for each metric.
 
     Args:
-        values: Returns labels and value of each series of a metric. It is called in threads of OpenTelemetry.
+        meter: The meter that creates the instruments.
+        values: A function that returns the labels and the value of each series of a metric. OpenTelemetry calls it in
+            its own threads.
 
     Raises:
         ConfigError: The package opentelemetry-api is not installed.

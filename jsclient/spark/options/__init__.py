@@ -1,1 +1,1 @@
-"""The options of source, sink and helpers."""
+"""Options of the source, the sink and the helpers."""

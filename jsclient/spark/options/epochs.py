@@ -17,26 +17,26 @@ _MOST_PARTITIONS = 4096
 
 
 def is_epochs(options: Mapping[str, str]) -> bool:
-    """Return whether these are the options of a topic of epochs, rather than of a stream."""
+    """Return whether the options name a topic of epochs rather than a stream."""
     return any(name.lower() == "epochs" for name in options)
 
 
 @dataclass(frozen=True, slots=True)
 class EpochSourceOptions:
-    """How to read a topic of epochs."""
+    """Options for reading a topic of epochs."""
 
     topic: str
-    read: SourceOptions  # its stream, and how its messages are read
-    start: str | int = "latest"  # start of a new query: "earliest", "latest", or the number of an epoch
+    read: SourceOptions  # the topic's stream, and how to read its messages
+    start: str | int = "latest"  # where a new query starts: "earliest", "latest", or the number of an epoch
     max_epochs_per_trigger: int | None = None  # maximum number of epochs in a micro-batch
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> EpochSourceOptions:
-        """Read the options.
+        """Parse the options of a read.
 
         Args:
             options: The options that Spark passes.
-            streaming: True for a streaming read, False for a batch read, None if unknown.
+            streaming: True for a streaming read, False for a batch read, or None if unknown.
 
         Raises:
             ConfigError: An option is missing, invalid or unknown, or contradicts another.
@@ -66,16 +66,16 @@ def _start(reader: OptionReader, default: str) -> str | int:
 
 @dataclass(frozen=True)
 class EpochSinkOptions:
-    """How micro-batches are written as epochs."""
+    """Options for writing micro-batches as epochs."""
 
     topic: str
     stream: str
-    partitions: int | None  # number of partitions, None for the topic's number, or 1 for a new topic
+    partitions: int | None  # number of partitions. None is the topic's number, or 1 for a new topic
     write: SinkOptions  # how rows are published
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> EpochSinkOptions:
-        """Read the options. Raises the errors of `SinkOptions.parse`."""
+        """Parse the options of a write. Raises the same errors as `SinkOptions.parse`."""
         reader = OptionReader(options, "the sink of JetStream with option 'epochs'")
         connect = ServerOptions.read(reader)
         topic, stream = _topic(reader)

@@ -1,4 +1,4 @@
-"""Sink options."""
+"""Options of the sink."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ...tables.server_options import OptionReader, ServerOptions
 __all__ = ["SinkOptions", "publish_settings"]
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Bytes in flight per task by default: two tasks stay below the server's limit for the pending data of one client."""
+"""Default for the bytes in flight per task. Two tasks stay below the server's limit for pending data of one client."""
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The options of a sink, which are sent to the executors."""
+    """Options of a sink. The driver sends them to the executors."""
 
     connect: ServerOptions
     subject: str | None = None  # subject of rows without one
-    # The source of message ids: the "content" of the row, the message of the "source" that it was made from, the
-    # "column" ``msg_id``, or "none". None selects "column" if that column exists, and else "content"
+    # Where message ids come from: the "content" of the row, the message of the "source" that the row was made from, the
+    # "column" ``msg_id``, or "none". None selects "column" if that column exists, and "content" otherwise.
     dedup: str | None = None
-    # Equal rows with content ids: "partition" stores each of them, "epoch" stores equal rows of different partitions
-    # once, so that a replay may move rows between partitions
+    # How equal rows with content ids are stored. "partition" stores each of them. "epoch" stores equal rows of
+    # different partitions once, so that a replay may move rows between partitions.
     dedup_scope: str = "partition"
-    # Headers of rows whose names begin with "Nats-": "own" drops them, "keep" publishes them
+    # Whether headers of a row whose names begin with "Nats-" are dropped ("own") or published ("keep").
     headers: str = "own"
-    # "window" works within the stream's duplicate window, "ledger" at any time, and "none" stores rows at least once
+    # "window" works within the stream's duplicate window, "ledger" at any time. "none" stores rows at least once.
     exactly_once: str = "window"
-    # Expected duplicate window of the stream in seconds. A shorter window is logged as a warning
+    # Expected duplicate window of the stream in seconds. A shorter window is logged as a warning.
     min_duplicate_window: float = 120.0
     expected_stream: str | None = None  # the stream that must store the messages
     ack_timeout: float = 10.0  # seconds to wait for an ack, per attempt
@@ -41,16 +41,16 @@ class SinkOptions:
     window_bytes: int = MAX_BYTES  # bytes in flight per task
     ledger: str = "jsclient_spark"  # name of the bucket with the ledgers
     fail_on_older_checkpoint: bool = True  # whether a query whose ledger has later epochs is refused
-    # dedup_key, dedup_batch: name of a batch write, and its number under that name. A write that is repeated with the
-    # same key and number stores no row twice
+    # Name of a batch write, and its number under that name. Repeating a write with the same key and number stores no
+    # row twice.
     dedup_key: str | None = None
     dedup_batch: int | None = None
-    # Number of the write among the writes of its batch to the same destination, counted by `publish_batch`
+    # Number of the write among the writes of its batch to the same destination, counted by `publish_batch`.
     dedup_write: int = 0
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Read the options of ``writeStream`` or ``write``. Raises the errors of `SourceOptions.parse`."""
+        """Parse the options of ``writeStream`` or ``write``. Raises the same errors as `SourceOptions.parse`."""
         reader = OptionReader(options, "the sink of JetStream")
         dedup = reader.choice("dedup", ("auto", "content", "source", "column", "none"), "auto")
         exactly_once = reader.choice(
@@ -92,7 +92,7 @@ class SinkOptions:
         return read
 
     def ids(self, *, column: bool) -> str:
-        """Return the source of ids: "content", "source", "column" or "none".
+        """Return where message ids come from: "content", "source", "column" or "none".
 
         Args:
             column: Whether the rows have a column ``msg_id``.
@@ -113,7 +113,7 @@ class SinkOptions:
 
 
 def publish_settings(reader: OptionReader) -> dict[str, Any]:
-    """Return the fields of `SinkOptions` that say how rows are published, for any destination."""
+    """Read the options that say how rows are published, and return them as fields of `SinkOptions`."""
     default = SinkOptions
     return {
         "dedup_scope": reader.choice("dedupScope", ("partition", "epoch"), default.dedup_scope),

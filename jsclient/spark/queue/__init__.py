@@ -1,1 +1,1 @@
-"""Queue mode: claims messages from a durable consumer and acks them after their batch."""
+"""Queue mode, which claims messages from a durable consumer and acks them after their batch."""

@@ -1,7 +1,7 @@
-"""Claiming messages from a durable consumer, on the driver, and keeping claims alive until their batch is committed.
+"""Claim messages from a durable consumer on the driver, and keep claims alive until their batch is committed.
 
-A claim is a delivery that was pulled and is not yet acked. Its payload is dropped, since executors read it from the
-stream. Everything here runs on the engine's loop.
+A claim is a delivery that was pulled and is not yet acked. Its payload is dropped, because executors read the message
+from the stream. All code here runs on the event loop of the session.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ __all__ = ["Claimer", "Holder", "open_queue"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_LEAST_PAUSE = 0.05  # seconds between two in-progress acks
-_PULL = 2000  # messages per pull
+_LEAST_PAUSE = 0.05  # minimum seconds between two in-progress acks
+_PULL = 2000  # maximum number of messages per pull
 _BLIND_PULL = 16  # the same with headers_only, because the byte limit does not cover omitted payloads
-_MOST = 100_000  # claims per batch without other limits
-_MOST_RUNS = 10_000  # runs per batch, to keep its offset small
-_LONGEST_WAIT = 10.0  # seconds per waiting pull
+_MOST = 100_000  # maximum number of claims per batch without other limits
+_MOST_RUNS = 10_000  # maximum number of runs per batch, which keeps its offset small
+_LONGEST_WAIT = 10.0  # maximum seconds that a pull waits for messages
 _LOOKUP_AFTER = 5.0  # seconds without a message after which the consumer is looked up
 
 
@@ -69,9 +69,10 @@ class _Held:
     """The claims of one batch that are kept alive."""
 
     offset: QueueOffset
-    alive_at: float  # monotonic time up to which all in-progress acks were in time
+    # Monotonic time when claiming began, or when the last confirmed in-progress acks were sent.
+    alive_at: float
     unconfirmed: bool = False  # whether ack_wait may have expired, so that the server may redeliver claims
-    reported: int = 0  # number of claims that were reported because the server may redeliver them
+    reported: int = 0  # number of claims that were reported as lapsed
 
 
 class Holder:
@@ -80,11 +81,11 @@ class Holder:
     Attributes:
         made: The time when the consumer was created, in the format of an offset.
         collecting: Deliveries of the batch that is being claimed.
-        form: The parts of their ack subjects. See `ack_form`.
-        forgotten: Stream sequences of messages that were processed but could not be acked, since the server lost the
+        form: The parts of their ack subjects, see `ack_form`.
+        forgotten: Stream sequences of messages that were processed but could not be acked, because the server lost the
             delivery. They are acked when the server redelivers them.
         lapsed: Number of claims that other clients may have received as well.
-        ack_wait: Seconds after which the server delivers a message again.
+        ack_wait: Seconds after which the server redelivers a message.
     """
 
     def __init__(self, js: JetStream, stream: Stream, consumer: Consumer, options: SourceOptions) -> None:
@@ -105,14 +106,14 @@ class Holder:
         self.lapsed: int = 0
 
     async def hold(self, offset: QueueOffset, began: float) -> None:
-        """Keep new claims alive. The first call awaits a confirmation, so missing permissions show early.
+        """Keep new claims alive. The first call awaits a confirmation, so that a missing permission shows early.
 
         Args:
             offset: The claims.
             began: When claiming began, in monotonic seconds.
 
         Raises:
-            ConfigError: This user may not ack.
+            ConfigError: The user may not ack.
         """
         self._held[offset.batch] = _Held(offset, began)
         if self._may_ack:
@@ -123,7 +124,7 @@ class Holder:
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "claimed messages are acked") from error
         except JetStreamError:
-            return  # this is retried with the next batch
+            return  # the next batch tries again
         self._may_ack = True
 
     @property
@@ -138,12 +139,12 @@ class Holder:
     async def hold_again(self, offset: QueueOffset) -> bool:
         """Keep the claims of a checkpoint alive. Returns whether no other client can have received any of them.
 
-        For claims older than ``ack_wait`` it returns False, since a checkpoint does not record how long they were kept
-        alive.
+        For claims older than ``ack_wait`` the result is False, because a checkpoint does not record how long they were
+        kept alive.
 
         Raises:
             PositionInvalidError: The consumer was recreated, which voids the claims, and ``failOnDataLoss`` is set.
-            ConfigError: This user may not ack.
+            ConfigError: The user may not ack.
         """
         self.keep()
         info = await self._consumer.info()
@@ -169,7 +170,7 @@ class Holder:
         return False
 
     async def _count_lapsed(self, held: _Held, reason: str) -> None:
-        """Report how many claims other clients may have received, at most the number of deliveries since."""
+        """Report how many claims other clients may have received, which is at most the number of later deliveries."""
         held.unconfirmed = True
         info = await self._consumer.info()
         since = info.delivered.consumer_seq - held.offset.last_consumer_seq
@@ -185,7 +186,7 @@ class Holder:
         )
 
     def keep(self) -> None:
-        """Start sending in-progress acks, unless they are being sent."""
+        """Start sending in-progress acks periodically, unless they are already being sent."""
         if self._keeping is None or self._keeping.done():
             self._keeping = self._context.tasks.start(self._keep_alive(), "keep claims alive")
 
@@ -219,19 +220,19 @@ class Holder:
                 await self._count_lapsed(batch, f"no sign of life for {late:.1f} s")
 
     async def finish(self, offset: QueueOffset) -> None:
-        """Settle the claims of a committed batch as ``ackOn`` says, and release them.
+        """Settle the claims of a committed batch as ``ackOn`` requires, and release them.
 
         Raises:
-            ConfigError: This user may not ack or purge.
-            RequestTimeoutError, DisconnectedError: Retries failed. It is unknown whether the claims are settled, and
-                they are still kept alive.
+            ConfigError: The user may not ack or purge.
+            RequestTimeoutError, DisconnectedError: Retries failed. It is unknown whether the claims are settled. They
+                are still kept alive.
         """
         if offset.made != self.made:
             self._report_lapsed(claimed(offset.runs), "the consumer was recreated")
         elif self._options.ack_on != "manual":
             held = self._held.get(offset.batch)
             if held is not None and held.unconfirmed:
-                # The server redelivers expired claims to any client, despite later in-progress acks.
+                # The server redelivers expired claims to any client, even if in-progress acks follow.
                 await self._count_lapsed(held, "they were delivered again during the batch")
             try:
                 if self._options.ack_on != "purge" or not await self._purge(offset):
@@ -241,14 +242,14 @@ class Holder:
         self._held.pop(offset.batch, None)
 
     async def ack(self, replies: list[bytes]) -> None:
-        """Ack deliveries. Deliveries that the server does not know are remembered, and acked when redelivered."""
+        """Ack deliveries. If the server has lost a delivery, its message is remembered and acked when redelivered."""
         unknown = await settle(self._js, replies, AckKind.ACK.value)
         if unknown:
             self.forgotten.update(sequences(reply)[0] for reply in unknown)
             self._report_lapsed(len(unknown), "the server lost the record of these deliveries")
 
     async def _purge(self, offset: QueueOffset) -> bool:
-        """Purge the claimed messages, unless that removes other messages. Returns whether they were purged."""
+        """Purge the claimed messages, unless a purge would remove other messages. Returns whether it was done."""
         info = await self._stream.info()
         if not covers(offset.runs, info.state.first_seq):
             return False
@@ -266,7 +267,7 @@ class Holder:
 
 
 async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Consumer]:
-    """Look up the stream and the consumer of a query. Raises `ConfigError` if an option does not fit them."""
+    """Look up the stream and the consumer of a query. Raises `ConfigError` if they do not fit the options."""
     name, consumer_name = options.stream, options.consumer or ""
     option, why = "stream", "the stream is looked up"
     try:
@@ -275,7 +276,7 @@ async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Con
         consumer = await stream.consumer(consumer_name)
         check_queue(stream.config, consumer.cached_info, options.ack_on)
         option, why = "stream", "executors read claimed messages by direct get"
-        # A request shows whether direct gets are permitted, and an empty stream is no error.
+        # This request shows whether direct gets are permitted. The message need not exist.
         try:
             await get_directly(context_of(js), name, {"seq": max(1, stream.cached_info.state.first_seq)})
         except MessageNotFoundError:
@@ -295,27 +296,26 @@ async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Con
 
 
 class Claimer:
-    """Claims messages for one query.
+    """The part of a query's driver that claims messages.
 
     Attributes:
-        pending: Messages pending on the consumer at its last report.
-        unclaimed: Tells which messages were removed before they could be claimed.
+        pending: Number of messages pending on the consumer when it was last known.
+        unclaimed: Detects messages that were removed before they could be claimed.
     """
 
     def __init__(
         self, js: JetStream, stream: Stream, consumer: Consumer, options: SourceOptions, holder: Holder
     ) -> None:
         self._context = context_of(js)
-        self._stream = stream
         self._consumer = consumer
         self._options = options
         self._holder = holder
         self._config = consumer.config
         self._idle = False  # whether the last pull returned no message, so that the next pull may wait
         self._seen_at = self._now()  # monotonic time when the consumer was last known to exist
-        self._again: list[bytes] = []  # replies of redelivered messages that were processed before
+        self._again: list[bytes] = []  # replies of redelivered messages that were already processed
         self.pending: int = consumer.cached_info.num_pending
-        self._is_new = True  # until the first claim
+        self._is_new = True  # whether nothing was claimed yet
         self._is_paused = False
         self.unclaimed: Unclaimed = Unclaimed(
             stream, consumer, LossPolicy(options.fail_on_data_loss), self._context.connection.max_payload
@@ -334,10 +334,10 @@ class Claimer:
             batch: Number of the batch.
             most: Maximum number of messages.
             most_bytes: Maximum size in bytes. The first message may exceed it.
-            wait: Seconds to wait for the first message, or 0 not to wait.
+            wait: Seconds to wait for the first message. With 0, this does not wait.
 
         Raises:
-            ConfigError: This user may not pull or ack.
+            ConfigError: The user may not pull or ack.
             UnclaimedRemovedError: Messages were removed before they could be claimed, and ``failOnDataLoss`` is set.
             JetStreamError: An error of `Consumer.fetch`, if no message was claimed before it.
         """
@@ -384,16 +384,16 @@ class Claimer:
         return offset
 
     async def _ack_again(self) -> None:
-        """Ack messages that were redelivered after they had been processed."""
+        """Ack messages that were redelivered after they had already been processed."""
         if self._again:
             try:
                 await self._holder.ack(self._again)
                 self._again = []
             except JetStreamError as error:
-                self._context.report(error)  # this is retried with the next batch
+                self._context.report(error)  # the next batch tries again
 
     async def _pull(self, most: int, free: int | None, wait: float, *, first: bool) -> Batch:
-        # The server refuses pulls above the limits of the consumer.
+        # The server refuses pulls that exceed the limits of the consumer.
         most = min(most, _PULL, self._config.max_batch or most)
         wait = min(wait, _LONGEST_WAIT, self._config.max_expires or wait)
         bound = self._config.max_bytes
@@ -429,12 +429,12 @@ class Claimer:
         collector.add_delivery(data.stream_seq, data.consumer_seq, data.num_delivered, data.num_pending)
 
     async def _check_exists(self) -> None:
-        """Check at intervals that the consumer exists, since older servers do not report its deletion to a pull."""
+        """Check at intervals that the consumer exists, because older servers do not report its deletion to a pull."""
         if self._now() >= self._seen_at + _LOOKUP_AFTER:
             await self.outstanding()
 
     async def is_empty(self) -> bool:
-        """Return whether the consumer can deliver no message now. Raises the errors of any request."""
+        """Return whether no message is pending, or the consumer is paused or has reached ``max_ack_pending``."""
         info = await self._info()
         bound = self._config.max_ack_pending or 0
         full = bound > 0 and info.num_ack_pending >= bound
@@ -448,10 +448,6 @@ class Claimer:
         """Return the number of messages that are pending, or delivered but not acked."""
         info = await self._info()
         return info.num_pending + info.num_ack_pending
-
-    async def newest_stored(self) -> int:
-        """Return the last sequence of the stream."""
-        return (await self._stream.info()).state.last_seq
 
     async def pending_up_to(self, seq: int) -> int:
         """Return how many pending messages may have a stream sequence of at most ``seq``."""
@@ -467,7 +463,7 @@ class Claimer:
         return info
 
     def _log_pause(self, info: ConsumerInfo) -> None:
-        """Log once for each pause that no message is delivered, since an AvailableNow query ends without rows then."""
+        """Log a warning once for each pause of the consumer, because an AvailableNow query then ends without rows."""
         if info.paused and not self._is_paused:
             until = info.config.pause_until
             log.warning(
@@ -484,7 +480,7 @@ class Claimer:
         await self._consumer.close()
 
     def _size(self, message: Message) -> int:
-        """Return the size of a message in bytes, including a payload that headers_only omits."""
+        """Return the size of a message in bytes, including a payload that ``headers_only`` omits."""
         size = message.size
         if self._config.headers_only:
             omitted = message.headers.get(MSG_SIZE, "")

@@ -1,14 +1,14 @@
 """Claims of queue mode: the offset that stores them, and their division, reading and acks. Does no I/O.
 
-A claim is one delivery: its stream sequence, its consumer sequence, the number of deliveries, and the number of
+A claim is a delivery, with its stream sequence, its consumer sequence, the number of deliveries, and the number of
 messages pending after it. Consecutive claims form a run, so 50,000 claims take about 100 bytes of JSON::
 
     {"b": 7, "runs": [[first stream seq, first consumer seq, count, delivered, pending after the first], ...],
      "ack": "$JS.ACK.ORDERS.spark", "made": "2026-01-31T12:00:00+00:00", "at": 1769860800000}
 
-In a run both sequences count up and the number of pending messages counts down. That number is exact unless messages
+In a run, both sequences count up and the number of pending messages counts down. That number is exact unless messages
 are published meanwhile, and acks do not depend on it. The offset also stores the start of the ack subjects as the
-server sent it, so the claims can be acked from the offset alone.
+server has sent it, so the claims can be acked with nothing but the offset.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ __all__ = [
     "spans",
 ]
 
-_FIRST_FORM = 9  # tokens of a JSAck in its first form, the second form has 11 or more
+_FIRST_FORM = 9  # tokens of a JSAck in its first form. The second form has 11 or more
 _NUMBERS = 5
 NEAR = 64  # up to this many sequences between two runs are read and dropped, which is cheaper than a second request
 _FEW = 4  # groups of up to this many claims are read one claim at a time
-_SINGLES = 512  # claims per span whose claims are read one at a time
-_ACK_WAIT = 30.0  # seconds: the server's default
+_SINGLES = 512  # maximum number of claims of a span whose claims are read one at a time
+_ACK_WAIT = 30.0  # the server's default in seconds
 
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -53,7 +53,7 @@ _Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Consecutive claims: stream and consumer sequences both increase by one."""
+    """Consecutive claims, whose stream and consumer sequences both increase by one."""
 
     stream_seq: _Positive
     consumer_seq: _Positive
@@ -95,7 +95,10 @@ def ack_subjects(runs: Iterable[Run], form: tuple[str, str]) -> Iterator[bytes]:
 
 
 def covers(runs: Sequence[Run], first: int) -> bool:
-    """Return whether every sequence from ``first`` to the last claim is claimed, so a purge removes only claims."""
+    """Return whether every sequence from ``first`` to the last claim is claimed.
+
+    If so, a purge up to the last claim removes only claimed messages.
+    """
     ordered = sorted(runs, key=lambda run: run.stream_seq)
     following = first
     for run in ordered:
@@ -111,7 +114,7 @@ def share_out(runs: Iterable[Run], parts: int) -> list[tuple[Run, ...]]:
     total = claimed(ordered)
     parts = min(parts, total)
     shares: list[tuple[Run, ...]] = []
-    number, offset = 0, 0  # index of the current run, and number of its claims that are taken
+    number, offset = 0, 0  # index of the current run, and number of its claims that are already in a share
     for part in range(parts):
         size = total * (part + 1) // parts - total * part // parts
         share: list[Run] = []
@@ -127,7 +130,7 @@ def share_out(runs: Iterable[Run], parts: int) -> list[tuple[Run, ...]]:
 
 
 class ClaimCollector:
-    """Combines deliveries into runs.
+    """Collector of deliveries, which combines them into runs.
 
     Attributes:
         count: Number of deliveries.
@@ -138,9 +141,9 @@ class ClaimCollector:
         self.count: int = 0
         self.last_pending: int = 0
         self._runs: list[list[int]] = []  # the fields of each `Run`
-        # The fields of a delivery that would continue the last run
+        # The fields of a delivery that would continue the last run.
         self._next_stream_seq = self._next_consumer_seq = self._delivered = 0
-        self._again = False  # a message may have been added twice
+        self._again = False  # whether a message may have been added twice
 
     @property
     def run_count(self) -> int:
@@ -164,12 +167,12 @@ class ClaimCollector:
         else:
             self._runs.append([stream_seq, consumer_seq, 1, delivered, pending])
             self._delivered = delivered
-            # A server that was killed forgets deliveries, and delivers those messages as if for the first time.
+            # A server that was killed forgets deliveries, and delivers their messages as if for the first time.
             self._again = self._again or delivered > 1 or stream_seq < self._next_stream_seq
         self._next_stream_seq, self._next_consumer_seq = stream_seq + 1, consumer_seq + 1
 
     def finish(self) -> tuple[Run, ...]:
-        """Return the runs of all claims. A message that was delivered again is claimed by its last delivery."""
+        """Return the runs of all claims. For a message that was delivered several times, the last delivery counts."""
         runs = tuple(self.runs())
         if not self._again:
             return runs
@@ -179,7 +182,7 @@ class ClaimCollector:
                 claim = run.part(number, 1)
                 newest.pop(claim.stream_seq, None)
                 newest[claim.stream_seq] = claim
-        # Every message was delivered once, so the runs are right.
+        # Every message was delivered only once, so the runs are right.
         if len(newest) == self.count:
             return runs
         last_claims = ClaimCollector()
@@ -191,19 +194,19 @@ class ClaimCollector:
 class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unknown_fields=True):
     """The claims of one batch. The batch between two offsets consists of the claims of the second offset."""
 
-    batch: _Natural  # number of the batch, 0 before the first claim
+    batch: _Natural  # number of the batch, or 0 before the first claim
     runs: tuple[Run, ...]
-    ack: str = ""  # ack, behind: the parts of their ack subjects before and after the numbers
-    behind: str = ""
-    # ``ConsumerInfo.created.isoformat()`` of the consumer. A recreated consumer voids the claims
+    ack: str = ""  # the part of the ack subjects before the numbers
+    behind: str = ""  # the part of the ack subjects after the numbers
+    # ``ConsumerInfo.created.isoformat()`` of the consumer. If the consumer is recreated, the claims are void.
     made: str = ""
     at: _Natural = 0  # the time of the claims, in milliseconds since 1970
-    # The number of tasks that share the claims, 0 if unknown. A replay has as many, whatever the options are then
+    # The number of tasks that share the claims, or 0 if unknown. A replay has the same number, even if options change.
     parts: _Natural = 0
 
     @property
     def form(self) -> tuple[str, str]:
-        """See `ack_form`."""
+        """The parts of the ack subjects, see `ack_form`."""
         return self.ack, self.behind
 
     @property
@@ -229,7 +232,7 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
         """Parse an offset from a checkpoint. Raises `PositionInvalidError` if it is not valid in queue mode."""
         try:
             read = msgspec.convert(dict(offset), cls)
-            # Acks must not be published to any other subject than a JSAck.
+            # Acks must only be published to JSAck subjects.
             form = read.ack + read.behind
             if read.runs and (not form.startswith("$JS.ACK.") or any(map(str.isspace, form))):
                 raise msgspec.ValidationError("'ack' is not a JSAck")
@@ -245,7 +248,7 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
 class Span:
     """Claims that are read together, in order of stream sequence.
 
-    ``singly`` tells that the claims are scattered, so that each message takes a request. Otherwise batch requests cover
+    If the claims are scattered, ``singly`` is True, and each message takes a request. Otherwise batch requests cover
     the span from the first claim to the last.
     """
 
@@ -258,7 +261,8 @@ def spans(runs: Sequence[Run], *, by_filter: bool, batches: bool = True) -> list
 
     Args:
         runs: The claims, in order of stream sequence.
-        by_filter: Requests carry the filter of the consumer, so other messages between two claims are not sent.
+        by_filter: Whether requests contain the filter of the consumer, so that the server does not send other messages
+            between two claims.
         batches: Whether the server supports batch direct gets.
     """
     if not batches:
@@ -274,7 +278,7 @@ def spans(runs: Sequence[Run], *, by_filter: bool, batches: bool = True) -> list
     result: list[Span] = []
     scattered: list[Run] = []
     for group in groups:
-        # Few claims are read with a request each, together with other scattered claims.
+        # A few claims are read with one request each, together with other scattered claims.
         if claimed(group) <= _FEW:
             scattered += group
             continue
@@ -310,10 +314,10 @@ class ClaimMatch:
 
 
 class ClaimMatcher:
-    """Matches the messages of a span with its claims, in order.
+    """Matcher of the messages of a span with its claims, in order.
 
     Attributes:
-        remaining: Number of claims that are neither found nor missing.
+        remaining: Number of claims that are not yet matched or missing.
         missing: Claims without a message.
     """
 
@@ -330,7 +334,10 @@ class ClaimMatcher:
         return self._runs[self._number].stream_seq + self._offset
 
     def match_messages(self, seqs: Iterable[int]) -> ClaimMatch:
-        """Match messages, given by ascending stream sequences. Claims before and between the messages are missing."""
+        """Match messages, given by ascending stream sequences.
+
+        Claims before and between the messages are recorded as missing.
+        """
         matched = ClaimMatch([], [], [], [])
         for index, seq in enumerate(seqs):
             self.passed(seq - 1)
@@ -338,7 +345,7 @@ class ClaimMatcher:
                 break
             run = self._runs[self._number]
             if seq < run.stream_seq:
-                continue  # Another client has claimed this message, or it is not claimed.
+                continue  # the message is not claimed, or another client has claimed it
             matched.indexes.append(index)
             matched.consumer_seqs.append(run.consumer_seq + self._offset)
             matched.delivered.append(run.delivered)
@@ -402,6 +409,6 @@ def check_queue(stream: StreamConfig, consumer: ConsumerInfo, ack_on: str) -> No
 
 
 def effective_ack_wait(consumer: ConsumerInfo) -> float:
-    """Return the shortest time in seconds after which the server redelivers an unacked message."""
+    """Return the shortest time in seconds after which the server may redeliver an unacked message."""
     config = consumer.config
     return min([*(wait for wait in config.backoff or () if wait), config.ack_wait or _ACK_WAIT])

@@ -1,4 +1,4 @@
-"""Reads claimed messages on an executor, by direct get, which neither needs nor affects a consumer."""
+"""Read claimed messages on an executor by direct get, which neither needs nor affects a consumer."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from .claims import ClaimMatch, ClaimMatcher, Run, Span, ack_subjects, claimed, 
 
 __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
 
-_PAGE = 20_000  # messages per direct get
-_AT_ONCE = 64  # direct gets of single messages in flight
+_PAGE = 20_000  # maximum number of messages per direct get
+_AT_ONCE = 64  # maximum number of direct gets of single messages in flight
 _RETRY = RetryPolicy(0.1, 0.1, patience=60.0)
 # Headers of a batch reply that the reply to a single direct get lacks.
 _AS_IN_BATCH = b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
@@ -47,7 +47,7 @@ _AS_IN_BATCH = b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """Read settings shared by all tasks of a query. Pickled to the executors."""
+    """The read settings that all tasks of a query share. They are pickled and sent to the executors."""
 
     connect: ServerOptions
     stream: str
@@ -57,8 +57,7 @@ class ClaimSpec:
     batch_rows: int  # maximum number of rows per record batch
     fetch_max_bytes: int  # bytes per request
     fail_on_data_loss: bool  # whether missing messages are an error
-    # Whether missing messages are terminated here, because they have no rows with which a user could ack
-    # them.
+    # Whether tasks terminate missing messages. These have no rows, so the user cannot ack them.
     term_missing: bool
     created: str = ""  # when the stream was created, in ISO format
 
@@ -67,10 +66,10 @@ class ClaimSpec:
 class ClaimPartition(InputPartition):
     """The claims that one task reads.
 
-    ``lapsed`` tells that other clients may have received some of the claims, or that the batch was read before and some
-    were acked. Missing messages do not count as data loss then. ``acks_remove`` tells that acks of the batch remove its
-    messages from the stream, and that the batch may be read twice. Missing messages are lost then only if a limit may
-    have removed them.
+    If ``lapsed`` is True, other clients may have received some of the claims, or the batch was read before and some
+    messages were acked. Missing messages then do not count as data loss. If ``acks_remove`` is True, acks of the batch
+    remove its messages from the stream, and the batch may be read twice. Missing messages then count as lost only if a
+    limit may have removed them.
     """
 
     runs: tuple[Run, ...]
@@ -84,7 +83,7 @@ def read_claims(spec: ClaimSpec, partition: ClaimPartition) -> Iterator[pa.Recor
 
     Raises:
         PositionInvalidError: Messages are missing and ``failOnDataLoss`` is set.
-        ConfigError: This user may not use direct get.
+        ConfigError: The user may not use direct gets.
     """
     opened = session(spec.connect)
     schema = arrow_schema(spec.columns)
@@ -116,7 +115,7 @@ def _columns(
 
 
 class _ClaimReader:
-    """Reads the claims of one partition."""
+    """Reader for the claims of one partition."""
 
     _stream: Stream
 
@@ -127,7 +126,7 @@ class _ClaimReader:
         self._partition = partition
         self._spans: list[Span] | None = None  # None before the spans are planned
         self._matcher: ClaimMatcher | None = None
-        self._retry = Retry(_RETRY)  # replaced after each progress
+        self._retry = Retry(_RETRY)  # renewed after each progress
 
     async def read_claims(self) -> tuple[list[Frame], ClaimMatch] | None:
         """Return the next messages and their claims, or None at the end."""
@@ -149,7 +148,7 @@ class _ClaimReader:
                 if not await self._retry.again(error):
                     raise
                 continue
-            # These rows are progress. A later failure may therefore be retried for the full time again.
+            # The rows are progress, so retry a later failure for the full time again.
             if rows[0]:
                 self._retry = Retry(_RETRY)
                 return rows
@@ -174,7 +173,7 @@ class _ClaimReader:
         return [frames[index] for index in matched.indexes], matched
 
     async def _end_span(self, matcher: ClaimMatcher, remaining_spans: list[Span]) -> None:
-        """Ask the leader about the missing claims of a span. Read the claims again whose messages it has."""
+        """Ask the stream's leader about the missing claims of a span. Claims whose messages it has are read again."""
         confirmed = await self._confirm_missing(matcher.missing)
         stored, self._matcher = _without(matcher.missing, confirmed), None
         if stored:
@@ -187,7 +186,7 @@ class _ClaimReader:
                 raise lag
 
     async def _page(self, matcher: ClaimMatcher) -> tuple[list[Frame], int]:
-        """Return messages from the next claim on, and the sequence up to which all were returned, 0 if unknown."""
+        """Return messages from the next claim on, and the sequence up to which they are complete, or 0 if unknown."""
         page = self._stream.get_batch(
             min(matcher.remaining, _PAGE),
             seq=matcher.next_seq,
@@ -219,14 +218,15 @@ class _ClaimReader:
                 raise answer
             if inline_status(answer[2]):
                 try:
-                    read_direct_answer(answer)  # does not raise if a stored message has a status line itself
+                    # This does not raise for a stored message whose headers have a status line.
+                    read_direct_answer(answer)
                 except MessageNotFoundError:
                     continue
             frames.append((*answer[:2], answer[2][:-2] + _AS_IN_BATCH, answer[3]))
         return frames, requested[-1]
 
     async def _confirm_missing(self, missing: list[Run]) -> list[Run]:
-        """Return the claims whose messages are missing on the stream's leader as well, since a replica may lag."""
+        """Return the claims whose messages the stream's leader does not have either. A replica may only lag."""
         confirmed: list[Run] = []
         # The leader has no message from `following` up to `next_stored`, exclusive. If `next_stored` is 0, it has no
         # later message at all.
@@ -252,7 +252,7 @@ class _ClaimReader:
             return 0
 
     async def _were_acked(self) -> bool:
-        """Return whether only acks of the batch can have removed the missing messages, since no limit was reached."""
+        """Return whether only acks of the batch can have removed the missing messages, because no limit was reached."""
         if not self._partition.acks_remove:
             return False
         largest = self._context.connection.max_payload
@@ -282,7 +282,7 @@ class _ClaimReader:
             try:
                 await settle(self._js, replies, ack_payload(AckKind.TERM, reason="gone from the stream"))
             except JetStreamError as error:
-                # the server redelivers the claims later, but the messages do not exist
+                # If the acks fail, the server redelivers the claims later, although the messages do not exist.
                 self._context.report(error)
 
 

@@ -1,21 +1,23 @@
 """Queue mode: a streaming source that claims messages from a durable consumer.
 
 The driver pulls deliveries and stores them in the offset as *claims*. Executors read the payloads by direct get. The
-driver sends in-progress acks for the claims every third of ``ack_wait``, and acks the claims when Spark asks for the
-next offset. Spark does so only after the batch was committed, and after the last batch too, unlike ``commit``. A batch
-that is retried, or a query that restarts from its checkpoint, gets exactly the same claims.
+driver sends in-progress acks for the claims at intervals of a third of ``ack_wait``, and acks the claims when Spark
+asks for the next offset. Spark does so only after the batch was committed. Unlike a call of ``commit``, this also
+happens after the last batch. A batch that is retried, or a query that restarts from its checkpoint, gets exactly the
+same claims.
 
 A claim is exclusive while it is kept alive. If the driver is away for longer than ``ack_wait``, the server may
 redeliver its messages to other clients. Each message is then handled at least once, and the event `ClaimsLapsed`
-reports how many may be affected. A work queue removes a message that another client acked meanwhile. Such a message is
-skipped (event `ClaimsGone`).
+reports how many messages may be affected. A work queue removes a message that another client has acked meanwhile. Such
+a message is skipped, and the event `ClaimsGone` reports it.
 
-With ``ackOn`` "manual" the driver keeps claims alive, but `ack_batch` acks them. A work queue removes acked messages,
+With ``ackOn`` "manual", the driver keeps claims alive, but `ack_batch` acks them. A work queue removes acked messages,
 so a batch that is read again afterwards (by a second action, or after a failure) lacks them. ``persist`` the batch
 first, or ack last.
 
-Spark's ``asyncProgressTrackingEnabled`` must stay off: with it, Spark asks for the next offset before a batch is in its
-log, so acks would come too early. A source cannot read this option, but rejects a checkpoint that skips a batch.
+Spark's ``asyncProgressTrackingEnabled`` must stay off. With this option, Spark asks for the next offset before a batch
+is in its log, so acks would come too early. A source cannot read the option, but it rejects a checkpoint that skips a
+batch.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.models.stream_config import RetentionPolicy
+from ...streams.stream import Stream
 from ...tables.session import Session, context_of, session
 from ...tables.source_options import SourceOptions
 from ...tables.tasks import pieces_of
@@ -62,20 +65,20 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _OUTAGE = 120.0  # seconds to wait for an unavailable server
 _PAUSE = 0.2  # seconds between two attempts
-_LATE = 2.0  # seconds that the server may take to redeliver after ack_wait has expired
+_LATE = 2.0  # seconds that the server may take to redeliver a message after ack_wait has expired
 _RETRY = RetryPolicy(_PAUSE, _PAUSE, patience=_OUTAGE, also=(HeartbeatError,))
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream reader of queue mode. The driver uses it, and executors use copies.
+    """The stream reader of queue mode. The driver uses the reader, and executors use copies of it.
 
     Args:
         options: Options of the source.
         columns: Names of columns, in the order of the rows.
 
     Raises:
-        ConfigError: An option does not fit the stream, the consumer or the permissions of this user.
-        JetStreamError: An error of `jsclient.connect` or of any request.
+        ConfigError: An option does not fit the stream, the consumer or the permissions of the user.
+        JetStreamError: The connection or a request failed.
     """
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
@@ -110,7 +113,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return QueueOffset(0, ()).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """Return the limit of the options. If both limits are given, `latestOffset` applies the other limit."""
+        """Return the limit that Spark requests. `latestOffset` also applies the other limit of the options."""
         return read_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
@@ -118,7 +121,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._on_driver(_Driver.prepare_available_now)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Settle the claims of ``start``, which is committed, and claim more. Returns ``start`` if there are none."""
+        """Settle the claims of ``start``, which is committed, and claim more messages.
+
+        Returns ``start`` if there are no messages.
+        """
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         offset = QueueOffset.of_json(start)
@@ -126,11 +132,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if claims is offset else claims.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
-        """Return stream, consumer, pending messages and lapsed claims, for the progress. Sends no request."""
+        """Return stream, consumer, pending messages and lapsed claims for Spark's progress. Sends no request."""
         return None if self._driver is None else self._driver.report_progress()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[ClaimPartition]:
-        """Divide the claims of ``end`` among tasks. After a restart, keep them alive again."""
+        """Divide the claims of ``end`` among tasks. After a restart, also keep the claims alive again."""
         before, claims = QueueOffset.of_json(start), QueueOffset.of_json(end)
         if claims.batch == before.batch:
             return []
@@ -140,8 +146,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "'asyncProgressTrackingEnabled', which mode 'queue' cannot work with: turn it off"
             )
         ours = self._on_driver(lambda driver: driver.keep(claims))
-        # When a batch is read again, a work queue has removed the messages that the user acked, which is no loss.
-        # Nobody can have acked a batch that this process has just claimed, though two actions may read it.
+        # If a batch is read again, a work queue has removed the messages that the user has acked, which is no loss. A
+        # batch that this process has just claimed cannot have been acked yet, but two actions may read it.
         acks_remove = self._options.ack_on == "manual" and self._removes_acked
         lapsed = not ours or (acks_remove and not self._on_driver(lambda driver: driver.has_claimed(claims)))
         parts = claims.parts or pieces_of(self._options, claimed(claims.runs))
@@ -155,7 +161,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_claims(self._spec, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing, because Spark calls this late, and not for the last batch. See `latestOffset`."""
+        """Do nothing. Spark calls this late, and not for the last batch, so `latestOffset` settles claims instead."""
 
     def stop(self) -> None:
         """Stop keeping claims alive. Spark may end the process first, which has the same effect."""
@@ -171,25 +177,29 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Driver:
-    """The state of a query on the driver: its claims and its progress. Runs on the engine's loop."""
+    """The claims and the progress of a query on the driver. Its coroutines run on the event loop of the session."""
 
-    def __init__(self, opened: Session, claimer: Claimer, holder: Holder, options: SourceOptions) -> None:
+    def __init__(
+        self, opened: Session, stream: Stream, claimer: Claimer, holder: Holder, options: SourceOptions
+    ) -> None:
         self.session = opened
+        self._stream = stream
         self.claimer = claimer
         self.holder = holder
         self._options = options
         self._handed_out: QueueOffset | None = None
         self._finished = 0  # the last batch that was settled
         self._remaining: int | None = None  # with AvailableNow, how many messages remain to be claimed
-        self._newest = 0  # with AvailableNow, the stream's last sequence at its start
-        # With AvailableNow, the monotonic time by which messages that other clients had at its start are redelivered
+        self._newest = 0  # with AvailableNow, the stream's last sequence when the query started
+        # With AvailableNow, the monotonic time by which the server redelivers messages that other clients had when the
+        # query started.
         self._others_until: float | None = None
 
     @classmethod
     async def open_driver(cls, opened: Session, options: SourceOptions) -> _Driver:
         stream, consumer = await open_queue(opened.js, options)
         holder = Holder(opened.js, stream, consumer, options)
-        return cls(opened, Claimer(opened.js, stream, consumer, options, holder), holder, options)
+        return cls(opened, stream, Claimer(opened.js, stream, consumer, options, holder), holder, options)
 
     async def close(self) -> None:
         await self.holder.close()
@@ -207,12 +217,12 @@ class _Driver:
         } | ({"lost": lost} if lost else {})
 
     async def prepare_available_now(self) -> None:
-        self._newest = await self._with_retries(self.claimer.newest_stored)
+        self._newest = (await self._with_retries(self._stream.info)).state.last_seq
         self._remaining = await self._with_retries(self.claimer.outstanding)
         self._others_until = context_of(self.session.js).connection.now() + self.holder.ack_wait + _LATE
 
     async def has_claimed(self, claims: QueueOffset) -> bool:
-        """Return whether this process has claimed them, and not an earlier run."""
+        """Return whether this process has claimed these messages, rather than an earlier run of the query."""
         handed = self._handed_out
         return handed is not None and (handed.batch, handed.made) == (claims.batch, claims.made)
 
@@ -225,7 +235,7 @@ class _Driver:
     async def latest(self, start: QueueOffset, rows: int | None, size: int | None) -> QueueOffset:
         handed = self._handed_out
         if handed is not None and handed.batch == start.batch + 1:
-            return handed  # Spark asked again before it ran the batch
+            return handed  # Spark has asked again before it runs the batch
         if start.batch > self._finished and start.runs:
             await self._with_retries(lambda: self.holder.finish(start))
             self._finished = start.batch
@@ -258,7 +268,7 @@ class _Driver:
             claims = await self._with_retries(lambda: claimer.claim(batch, most, size, wait))
             if claims is not None or self._remaining is None:
                 return claims
-            # The server may only be slow, so check the consumer before the query ends.
+            # The server may only be slow, so check the consumer before ending the query.
             if await self._with_retries(claimer.is_empty):
                 if not await self._with_retries(self._may_come_again):
                     return None
@@ -267,9 +277,9 @@ class _Driver:
             await asyncio.sleep(_PAUSE)
 
     async def _may_come_again(self) -> bool:
-        """Return whether messages may be redelivered that another client received before this run.
+        """Return whether the server may redeliver messages that other clients received before this run.
 
-        That client may be an earlier run that was killed. The server delivers its messages again after ``ack_wait``,
+        Such a client may be an earlier run that was killed. The server redelivers its messages after ``ack_wait``,
         unless they are acked.
         """
         others = await self.claimer.held_by_others()
@@ -288,7 +298,7 @@ class _Driver:
         return False
 
     async def _with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Retry while the server is unavailable. Events of the connection report the outage."""
+        """Call ``ask``, and retry while the server is unavailable. Events of the connection report the outage."""
         retry = Retry(_RETRY)
         while True:
             try:

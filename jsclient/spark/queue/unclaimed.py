@@ -1,4 +1,4 @@
-"""Reports the messages that a stream has removed before the consumer of a query delivered them."""
+"""Detect messages that a stream has removed before the consumer of a query could deliver them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ...tables.removal import Removal
 
 __all__ = ["Unclaimed", "UnclaimedRemovedError"]
 
-_MOST_GAPS = 1000  # maximum number of gaps of a batch in memory
+_MOST_GAPS = 1000  # maximum number of gaps that are remembered for a batch
 
 
 class UnclaimedRemovedError(HistoryTruncatedError):
     """Raised when messages were removed from a stream before a query claimed them.
 
     Attributes:
-        last: Sequence of the last of these messages.
-        consumer: The consumer that would have delivered them.
+        last: Sequence of the last removed message.
+        consumer: The consumer that would have delivered the messages.
     """
 
     last: int = 0
@@ -38,40 +38,50 @@ class UnclaimedRemovedError(HistoryTruncatedError):
 
 
 class Unclaimed:
-    """Compares the deliveries of a consumer with the head of its stream.
+    """Comparison of a consumer's deliveries with the head of its stream.
 
-    The consumer must have no filters, since messages that it has not delivered may have matched none of them.
+    This works only for a consumer without filters. Otherwise messages that it has not delivered may have matched none
+    of the filters.
 
     Args:
+        stream: The stream of the consumer.
+        consumer: The consumer.
+        policy: Raises or logs the error for removed messages.
         largest: The maximum size of a message on this server, in bytes.
 
     Attributes:
         lost: Number of messages that were removed before they were delivered, if that is not an error. Deleted messages
             count too.
-        applies: Whether the consumer delivers all messages of the stream.
+        applies: Whether the consumer delivers all messages of the stream. Otherwise the methods do nothing.
     """
 
     def __init__(self, stream: Stream, consumer: Consumer, policy: LossPolicy, largest: int) -> None:
         self._stream, self._consumer, self._policy, self._largest = stream, consumer, policy, largest
         self._gaps: list[tuple[int, int | None]] = []  # first and last sequence
-        self._last: tuple[int, int] | None = None  # consumer and stream sequence of the last claim
+        self._last: tuple[int, int] | None = None  # consumer and stream sequence of the latest first delivery
         self._reported = 0  # sequence up to which losses were reported
         self.lost: int = 0
         config = consumer.config
         self.applies: bool = not config.filters and config.deliver_policy != DeliverPolicy.LAST_PER_SUBJECT
 
     async def check_gap(self, ask: Callable[[], Awaitable[ConsumerInfo]]) -> None:
-        """Check the messages between the last delivery and the head of the stream. Raises `UnclaimedRemovedError`.
+        """Check the messages between the last delivery and the head of the stream.
 
-        The consumer is requested last. Messages that other clients claim and ack meanwhile are then before its last
-        delivery.
+        The stream's info is requested before the consumer's. Messages that other clients claim and ack in between are
+        then before the consumer's last delivery, and do not look removed.
+
+        Raises:
+            UnclaimedRemovedError: Messages were removed, and ``failOnDataLoss`` is set.
         """
         if self.applies:
             stream = await self._stream.info()
             self._check_gaps(stream, [((await ask()).delivered.stream_seq + 1, None)])
 
     def delivered(self, consumer_seq: int, stream_seq: int) -> None:
-        """Note a first delivery. If it follows the previous delivery, the messages in between were never delivered."""
+        """Record the first delivery of a message.
+
+        If no other delivery was between this and the previous delivery, the messages between them were never delivered.
+        """
         if not self.applies:
             return
         before = self._last
@@ -82,7 +92,7 @@ class Unclaimed:
             self._gaps.append((before[1] + 1, stream_seq - 1))
 
     async def look_at_gaps(self) -> None:
-        """Check the gaps between the recorded deliveries. Raises `UnclaimedRemovedError`."""
+        """Check the gaps between the recorded deliveries. Raises the same errors as `check_gap`."""
         gaps, self._gaps = self._gaps, []
         if gaps:
             self._check_gaps(await self._stream.info(), gaps)
@@ -94,7 +104,7 @@ class Unclaimed:
             self._report(info, max(first, self._reported + 1), last)
 
     def _report(self, info: StreamInfo, first: int, last: int | None) -> None:
-        """Report a gap that the head of the stream has passed. Messages above the head were deleted, not lost.
+        """Report the part of a gap before the head of the stream. Messages after the head were deleted, not lost.
 
         ``last`` is the last sequence of the gap, or None for a gap up to the head.
         """

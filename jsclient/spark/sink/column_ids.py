@@ -1,14 +1,14 @@
-"""Ids that the user gives, in the column ``msg_id`` or in headers that are kept: notices rows that a stream does not
-store because another row has their id.
+"""Message ids that the user provides, in the column ``msg_id`` or in headers that are kept.
 
 A stream takes a message for a repetition if it has stored the same id before, whatever subject and payload the message
-has. That is right if a row is written again, and if two rows are equal. Of two different rows, one would be lost:
+has. That is right if a row is written again, or if two rows are equal. If two different rows have the same id, one of
+them would be lost. This is how such rows are detected:
 
-- Within a part of the rows of a task, they are refused before any row of the part is published.
-- If a row was acked as a repetition of a message with *another subject*, it was not that row that was stored before.
-  The task looks at the subjects of the messages when all its rows are acked, and fails.
-- If it has *another payload*, it may be the same row, whose payload depends on the time. Only the driver knows whether
-  two rows of the batch share the message: see `shared_rows`.
+- If both rows are in the same part of a task's rows, they are refused before any row of the part is published.
+- If a row was acked as a repetition of a message with *another subject*, another row was stored before. The task
+  compares the subjects when all its rows are acked, and fails.
+- If the message has *another payload*, it may still be the same row, whose payload depends on the time. Only the driver
+  knows whether two rows of the batch share the message, see `shared_rows`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ONE_ROW_AN_ID = (
 )
 
 _READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
-_SAMPLES = 1000  # number of subjects that are remembered
+_SAMPLES = 1000  # maximum number of subjects that are remembered
 _NO_JETSTREAM = 10039  # err_code of an account without JetStream
 
 
@@ -74,8 +74,8 @@ class ColumnIds:
         self._one_stream = one_stream
         self._with_subjects = with_subjects
         self._column = column
-        self._known: dict[str, array[int]] = {}  # by stream, the sequences of messages that existed before
-        self._samples: set[str] = set()  # sequences of one message for each subject
+        self._known: dict[str, array[int]] = {}  # sequences of messages that rows repeat, by stream
+        self._samples: set[str] = set()  # some subjects of the rows
         self.keys: RowKeys = RowKeys()
         self.sequences: RowSequences = RowSequences()
 
@@ -83,7 +83,8 @@ class ColumnIds:
         """Add the next rows before they are published.
 
         Args:
-            first: The number of the first row.
+            rows: The rows.
+            first: The number of the first row in the partition.
 
         Raises:
             BadRow: Two different rows have the same id.
@@ -91,7 +92,7 @@ class ColumnIds:
         ids = rows.ids or [b""] * len(rows.payloads)
         if len(set(ids)) < len(ids):
             self._check_different(rows, ids, first)
-        # A row without an id gets an id that no other row has.
+        # A row without an id gets a random key, which no other row has.
         self.keys.ids.frombytes(b"".join([digest(one, 8) if one else token_bytes(8) for one in ids]))
         if len(self._samples) < _SAMPLES:
             self._samples.update(one.decode() for one in islice(set(rows.subjects), _SAMPLES))
@@ -134,7 +135,9 @@ class ColumnIds:
             self._known.setdefault(stream, array("Q")).extend(sequences)
 
     async def check_repetitions(self, js: JetStream) -> str:
-        """Compare rows that were repetitions with the messages that they repeat. Called when all rows are acked.
+        """Compare the rows that were acked as repetitions with the messages that they repeat.
+
+        Call this when all rows are acked.
 
         Returns:
             The reason why some messages could not be read, or "" if all were read.
@@ -151,7 +154,7 @@ class ColumnIds:
                     await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited
                 )
             except (ApiError, NoRespondersError, PermissionDeniedError, StreamNotFoundError) as error:
-                # A user who may publish to the stream need not have access to a JetStream API.
+                # A user who may publish to the stream does not always have access to the JetStream API.
                 if is_transient(error) and not _is_without_jetstream(error):
                     raise
                 reasons.append(f"stream {name!r} cannot be read ({error})")
@@ -161,7 +164,7 @@ class ColumnIds:
         try:
             target = await js.stream(name)
         except ApiError as error:
-            if _is_without_jetstream(error):  # raised at once, because waiting changes nothing
+            if _is_without_jetstream(error):  # return at once, because a retry would not help
                 return f"stream {name!r} cannot be read ({error})"
             raise
         config = target.cached_info.config
@@ -191,15 +194,15 @@ class ColumnIds:
     def _with_other_subject(
         self, name: str, stored: RowKeys, seen: Sequence[int]
     ) -> Iterator[tuple[int, int]]:
-        """Rows that are not the messages that they were acked with, and the sequences of those."""
+        """Yield each row that was acked with a message of another subject, and the sequence of that message."""
         ids, subjects, _ = self.keys.columns()
         indexes = pc.index_in(ids, value_set=hash_column(pa.uint64(), stored.ids))
         same = pc.equal(hash_column(pa.uint32(), stored.subjects).take(indexes), subjects)
         others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
         if not len(others):
             return
-        # A row with the id may have gone to another stream. So compare two counts: the rows that a message stands for,
-        # and the rows that have its subject.
+        # A row with the same id may have been stored by another stream. So compare two counts: the rows that were acked
+        # with the sequence of the message, and the rows that have its subject.
         equal = Counter(indexes.filter(same).to_pylist())
         depth = _Depth(self.sequences.ranges()[name])
         for row in others.to_pylist():
@@ -209,14 +212,14 @@ class ColumnIds:
 
 
 def _is_without_jetstream(error: Exception) -> bool:
-    """Return whether the account has no JetStream, or nobody answers requests to its API."""
+    """Return whether the account has no JetStream, or no server answers requests to its API."""
     if isinstance(error, ApiError):
         return error.err_code == _NO_JETSTREAM
     return isinstance(error, NoRespondersError)
 
 
 class _Depth:
-    """How many rows were acked with a sequence."""
+    """The number of rows that were acked with each sequence."""
 
     def __init__(self, ranges: SequenceRanges) -> None:
         self._starts, self._ends = sorted(ranges.starts), sorted(ranges.ends)

@@ -1,4 +1,4 @@
-"""Finds where earlier runs of a batch have stored its rows, by a record in the bucket of ledgers."""
+"""The sequences at which earlier runs of a batch have stored its rows, from a record in the bucket of ledgers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .run_record import RunRecord
 __all__ = ["MISSING", "EarlierRuns", "NotRecordedError", "RunLocation", "why_removed", "why_unseen"]
 
 MISSING = RetryPolicy(0.25, 0.25, patience=30.0, missing_stream=5.0)
-"""Retries for streams that the driver has seen, and that may seem to be missing while a cluster elects a leader."""
+"""Retry policy for streams that the driver has seen. They may seem to be missing while a cluster elects a leader."""
 
-_FULL = 10077  # a transient error of a stream that has reached one of its limits
-_TRIES = 100  # attempts to write a record, which fail only if another task has written first
+_FULL = 10077  # err_code of a stream that has reached one of its limits. It counts as transient
+_TRIES = 100  # attempts to write a record. An attempt fails only if another task has written the record first
 
 
 @dataclass(frozen=True, slots=True)
 class RunLocation:
-    """Identifies the record of a write, and the current run."""
+    """The location of the record of a write's runs, and the current run."""
 
     bucket: str  # the key-value bucket of the record, which also has ledgers
     query: str
     run: str  # id of this run, which is Spark's attempt to write a batch
-    subject: str  # the subject that is common to all rows, "" if a column has subjects
+    subject: str  # the subject that all rows have in common, or "" if a column contains subjects
 
     def keys(self, js: JetStream) -> StoredState:
         """Return the query's keys in the bucket."""
@@ -39,19 +39,19 @@ class RunLocation:
         return open_state(context_of(js), f"KV_{self.bucket}", prefix)
 
     def key(self, target: str) -> str:
-        """Return the key of the record. Two writes of a batch have two records if their destinations differ."""
+        """Return the key of the record. Two writes of a batch with different destinations have two records."""
         return f"runs-{query_hash(f'{target} {self.subject}')}"
 
 
 class NotRecordedError(Exception):
-    """Raised when the record cannot be written."""
+    """Raised when the record of runs cannot be written."""
 
 
 class EarlierRuns:
-    """The record as used by one task.
+    """The record of a batch's runs, as one task uses it.
 
     Attributes:
-        time: When the latest earlier run began, which `sequences` sets. 0 if there is none.
+        time: Unix time in seconds when the latest earlier run began, or 0 if there is none. `sequences` sets it.
     """
 
     def __init__(self, js: JetStream, location: RunLocation, epoch: int) -> None:
@@ -61,14 +61,14 @@ class EarlierRuns:
         self.time: int = 0
 
     async def sequences(self, target: Stream) -> range:
-        """Return the sequences of the target that earlier runs of the batch may have stored.
+        """Return the sequences of the target at which earlier runs of the batch may have stored rows.
 
-        Records this run if no other task has. It must be called before the task publishes a row.
+        Records this run, unless another task has done so. Must be called before the task publishes a row.
 
         Raises:
-            ConfigError: The bucket no longer exists.
-            NotRecordedError: The record cannot be written, and does not have this run.
-            JetStreamError: Any request error.
+            ConfigError: The bucket no longer exists, or another run writes the batch.
+            NotRecordedError: The record cannot be written, and does not contain this run.
+            JetStreamError: A request failed.
         """
         epoch, run, keys = self._epoch, self._location.run, self._keys
         known = (target.name, str(target.cached_info.created))
@@ -93,14 +93,14 @@ class EarlierRuns:
             except (ApiError, PermissionDeniedError) as error:
                 if is_transient(error) and not (isinstance(error, ApiError) and error.err_code == _FULL):
                     raise
-                # Another task may have written the record, for example before the bucket was full.
+                # Another task may have recorded this run, for example before the bucket was full.
                 entry, refusal = await self._read_record(entry.key), error
         raise ConfigError(
             f"the record of {self._location.query!r} is being written by something else all the time"
         )
 
     async def _read_record(self, key: str) -> StateEntry:
-        """Read the record. Retries, since a bucket may seem to be missing for a moment."""
+        """Read the record. Retries, because a bucket may seem to be missing for a moment."""
         try:
             return await Retry(MISSING).run(lambda: self._keys.get(key))
         except StreamNotFoundError as error:
@@ -113,8 +113,8 @@ class EarlierRuns:
 def why_unseen(target: Stream, *, keeps_headers: bool) -> str:
     """Return why a reader of the target may not see all rows that earlier runs have stored, or "" if it sees them.
 
-    If it sees only the later rows of a subject, and the earlier rows are published again, an old row becomes the newest
-    of its subject.
+    If a reader saw only the later rows of a subject, the earlier rows would be published again, and an old row would
+    become the newest row of its subject.
 
     Args:
         target: The target stream, with current info.
@@ -133,7 +133,7 @@ def why_unseen(target: Stream, *, keeps_headers: bool) -> str:
 
 
 async def why_removed(target: Stream, sequences: range) -> str:
-    """Return why messages that earlier runs have stored may have been removed, or "" if all of them are stored."""
+    """Return why messages of earlier runs may have been removed, or "" if the stream still has all of them."""
     if (await target.info()).state.first_seq <= sequences.start:
         return ""
     return f"stream {target.name!r} has removed messages since the batch was first written (a limit, a purge)"

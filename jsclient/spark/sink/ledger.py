@@ -1,4 +1,4 @@
-"""The epoch ledger on the server: reads and writes the records of `ledger_rules`, which explains the ledger."""
+"""The epoch ledger on the server. `ledger_rules` explains the ledger and its records."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .message_ids import query_hash
 
 __all__ = ["Ledger", "LedgerLocation", "ensure_bucket", "forget"]
 
-_TRIES = 100  # attempts to write a record, which fail only if another task has written first
+_TRIES = 100  # attempts to write a record. An attempt fails only if another task has written the record first
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLocation:
-    """Identifies the ledger of a query and the current run."""
+    """The location of a query's ledger, and the current run."""
 
     bucket: str  # the key-value bucket of the ledger
     query: str
@@ -64,7 +64,7 @@ async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
 
 
 class Ledger:
-    """The ledger as used by one task."""
+    """The ledger of a query, as one task uses it."""
 
     def __init__(self, js: JetStream, location: LedgerLocation, epoch: int, task: Task) -> None:
         self._js = js
@@ -73,7 +73,7 @@ class Ledger:
         self._task = task
 
     async def begin_epoch(self, target: Stream) -> int:
-        """Record that this task begins its epoch. It must be called before the task publishes a row.
+        """Record that this task begins its epoch. Must be called before the task publishes a row.
 
         Args:
             target: The target stream, with current info.
@@ -83,7 +83,7 @@ class Ledger:
 
         Raises:
             CheckpointBehindError: See `decide`.
-            ConfigError: The bucket doesn't exist.
+            ConfigError: The bucket does not exist, or something else keeps writing the record.
         """
         location, task_key = self._location, f"p{self._task.partition}"
         keys = location.keys(self._js)
@@ -111,7 +111,7 @@ class Ledger:
             )
             if not isinstance(decision, Begin):
                 break
-            # Request the info now. Messages before this point don't belong to the epoch, since no task publishes
+            # Request the info now. Messages before this point do not belong to the epoch, because no task publishes
             # before the beginning of its epoch is recorded.
             info = await target.info()
             beginning = Beginning(self._epoch, info.state.last_seq + 1, location.run)

@@ -1,12 +1,13 @@
 """The records of the epoch ledger and the decisions based on them. Does no I/O.
 
 A stream remembers message ids only for its duplicate window. The ledger records at which sequence of the target each
-epoch of a query began. A task that may be a replay reads the messages stored from that sequence on, and skips their
-rows.
+epoch of a query began. A task that may be a replay reads the messages stored from that sequence on, and skips the rows
+that are already stored.
 
-The ledger uses two kinds of keys in a bucket. The *query* key has, for each of the latest epochs, the sequence of the
-target at or after which all its messages are stored, and the run that began it. The first task writes it, before any
-task publishes. The *partition* key has the last epoch that a task of the partition has begun, and its run.
+The ledger uses two kinds of keys in a bucket. The *query* key contains, for each of the latest epochs, the sequence of
+the target at or after which all messages of the epoch are stored, and the run that began the epoch. The first task
+writes it before any task publishes. The *partition* key contains the last epoch that a task of the partition has begun,
+and the run of that task.
 
 The beginning is recorded per epoch instead of per partition because a replay may distribute rows over partitions
 differently. A task searches for its rows from the point at which the first task of the epoch began.
@@ -27,7 +28,7 @@ class CheckpointBehindError(ConfigError):
 
 
 KEPT = 100
-"""Number of epochs whose beginnings are kept. Spark keeps the same number by default."""
+"""Number of epochs whose beginnings are kept. By default, Spark keeps the same number of batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Beginning:
 
     epoch: int
     start: int  # all messages of the epoch have this sequence or a later sequence
-    run: str  # id of the run that began it, unique to each attempt of Spark to write an epoch
+    run: str  # id of the run that began the epoch, unique to each attempt of Spark to write an epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class QueryRecord:
         return next((beginning for beginning in self.beginnings if beginning.epoch == epoch), None)
 
     def with_epoch(self, beginning: Beginning) -> QueryRecord:
-        """Return a copy with another beginning, without the oldest beginnings if there are more than `KEPT`."""
+        """Return a copy with an additional beginning. If there are more than `KEPT`, the oldest are dropped."""
         beginnings = sorted((*self.beginnings, beginning), key=lambda beginning: beginning.epoch)
         return QueryRecord(self.target, tuple(beginnings[-KEPT:]))
 
@@ -93,7 +94,10 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The decision to begin a new epoch: add its beginning, at the end of the target, to ``record`` and write it."""
+    """The decision to begin a new epoch.
+
+    The caller adds the beginning of the epoch, at the end of the target, to ``record`` and writes the record.
+    """
 
     record: QueryRecord
 
@@ -109,22 +113,22 @@ def decide(
 ) -> Begin | int:
     """Decide what a task does before its first row.
 
-    ``ascending`` tells that epochs are written in order, so that later epochs in the ledger are an error.
+    ``ascending`` says whether epochs are written in order, so that later epochs in the ledger are an error.
 
     Returns:
-        `Begin` to write the beginning and then decide again. A sequence at or after which rows of this task may be
-        stored. 0 if no rows of this task can be stored.
+        `Begin` if the caller must write the beginning of the epoch and decide again. Otherwise the sequence at or after
+        which rows of this task may be stored, or 0 if no row of this task can be stored.
 
     Raises:
-        CheckpointBehindError: The epoch is older than the oldest epoch in the ledger, or, if ``ascending``, than the
-            newest.
+        CheckpointBehindError: The epoch is older than the oldest epoch in the ledger. With ``ascending``, it is older
+            than the newest epoch.
     """
     if record is None or record.target != target:
         # The ledger has no record for this stream. A recreated stream has no rows of this query.
         return Begin(QueryRecord(target))
     beginning, beginnings = record.find(epoch), record.beginnings
     newest = max((one.epoch for one in beginnings), default=epoch)
-    # A task that Spark has abandoned may begin late, after its run has begun the epoch.
+    # A task that Spark has abandoned may begin late. This is no error if its own run has begun the epoch.
     if ascending and epoch < newest and (beginning is None or beginning.run != run):
         raise CheckpointBehindError(
             f"epoch {epoch} is written, but the ledger has epoch {newest} of this query already: was an older "
@@ -141,5 +145,5 @@ def decide(
             )
         return Begin(record)
     if beginning.run == run and (partition is None or partition != PartitionRecord(epoch, run)):
-        return 0  # first attempt of this task in a run that other tasks have begun
+        return 0  # this is the first attempt of the task, in a run that another task has begun
     return beginning.start

@@ -1,4 +1,4 @@
-"""Message ids, by which the stream detects rows that are written again.
+"""Message ids, by which a stream recognizes rows that are written again.
 
 Spark writes rows again when it retries a failed task, runs a speculative copy of a slow task, or replays an epoch after
 a restart. A row must then get the same id as before. Ids are short because the server keeps every id in memory for the
@@ -13,29 +13,32 @@ stream's duplicate window::
 bytes (8 characters). Numbers are hexadecimal, except the numbers of a source. Spark stores the query id in the
 checkpoint, so it survives a restart.
 
-An id names the row and its destination. So two writes of one batch, each to its own subject, never mistake each other's
-rows for repetitions. Two writes of one batch to the same subjects are numbered by `publish_batch`.
+An id identifies the row and its destination. If a batch is written twice to different subjects, the rows of one write
+are therefore never taken for repetitions of the other. `publish_batch` numbers several writes of a batch to the same
+subjects.
 
 ``stream``, ``created`` (in microseconds) and ``sequence`` identify the message of the source that a row was made from.
-They depend on neither query, epoch nor partition, so rows are recognized over restored and new checkpoints. Two rows
-that are made from one message and have the same subject have the same id, so only one of them would be stored. A task
-refuses them if it sees both, and the commit of the write refuses them if two tasks do. See `own_sequences`.
+They do not depend on the query, the epoch or the partition, so rows are recognized even after a checkpoint was restored
+or replaced. Two rows that were made from one message and have the same subject get the same id, so only one of them
+would be stored. A task refuses them if it receives both rows. If two tasks receive them, the commit of the write
+refuses them, see `own_sequences`.
 
 Ids of a column are published unchanged, so that other clients know them. Rows that share an id are stored as one
-message if they are equal, and are an error otherwise. See `column_ids` and `shared_rows`.
+message if they are equal, and are an error otherwise, see `column_ids` and `shared_rows`.
 
-**Why content.** The order of rows in a partition may change when a shuffle is fetched again. The hash of subject,
-headers and payload does not depend on the order. Among equal rows, the first has no number and the others are numbered.
-Since they are equal, their order does not matter.
+**Why ids are made from content.** The order of rows in a partition may change when a shuffle is fetched again. The hash
+of subject, headers and payload does not depend on the order. Among equal rows, the first has no number and the others
+are numbered. Since they are equal, their order does not matter.
 
-**Why the id contains the partition.** A replay of an epoch may distribute rows over partitions differently: the cluster
-or an option has changed, or adaptive execution has coalesced shuffle partitions differently. An id with the partition
-then changes, so the server does not recognize the row. An id without the partition stays the same. However, equal rows
-in two partitions, each the first of its kind, would then share one id, and the server would discard the second as a
-duplicate. That loses a row, in every run and without any failure. No task can distinguish the two cases because it does
-not know the rows of other tasks. So a replay compares the rows of all tasks with the stored rows. See `moved_rows`.
-With ``dedupScope=epoch`` the id does not contain the partition, which needs no comparison. Then no rows may be equal,
-or equal rows count as one, or they are always in the same partition, as after ``repartition("subject", "data")``.
+**Why the id contains the partition.** A replay of an epoch may distribute rows over partitions differently, because the
+cluster or an option has changed, or because adaptive execution has coalesced shuffle partitions differently. An id with
+the partition then changes, so the server does not recognize the row. An id without the partition stays the same.
+However, equal rows in two partitions, each the first of its kind, would then share one id, and the server would discard
+the second row as a duplicate. That loses a row in every run, without any failure. No task can distinguish the two
+cases, because it does not know the rows of other tasks. So a replay compares the rows of all tasks with the stored
+rows, see `moved_rows`. With ``dedupScope=epoch``, the id does not contain the partition, and no comparison is needed.
+This is correct if no rows are equal, if equal rows may count as one, or if equal rows are always in the same partition,
+as after ``repartition("subject", "data")``.
 """
 
 from __future__ import annotations
@@ -53,14 +56,14 @@ __all__ = ["MAX_ROWS", "ContentIds", "SourceIds", "epoch_prefix", "query_hash"]
 MAX_ROWS = 10_000_000
 """Maximum number of rows per partition whose hashes are remembered, at about 100 bytes each."""
 
-_DIGEST = 12  # bytes: 16 base64 characters without padding
-_SHORT_DIGEST = 6  # bytes: 8 base64 characters
+_DIGEST = 12  # bytes of a hash, which are 16 base64 characters without padding
+_SHORT_DIGEST = 6  # bytes of a hash, which are 8 base64 characters
 _TAIL = Struct("16s")
 _MAX_SUBJECTS = 50_000  # maximum number of cached subjects, at about 500 bytes each
 
 
 def query_hash(query: str) -> str:
-    """Hash a query id to 11 characters that are also legal in a subject."""
+    """Hash a query id to 11 characters, which are also legal in a subject."""
     return (
         b2a_base64(blake2b(query.encode(), digest_size=8).digest(), newline=False)[:11]
         .translate(bytes.maketrans(b"+/", b"-_"))
@@ -79,7 +82,10 @@ def epoch_prefix(query: str, epoch: int) -> bytes:
 
 
 class _Starts(dict[bytes, "blake2b"]):
-    """Caches the beginning of a hash per subject, which personalizes it, because a copy is cheaper than a new hash."""
+    """Cache of a started hash for each subject, because a copy of it is cheaper than a new hash.
+
+    The subject personalizes the hash.
+    """
 
     def __init__(self, salt: bytes = b"") -> None:
         super().__init__()
@@ -94,10 +100,10 @@ class _Starts(dict[bytes, "blake2b"]):
 
 
 class ContentIds:
-    """Content-based ids for the rows of one partition. The object has state, so pass each row once.
+    """Content-based ids for the rows of one partition. Equal rows are counted, so pass each row once.
 
     Attributes:
-        prefix: The common prefix of the ids. `tails` returns their remainders.
+        prefix: The common prefix of the ids. `tails` returns the remainder of each id.
     """
 
     def __init__(self, epoch: bytes, partition: int | None) -> None:
@@ -153,7 +159,7 @@ class ContentIds:
             seen.update(digests)
             if len(seen) == known + count:
                 return tails
-            seen.difference_update(digests)  # some of these rows are equal
+            seen.difference_update(digests)  # some of these rows are equal, so add them one by one
         for row, digest in enumerate(digests):
             if digest in seen:
                 self._again[digest] = number = self._again.get(digest, 0) + 1
@@ -164,7 +170,7 @@ class ContentIds:
 
 
 class SourceIds(dict[bytes, bytes]):
-    """Ids of rows that identify the messages from which the rows were made. Caches the end of the ids of each subject.
+    """Ids that identify the messages from which rows were made. The end of an id is cached for each subject.
 
     Args:
         write: Number of the write among the writes of its batch to the same destination.
@@ -195,6 +201,6 @@ class SourceIds(dict[bytes, bytes]):
                 b"%b%d%b" % (begin, *row)
                 for row in zip(sequences, map(self.__getitem__, subjects), strict=True)
             ]
-        # Formatting a number into a fixed text costs a quarter of joining columns.
+        # Formatting numbers into a fixed text takes a quarter of the time of joining columns.
         form = begin.replace(b"%", b"%%") + b"%d" + (self[subjects[0]] if subjects else b"")
         return [form % sequence for sequence in sequences]

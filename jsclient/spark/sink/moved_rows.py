@@ -1,18 +1,19 @@
-"""Rows that a repetition of a batch has in other partitions than the runs before it. Does no I/O.
+"""Rows of a repeated batch that were in other partitions in earlier runs. Does no I/O.
 
-The id of a row contains its partition, so the stream does not recognize a row that has moved. A task therefore compares
-its rows with the rows that earlier runs of the batch have stored. There are three kinds:
+The id of a row contains its partition, so the stream does not recognize a row that has moved to another partition. A
+task therefore compares its rows with the rows that earlier runs of the batch have stored. There are three kinds of
+rows:
 
-- Rows that are stored under an id of the task's own partition. They are omitted.
-- Rows whose content is not stored. They are published.
-- Rows whose content is stored under ids of other partitions only. Such a row may have moved, or be equal to a row of
-  another partition. No task can distinguish these cases, because it does not know the rows of other tasks. So the task
-  does not publish the row and reports its content as *open*. It also reports the stored rows of its partition that it
-  did not meet as *missing*.
+- Rows that are stored under an id of the task's own partition. The task omits them.
+- Rows whose content is not stored. The task publishes them.
+- Rows whose content is stored only under ids of other partitions. Such a row may have moved, or it may be equal to a
+  row of another partition. A task cannot distinguish these cases, because it does not know the rows of other tasks. So
+  the task does not publish the row, and reports it as *open*. The task also reports the stored rows of its partition
+  that it did not receive as *missing*.
 
-When all tasks are done, the driver can decide. A content that is open three times and missing twice has moved twice,
-and is one row that no run has stored yet. The driver publishes it under the id that the task would have used, because a
-task of an earlier run that is still alive may publish it as well.
+When all tasks are done, the driver can decide. If rows with the same content are open three times and missing twice,
+two of the open rows have moved, and no run has stored the third. The driver publishes this row under the id that its
+task would have used, because a task of an earlier run may still be running and publish the row as well.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["Checked", "Remainder", "StoredRow", "StoredRows", "remainder_of"]
 
-_CONTENT = 16  # characters of a content's hash. A number may follow, for equal rows of a partition
+_CONTENT = 16  # characters of the hash of a content, which a number follows if rows of a partition are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class StoredRow:
 
     partition: bytes
     content: bytes
-    number: int  # its number among the equal rows of its partition
+    number: int  # number of the row among the equal rows of its partition
 
     @classmethod
     def from_suffix(cls, suffix: bytes) -> StoredRow | None:
@@ -48,15 +49,16 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The report of a task that compared its rows with rows stored by earlier runs."""
+    """The report of a task that has compared its rows with the rows stored by earlier runs."""
 
     stream: str
     start: int
     end: int  # earlier runs have stored their rows at sequences from ``start`` up to ``end``, exclusive
-    # The ends of ids, separated by spaces. One string takes much less memory than a list.
-    open: bytes = b""  # ids of rows that the task left to the driver
-    missing: bytes = b""  # ids of stored rows of its partition that the task did not receive
-    # Unix time of the latest earlier run, if it stored rows of the task and its ids are forgotten by now. Otherwise 0
+    # The next two fields are ends of ids, separated by spaces. One string takes much less memory than a list.
+    open: bytes = b""  # rows that the task left to the driver
+    missing: bytes = b""  # stored rows of its partition that the task did not receive
+    # Unix time of the latest earlier run, if earlier runs stored rows of the task under ids that the stream has
+    # forgotten since. Otherwise 0.
     old: int = 0
 
 
@@ -64,18 +66,19 @@ class StoredRows:
     """The rows that earlier runs of a batch have stored, as one task needs them.
 
     Args:
-        stream: Name of the stream that has them.
+        stream: Name of the stream that stores the rows.
         sequences: The sequences at which earlier runs have stored their rows.
         partition: The partition of the task.
         old: Unix time of the latest of these runs if the stream has forgotten its ids, otherwise 0.
 
     Attributes:
-        own: The ids of the task's partition, without the prefix that they share, and their sequences.
+        own: Sequences of the stored rows of the task's partition, by id without the common prefix. The task removes
+            the ids of the rows that it receives.
     """
 
     def __init__(self, stream: str, sequences: range, partition: int, *, old: int = 0) -> None:
         self._old = old
-        self._number = 0  # number of ids in `own`, before the task has removed any
+        self._number = 0  # number of ids in `own` before the task removes any
         self._stream = stream
         self._sequences = sequences
         self._others: set[bytes] = set()
@@ -84,7 +87,10 @@ class StoredRows:
         self._mine = b"%x" % partition
 
     def add_row(self, suffix: bytes, sequence: int) -> None:
-        """Add a stored row by its id without the prefix of the batch. Add all rows before the task compares."""
+        """Add a stored row by its id without the prefix of the batch.
+
+        All stored rows must be added before the task compares its rows.
+        """
         row = StoredRow.from_suffix(suffix)
         if row is not None and row.partition == self._mine:
             self.own[suffix[len(self._mine) + 1 :]] = sequence
@@ -93,7 +99,7 @@ class StoredRows:
             self._others.add(row.content)
 
     def is_open(self, tail: bytes) -> bool:
-        """Return whether a row that is not stored for the task's partition must be left to the driver."""
+        """Return whether a row that is not in `own` must be left to the driver. If so, it is added to the report."""
         if tail[:_CONTENT] not in self._others:
             return False
         self._open.append(tail)
@@ -103,7 +109,7 @@ class StoredRows:
         """Return the report of the task.
 
         Args:
-            remaining: The ids in `own` that it has not met, with their sequences.
+            remaining: The ids in `own` whose rows the task did not receive, with their sequences.
         """
         missing = [tail for tail, sequence in remaining.items() if sequence in self._sequences]
         old = self._old if self._open or len(missing) < self._number else 0
@@ -116,7 +122,7 @@ class Remainder:
     """The rows that remain to be published when all tasks are done."""
 
     ids: dict[bytes, list[bytes]] = field(default_factory=dict)  # ids of the rows to publish, by content
-    missing: int = 0  # rows that earlier runs have stored and that the batch does not have now
+    missing: int = 0  # number of rows that earlier runs have stored and that the batch no longer has
 
     @property
     def row_count(self) -> int:
@@ -127,13 +133,13 @@ class Remainder:
 def remainder_of(
     tasks: Mapping[int, Checked], stored: Iterable[bytes], *, not_compared: Iterable[int] = ()
 ) -> Remainder:
-    """Compare the reports of the tasks that had rows.
+    """Compare the reports of the tasks that had rows, and return the rows that remain to be published.
 
     Args:
         tasks: The reports by partition.
         stored: The ids of the rows that earlier runs have stored, without the prefix of the batch.
-        not_compared: Partitions with rows that are not in ``tasks``. It is unknown which of their stored rows they
-            still have. So no open row counts as one of these rows, and it may be stored twice.
+        not_compared: Partitions that have rows, but no report in ``tasks``. It is unknown which of their stored rows
+            they still have. An open row is therefore never taken for one of these rows, and may be stored twice.
     """
     missing: Counter[bytes] = Counter()
     for checked in tasks.values():
@@ -142,13 +148,13 @@ def remainder_of(
     for suffix in stored:
         row = StoredRow.from_suffix(suffix)
         if row is not None and row.partition not in own_partitions:
-            missing[row.content] += 1  # the row's partition no longer has rows
+            missing[row.content] += 1  # the partition of the row no longer has rows
     ids: dict[bytes, list[bytes]] = {}
     for partition, checked in sorted(tasks.items()):
         for tail in checked.open.split():
             content = tail[:_CONTENT]
             if missing[content]:
-                missing[content] -= 1  # the open row was moved out of this partition
+                missing[content] -= 1  # the open row is a missing row that has moved to this partition
             else:
                 ids.setdefault(content, []).append(b"%x.%b" % (partition, tail))
     return Remainder(ids, missing.total())

@@ -1,12 +1,12 @@
-"""Checks that no two rows of a write share a message, for ids that two rows may share.
+"""Check that no two rows of a write share a message, for kinds of ids that two rows can have in common.
 
-With ``dedup=source``, two rows that were made from one message have the same id, and with ``dedup=column`` two rows may
-have the same id. The stream stores the first row, and acks the second as a duplicate, with the sequence of the first.
-So each task records the sequences that its rows were acked with. On the driver, a sequence that two rows share shows
-that a row was not stored.
+With ``dedup=source``, two rows that were made from one message have the same id. With ``dedup=column``, any two rows
+may have the same id. The stream stores the first row, and acks the second as a duplicate, with the sequence of the
+first. So each task records the sequences with which its rows were acked. If two rows have the same sequence, the driver
+knows that one of them was not stored.
 
-Repetitions are different. A task that runs again, and a batch that is written again, get the sequences of the messages
-that were stored before, and each of their rows gets a different sequence.
+Repetitions are different. If a task runs again or a batch is written again, its rows are acked with the sequences of
+the messages that were stored before, but each row has a different sequence.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class SequenceRanges:
     """Sequences as ranges in ascending order. A sequence that occurs twice belongs to two ranges."""
 
     starts: array[int]
-    ends: array[int]  # the sequences after the last sequences
+    ends: array[int]  # for each range, the sequence after its last sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Consecutive messages that two rows share."""
+    """Consecutive messages, each of which two rows share."""
 
     stream: str
     sequence: int  # the sequence of the first message
@@ -41,7 +41,7 @@ class Shared:
 
 
 class RowSequences:
-    """Records the sequences of a task's rows, by stream."""
+    """The sequences with which a task's rows were acked, by stream."""
 
     def __init__(self) -> None:
         self._runs: dict[str, list[array[int]]] = {}  # starts and ends, in the order of the acks
@@ -58,7 +58,7 @@ class RowSequences:
                 self.add_stored(ack.stream, [ack.seq])
 
     def add_stored(self, stream: str, sequences: Sequence[int]) -> None:
-        """Record sequences of a stream."""
+        """Record the sequences of messages that a stream has stored."""
         if not sequences:
             return
         runs = self._runs.get(stream)
@@ -66,7 +66,7 @@ class RowSequences:
             runs = self._runs[stream] = [array("Q"), array("Q")]
         starts, ends = runs
         first, count = sequences[0], len(sequences)
-        # Messages of a task that writes alone are consecutive.
+        # If no other task writes, the messages of a task are consecutive.
         if sequences[-1] - first + 1 == count and list(range(first, first + count)) == sequences:
             if ends and ends[-1] == first:
                 ends[-1] += count
@@ -83,7 +83,7 @@ class RowSequences:
 
 
 def _merged(starts: Iterable[int], ends: Iterable[int]) -> SequenceRanges:
-    """Sort ranges and join adjacent ones."""
+    """Sort ranges, and join adjacent ranges."""
     merged_starts, merged_ends = array("Q"), array("Q")
     for start, end in sorted(zip(starts, ends, strict=True)):
         if merged_ends and merged_ends[-1] == start:
@@ -95,7 +95,7 @@ def _merged(starts: Iterable[int], ends: Iterable[int]) -> SequenceRanges:
 
 
 def shared_sequences(tasks: Mapping[int, Mapping[str, SequenceRanges]]) -> Iterator[Shared]:
-    """Find the messages that two rows share. A message of three rows is found twice.
+    """Yield the messages that two rows share. A message that three rows share is yielded twice.
 
     Args:
         tasks: The sequences of each task's rows, by partition and stream.

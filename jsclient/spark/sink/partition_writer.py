@@ -1,4 +1,4 @@
-"""Publishing one partition. Each row ends as stored, rejected with an error, or counted as unknown."""
+"""Publish one partition. Each row ends up stored, rejected with an error, or counted as unknown."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ from .stored_ids import each_stored, stored_ids
 __all__ = ["Outcome", "PartitionWriter", "WritePlan"]
 
 _UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # the message may or may not be stored
-_ROWS = 16_384  # prepared per step, which blocks the event loop for some milliseconds
+_ROWS = 16_384  # rows prepared per step, which blocks the event loop for some milliseconds
 _STEP = 1024 * 1024  # bytes of payloads prepared per step, which fit into the processor's cache
 _LOOK = 1.5  # seconds without an ack after which the stream of the unanswered rows is looked up
-_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
+_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers too
 _PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before a retry
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """The settings common to all tasks of a write."""
+    """The settings that all tasks of a write share."""
 
     options: SinkOptions
     shape: RowShape
-    ids: str  # source of the message ids: "content", "source", "column" or "none"
+    ids: str  # where message ids come from: "content", "source", "column" or "none"
     query: str
     epoch: int
     ledger: LedgerLocation | None
-    prefix: bytes = b""  # common prefix of the message ids. If empty, the prefix of query and epoch
+    prefix: bytes = b""  # common prefix of the message ids. If empty, it is made from query and epoch
     line: bytes = b""  # additional header lines of every message
     subject_in_ids: bool = True  # whether equal rows with different subjects have different ids
     reserved: frozenset[str] = frozenset()  # names of additional headers that rows cannot set
@@ -73,7 +73,7 @@ class WritePlan:
         return self.ids == "content" and self.options.dedup_scope == "partition"
 
     def subject_in(self, target: Stream) -> str | None:
-        """Return the subject in the target that all rows have in common, or None."""
+        """Return the subject that all rows have in the target, or None if it varies or is transformed."""
         if self.shape.has_subject or target.cached_info.config.subject_transform is not None:
             return None
         return self.shape.subject
@@ -86,29 +86,29 @@ class Outcome:
     rows: int = 0  # number of rows, all of which are stored
     duplicates: int = 0  # rows that were already stored, according to the stream's duplicate window
     skipped: int = 0  # rows that were already stored, according to the ledger
-    # Messages of this partition that an earlier run of the epoch stored, but that match none of its rows now
+    # Messages of this partition that an earlier run of the epoch stored, but that match none of its rows now.
     unmatched: int = 0
-    resent: int = 0  # number of messages sent again
-    first_seq: int = 0  # first_seq, last_seq: sequences of the newly stored messages; 0 if no message is new
-    last_seq: int = 0
+    resent: int = 0  # number of messages that were sent again
+    first_seq: int = 0  # first sequence of the newly stored messages, or 0 if no message is new
+    last_seq: int = 0  # their last sequence
     streams: tuple[str, ...] = ()  # names of the streams that store the messages
-    dropped_headers: frozenset[str] = frozenset()  # names of headers of the server that rows had
-    sequences: dict[str, SequenceRanges] | None = None  # of all rows, by stream; None: not recorded
-    checked: Checked | None = (
-        None  # the comparison with earlier runs of the batch, or None if this is the first run
-    )
+    dropped_headers: frozenset[str] = frozenset()  # names of the server's headers that were dropped from rows
+    # Sequences of all rows by stream, or None if not recorded.
+    sequences: dict[str, SequenceRanges] | None = None
+    # The comparison with earlier runs of the batch, or None without a comparison.
+    checked: Checked | None = None
     unchecked: str = ""  # the reason why the rows could not be compared with the rows of earlier runs, or ""
     keys: RowKeys | None = None  # keys of all rows with ids from a column, or None if not recorded
-    # Why it is unknown whether rows with ids from a column were omitted because of messages with other subjects
+    # Why it is unknown whether rows with ids from a column were omitted because of messages with other subjects, or "".
     unseen: str = ""
 
 
 class PartitionWriter:
-    """Publishes the batches of one partition. Must be used on the event loop, and not after an error.
+    """Publisher of the batches of one partition. Use it on the event loop, and not after an error.
 
     Attributes:
-        prefix: The common prefix of its message ids.
-        stored: Message ids, without the prefix, and sequences of rows that an earlier attempt has stored.
+        prefix: The common prefix of the message ids.
+        stored: Sequences of the rows that an earlier attempt has stored, by message id without the prefix.
     """
 
     def __init__(self, js: JetStream, plan: WritePlan, task: Task) -> None:
@@ -151,13 +151,13 @@ class PartitionWriter:
         self._unchecked = ""
         self._rows = 0  # rows received
         self._skipped = 0
-        self._taken: set[str] = set()  # subjects without a response, although a stream has them
+        self._taken: set[str] = set()  # subjects that got no response although a stream has them
 
     async def find_stored_rows(self, subject: str | None = None) -> None:
-        """Find the rows that are stored already. Must be called before the first batch.
+        """Find the rows that are already stored. Must be called before the first batch.
 
         Args:
-            subject: The subject of the first row, by which the target is found if the plan does not name it.
+            subject: The subject of the first row, which determines the target if the plan does not name it.
         """
         runs = self._plan.runs
         if runs is not None and self._plan.by_task:
@@ -198,7 +198,7 @@ class PartitionWriter:
                 raise
             self._unchecked = f"stream {name!r} cannot be read ({error})"
             return
-        # Check after the read, because the read did not see messages that were removed before.
+        # Check after the read, because the read does not see messages that were removed before it.
         self._unchecked = await why_removed(target, sequences)
         if not self._unchecked:
             self._earlier, self.stored = rows, rows.own
@@ -206,7 +206,7 @@ class PartitionWriter:
     async def _read_stored(self, target: Stream, sequences: range, began: int) -> StoredRows:
         plan = self._plan
         window = float(target.cached_info.config.duplicate_window or 0)
-        # With a ledger, the user wants repetitions even after a long time.
+        # With a ledger, the user expects repetitions even after a long time, so they are not reported.
         old = began if plan.ledger is None and 0 < began < time.time() - window else 0
         prefix = epoch_prefix(plan.query, plan.epoch)
         rows = StoredRows(target.name, sequences, self._task.partition, old=old)
@@ -246,13 +246,13 @@ class PartitionWriter:
             await self._send_rows(rows, subjects, blocks, payloads)
 
     def _not_stored(self, tails: Sequence[bytes]) -> list[int]:
-        """Places of the rows that the task has to publish."""
+        """Return the indexes of the rows that the task has to publish."""
         if self._sequences is None:
             kept = [at for at, tail in enumerate(tails) if self.stored.pop(tail, None) is None]
             if self._earlier is None:
                 return kept
             return [at for at in kept if not self._earlier.is_open(tails[at])]
-        # Another row may have the same id, so the ids stay.
+        # Another row may have the same id, so do not remove ids from `stored`.
         known = [self.stored.get(tail, 0) for tail in tails]
         location = self._plan.ledger
         assert location is not None
@@ -266,7 +266,11 @@ class PartitionWriter:
         return self._ids.tails(subjects, messages.blocks, messages.payloads)
 
     async def finish(self) -> Outcome:
-        """Wait until all rows are stored, then close. Raises `RowError` if one was rejected, or may not be stored."""
+        """Wait until all rows are stored, close the publisher, and return the outcome.
+
+        Raises:
+            RowError: A row was rejected, or it is unknown whether a row is stored.
+        """
         await self._settle()
         await self._recover()
         unseen = "" if self._column is None else await self._check_repetitions(self._column)
@@ -290,7 +294,7 @@ class PartitionWriter:
         )
 
     async def _check_repetitions(self, column: ColumnIds) -> str:
-        """Look at the messages that rows repeat. Returns why some could not be seen."""
+        """Compare rows with the messages that they repeat. Returns why some could not be read, or ""."""
         try:
             return await column.check_repetitions(self._js)
         except BadRow as bad:
@@ -299,13 +303,13 @@ class PartitionWriter:
             raise await self._failed(error) from error
 
     async def close(self) -> None:
-        """Close the publisher. The outcome of messages in flight is unknown."""
+        """Close the publisher. The outcome of messages in flight remains unknown."""
         await self._bulk.close()
 
     async def publish(
         self, subjects: Sequence[bytes], blocks: Sequence[bytes], payloads: Sequence[bytes]
     ) -> None:
-        """Publish complete messages, which have their ids. Raises the errors of `write`."""
+        """Publish complete messages, whose headers include their ids. Raises the same errors as `write`."""
         rows = range(self._rows, self._rows + len(payloads))
         self._rows += len(payloads)
         await self._send_rows(rows, subjects, blocks, payloads)
@@ -330,7 +334,7 @@ class PartitionWriter:
             await self._recover()
             if error is None:
                 continue
-            # The row at which it stopped was not sent.
+            # The row at which sending stopped was not sent.
             if not isinstance(error, RequestTimeoutError) or tries >= self._plan.options.retries:
                 about = "data" if isinstance(error, MaxPayloadError) else ""
                 raise await self._failed(error, rows[done], subjects[done].decode(), about) from error
@@ -338,7 +342,10 @@ class PartitionWriter:
             await _pause(tries)
 
     async def _recover(self) -> None:
-        """After failures, wait for all other messages and retry those that failed with a transient error."""
+        """If messages have failed, wait for all other messages, and resend the failed messages.
+
+        Raises `RowError` if an error is permanent, or if the retries are used up.
+        """
         bulk, tries = self._bulk, 0
         while bulk.failures:
             await bulk.settle()
@@ -357,7 +364,7 @@ class PartitionWriter:
             await bulk.settle()
 
     async def _settle(self) -> None:
-        """Wait until no message is in flight. Raises `RowError` early if no stream takes their subject."""
+        """Wait until no message is in flight. Raises `RowError` early if no stream has the subject of a row."""
         settling = asyncio.ensure_future(self._bulk.settle())
         try:
             done, _ = await asyncio.wait({settling}, timeout=_LOOK)
@@ -377,7 +384,7 @@ class PartitionWriter:
             settling.cancel()
 
     async def _has_no_stream(self, one: Failed) -> bool:
-        """Return whether no stream takes the subject of a row that nothing responded to. False if that is unknown."""
+        """Return whether a row got no response because no stream has its subject. Returns False if unknown."""
         if not isinstance(one.error, NoRespondersError) or one.entry.to in self._taken:
             return False
         try:
@@ -424,7 +431,7 @@ class PartitionWriter:
         return advice(error, self._plan.options.connect.servers)
 
     async def _error(self, row: int, subject: str, column: str, reason: str) -> RowError:
-        """Build the error after all other messages are settled."""
+        """Wait until all other messages are settled, then build the error."""
         await self._bulk.settle()
         unknown = sum(isinstance(one.error, _UNKNOWN) for one in self._bulk.failures)
         return RowError(
@@ -439,17 +446,18 @@ class PartitionWriter:
 
 
 def _rows_of_step(payloads: pa.Array) -> int:
-    """Return how many rows to prepare together, from their mean size."""
+    """Return how many rows to prepare together, given their mean size."""
     mean: int = payloads.nbytes // max(1, len(payloads))
     return max(1, min(_ROWS, _STEP // max(1, mean)))
 
 
 def _column_ids(plan: WritePlan) -> ColumnIds | None:
     options = plan.options
-    kept = plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers  # they may have ids
+    # Headers that are kept may contain ids.
+    kept = plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers
     if not kept and plan.ids != "column":
         return None
-    # In epochs, an id identifies a row whatever its subject, because the subject is that of a partition.
+    # In epochs, an id identifies a row regardless of its subject, because the subject depends on the partition.
     in_epoch = not plan.subject_in_ids
     return ColumnIds(
         one_stream=in_epoch or plan.target is not None or options.expected_stream is not None,
@@ -466,7 +474,7 @@ def _ids(plan: WritePlan, task: Task) -> ContentIds | None:
 
 
 async def _stream_of(js: JetStream, subject: str | None) -> str | None:
-    """Return the name of the stream that takes a subject, or None if none does, or if the subject is invalid."""
+    """Return the name of the stream that has a subject, or None if no stream has it or the subject is invalid."""
     if subject is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Publishes one DataFrame with the sink, as in ``foreachBatch``."""
+"""Publish a single DataFrame with the sink, for example in ``foreachBatch``."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def publish_batch(
         options: Options of the sink, or only the servers.
         batch_id: The batch id that ``foreachBatch`` passes. A repeated batch then stores no row twice, under the same
             conditions as with the sink. With None, only retries of this call's tasks are deduplicated.
-        query: Name of the query that the batches belong to. Defaults to the streaming query that calls
-            ``foreachBatch``, which is unknown under Spark Connect. A name belongs to one checkpoint. After a new
-            checkpoint, whose batches begin with 0 again, give another name. Otherwise rows that are equal to old rows
-            of the same batch are omitted. Calls that write one batch to different subjects (option ``subject``) share a
-            name. Calls that write it to the same subjects, or to a column of subjects, are distinguished by their
-            order, which must be the same when the batch is repeated. Give them different names if it may vary, and
-            always under Spark Connect.
+        query: Name of the query that the batches belong to. The default is the streaming query that calls
+            ``foreachBatch``, which is unknown under Spark Connect. A name belongs to one checkpoint. With a new
+            checkpoint, batches begin with 0 again, so use another name. Otherwise rows that are equal to old rows of
+            the same batch are omitted. Calls that write one batch to different subjects (option ``subject``) can share
+            a name. Calls that write a batch to the same subjects, or that take subjects from a column, are
+            distinguished by their order, which must be the same when the batch is repeated. If the order may vary, and
+            always under Spark Connect, give these calls different names.
 
     Raises:
         ConfigError: An option is wrong, or ``batch_id`` is given and the query is unknown. No row was published.
 
-    Other errors are raised as Spark's exceptions. They quote the error of the task: which row was rejected, why, and
-    how many rows are stored.
+    Other errors are raised as Spark's exceptions. They quote the error of the task, which says which row was rejected,
+    why, and how many rows are stored.
     """
     settings = {"servers": options} if isinstance(options, str) else {k: str(v) for k, v in options.items()}
     if batch_id is not None:
@@ -69,7 +69,7 @@ def publish_batch(
     read = SinkOptions.parse(settings)
     register_once(df.sparkSession, source_class())
     activate(df.sparkSession)
-    # If there is a column, a subject in the options is only for rows without a subject.
+    # If the rows have a column of subjects, the option only applies to rows without a subject.
     subject = None if any(name.lower() == "subject" for name in df.columns) else read.subject
     with _numbered(df.sparkSession, read, subject) as number:
         if number:
@@ -82,25 +82,25 @@ class _Batch:
 
     def __init__(self, number: int) -> None:
         self.number: int = number
-        # The subjects of the writes that succeeded or are running, by name and number. None if a column has subjects
+        # Subjects of the writes that succeeded or are running, by name and number. None is a column of subjects.
         self.taken: dict[str | None, list[set[str | None]]] = {}
 
 
-_batches: OrderedDict[str, _Batch] = OrderedDict()  # the latest batches by run
+_batches: OrderedDict[str, _Batch] = OrderedDict()  # the latest batch of each run
 _MAX_RUNS = 1000
 _lock = Lock()
 
 
 @contextmanager
 def _numbered(spark: object, options: SinkOptions, subject: str | None) -> Generator[int]:
-    """Number the writes of a batch that have the same name and may share subjects, so that rows have different ids.
+    """Number the writes of a batch that have the same name and may share subjects, so that their rows get other ids.
 
-    Numbers begin with 0. A write whose subjects are in a column may share them with every other write. It is unknown
-    whether two writes go to the same stream, since servers have several names, and the stream need not be given. So two
-    writes with a common subject always have different numbers.
+    Numbers begin with 0. A write whose subjects are in a column may share subjects with every other write. It is
+    unknown whether two writes go to the same stream, because a server can have several names, and the stream is
+    optional. So two writes with a common subject always have different numbers.
 
-    A write that fails returns its number, so that its rows have the same ids when it is tried again. Outside of
-    ``foreachBatch``, and under Spark Connect, repeated writes cannot be recognized, and have number 0.
+    A write that fails gives its number back, so that its rows have the same ids when it is tried again. Outside of
+    ``foreachBatch`` and under Spark Connect, repeated writes cannot be recognized, and all writes have number 0.
     """
     run = driver_run(spark)
     if run is None or options.dedup_batch is None:
@@ -108,7 +108,7 @@ def _numbered(spark: object, options: SinkOptions, subject: str | None) -> Gener
         return
     with _lock:
         batch = _batches.get(run)
-        # The run has begun another batch, whose writes are counted from 0 again.
+        # If the run has begun another batch, number its writes from 0 again.
         if batch is None or batch.number != options.dedup_batch:
             batch = _batches[run] = _Batch(options.dedup_batch)
         _batches.move_to_end(run)

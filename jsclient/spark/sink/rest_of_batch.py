@@ -1,4 +1,4 @@
-"""Ends the repetition of a batch on the driver, which publishes the rows that its tasks could not decide on."""
+"""The end of a repeated batch on the driver, which publishes the rows that the tasks have left open."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from .stored_ids import each_stored
 __all__ = ["publish_remainder"]
 
 _DRIVER = Task(-1, 0)
-_READING = RetryPolicy(
-    0.25, 1.0, patience=30.0, also=(ConsumerLimitError,)
-)  # the consumers of the tasks are being deleted
+# The consumers of the tasks may still exist, but are being deleted.
+_READING = RetryPolicy(0.25, 1.0, patience=30.0, also=(ConsumerLimitError,))
 _ROWS = 1000  # rows published at a time
 
 
 async def publish_remainder(js: JetStream, plan: WritePlan, tasks: Mapping[int, Checked | None]) -> Remainder:
     """Publish the rows that tasks left open and that no run has stored.
 
-    An open row is equal to a stored row, so it is published as a copy of that message under its own id. If a task could
-    not compare its rows, or compared them with another stream, open rows that have moved from its partition are
-    published as well, and are stored twice rather than lost.
+    An open row is equal to a stored row, so a copy of the stored message is published under the id of the open row. If
+    a task could not compare its rows, or compared them with another stream, open rows that have moved from its
+    partition are published as well. They are stored twice rather than lost.
 
     Args:
+        js: The connection.
         plan: The plan of the tasks.
         tasks: The reports of the tasks that had rows, by partition.
 
     Raises:
-        ConfigError: A stored message of which a copy is needed was removed meanwhile.
+        ConfigError: A stored message that has to be copied was removed meanwhile.
         RowError: A row could not be published.
     """
-    # The tasks are grouped by the part of a stream that they have compared their rows with.
+    # Group the tasks by the part of a stream with which they have compared their rows.
     parts: dict[tuple[str, range], dict[int, Checked]] = {}
     for number, report in tasks.items():
         if report is not None:
@@ -68,10 +68,10 @@ async def _remaining_in(
     checked: Mapping[int, Checked],
     not_compared: AbstractSet[int],
 ) -> Remainder:
-    """Return the rows that remain from the tasks that have compared their rows with this stream."""
+    """Return the rows that remain of the tasks that have compared their rows with this part of a stream."""
     prefix, subject = epoch_prefix(plan.query, plan.epoch), plan.subject_in(target)
     compared = {b"%x" % partition for partition in checked.keys() | not_compared}
-    # Tasks have compared the rows of partitions that have rows now, and these may be many.
+    # Omit the stored rows of partitions that have rows now. They may be many, and the tasks have compared them.
     stored_rows = each_stored(target, part, prefix, subject)
     stored = [tail async for tail, _, _ in stored_rows if tail.partition(b".")[0] not in compared]
     return remainder_of(checked, stored, not_compared=not_compared)
@@ -88,7 +88,7 @@ async def _publish_copies(
             target, part, prefix, plan.subject_in(target), payloads=True
         ):
             row = StoredRow.from_suffix(tail)
-            # Any stored row with the content is the original of the copies.
+            # Any stored row with the same content can be copied.
             for own in () if row is None else remaining.pop(row.content, ()):
                 rows.append((subject, _with_id(block, prefix + tail, prefix + own), payload))
                 if len(rows) >= _ROWS:

@@ -1,4 +1,4 @@
-"""Conversion of Arrow batches from Spark to columns of subjects, headers and payloads, as bytes."""
+"""Convert Arrow batches from Spark to columns of subjects, headers and payloads, as bytes."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ _ALLOWED = {
 }
 _SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigint"}  # with dedup=source
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
-# The server executes messages to these subjects, and no stream stores them. $JS.EVENT has advisories, which streams
-# store.
+# The server executes messages to these subjects, and no stream stores them. $JS.EVENT is for advisories, which streams
+# can store.
 _REQUEST = re.compile(rb"\$(SYS\.|JS\.(?!EVENT\.))")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
-# A copied message has these headers from its own publish, or from the server. In another stream they act as commands.
+# A copied message has these headers from its publisher or from the server. In another stream they act as commands.
 _OF_SERVER = re.compile("nats-", re.IGNORECASE)
 
-# With these headers, the server would keep rows back until their batch is complete, in the order of their numbers.
+# With these headers, the server would hold rows back until their batch is complete, in the order of their numbers.
 _IN_BATCH = (
     f"{BATCH_ID} makes the row part of an atomic batch, which a sink cannot publish, since it publishes row by row: "
     "leave out the headers named Nats-Batch-..., or option headers=keep"
@@ -63,19 +63,23 @@ ONE_ROW_A_MESSAGE = (
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """The columns of the rows. Pickled and sent to the executors."""
+    """The columns of the rows. The shape is pickled and sent to the executors."""
 
     data: str  # name of the payload column
     has_subject: bool
     has_headers: bool
     has_id: bool
-    # Default for rows without a subject, because it is null or the column is missing, or None without a default
+    # Subject of rows whose subject is null or that have no such column, or None without a default.
     subject: str | None
-    by_source: bool = False  # whether ids are made from the columns that identify a message of the source
+    by_source: bool = False  # whether ids are made from the columns that identify the message of the source
 
 
 def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
-    """Check the columns of rows, and ignore other columns. Raises `ConfigError` for a missing column or wrong type."""
+    """Check the columns of the rows, and return their shape. Columns with other names are ignored.
+
+    Raises:
+        ConfigError: A column is missing or has the wrong type.
+    """
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     payloads = [name for name in ("data", "value") if name in types]
     if len(payloads) != 1:
@@ -106,23 +110,23 @@ class RowMessages:
     """Rows ready to be published, as columns of equal length."""
 
     subjects: list[bytes]
-    blocks: list[bytes] | None  # the rows' own headers, b"" for rows without; None: no row has headers
+    blocks: list[bytes] | None  # header blocks, b"" for rows without headers, or None if no row has headers
     payloads: list[bytes]
-    # From column ``msg_id``, the source, or kept headers. b"" for rows without an id. None if there are no ids
+    # Ids from the column ``msg_id``, the source or kept headers. b"" for rows without an id. None if there are no ids.
     ids: list[bytes] | None
 
 
 class RowReader:
-    """Converts batches to `RowMessages`, with as little Python code per row as possible.
+    """Converter from batches to `RowMessages`, which runs as little Python code per row as possible.
 
     Args:
         shape: The columns of the rows.
-        replaced: Headers that the sink sets. They are removed from the rows' own headers.
+        replaced: Names of headers that the sink sets. They are removed from the rows' own headers.
         source_ids: Creates ids of rows from the columns of the source.
-        keep: Whether to publish headers of the server, which it may read as commands.
+        keep: Whether to publish headers whose names begin with "Nats-", which the server may execute as commands.
 
     Attributes:
-        dropped: Names of the headers of the server that rows had and that are not published.
+        dropped: Names of the headers beginning with "Nats-" that rows had and that are not published.
     """
 
     def __init__(
@@ -224,7 +228,7 @@ class RowReader:
         return blocks if any(blocks) else None
 
     def _keep_id(self, row: int, rows: int, value: str | Sequence[str]) -> None:
-        """Remember the id in a row's headers as a server reads it."""
+        """Remember the id in a row's headers, in the form in which the server reads it."""
         if not self._header_ids:
             self._header_ids = [b""] * rows
         first = value if isinstance(value, str) else next(iter(value), "")
@@ -232,7 +236,7 @@ class RowReader:
 
 
 def _ids_of_source(batch: pa.RecordBatch, subjects: Sequence[bytes], source_ids: SourceIds) -> list[bytes]:
-    """The ids of rows by the messages that they were made from."""
+    """Return the ids of rows, which identify the messages from which the rows were made."""
     for name in _SOURCE:
         if batch.column(name).null_count:
             row = batch.column(name).is_null().index(True).as_py()
@@ -245,7 +249,7 @@ def _ids_of_source(batch: pa.RecordBatch, subjects: Sequence[bytes], source_ids:
                 batch.column("stream").index(one).as_py(), "stream", f"{one!r} is not the name of a stream"
             )
     times = pc.unique(created).to_pylist()
-    if len(streams) == len(times) == 1:  # nearly always
+    if len(streams) == len(times) == 1:  # this is nearly always so
         sequences = _integers(batch.column("sequence"))
         return source_ids.ids_of_one_stream(subjects, streams[0].encode(), times[0], sequences)
     parts = [batch.column("stream"), created, batch.column("sequence")]
@@ -254,9 +258,9 @@ def _ids_of_source(batch: pa.RecordBatch, subjects: Sequence[bytes], source_ids:
 
 
 def _integers(column: pa.Array) -> list[int]:
-    """The values of a column of integers without nulls."""
+    """Return the values of a column of integers without nulls."""
     column = column.cast(pa.int64())
-    # A memoryview, because some releases of Arrow convert integers to lists slowly.
+    # Use a memoryview, because some releases of Arrow convert integers to lists slowly.
     numbers = memoryview(column.buffers()[1]).cast("q")
     return numbers[column.offset : column.offset + len(column)].tolist()
 
@@ -279,7 +283,7 @@ def _check_different(ids: Sequence[bytes]) -> None:
 
 
 def set_headers(ids: str, expected_stream: str | None) -> tuple[bytes, frozenset[str]]:
-    """Return the sink's own headers: a line common to all messages, and the header names that rows cannot set."""
+    """Return the header line that the sink adds to all messages, and the names of headers that rows cannot set."""
     names = set()
     line = b""
     if expected_stream is not None:
@@ -311,7 +315,11 @@ def whole_headers(
 
 
 def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]:
-    """Return the values of a string or binary column as bytes. Slices its buffer, much faster than Arrow's scalars."""
+    """Return the values of a string or binary column as bytes.
+
+    The buffer of the column is sliced, which is much faster than converting Arrow's scalars. If a value is null, raises
+    `BadRow` with the reason that ``null`` returns.
+    """
     if column.null_count:
         raise BadRow(column.is_null().index(True).as_py(), name, null())
     count = len(column)
@@ -319,7 +327,7 @@ def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]
         return []
     kind = column.type
     _, offsets, data = column.buffers()
-    # Use a memoryview because some releases of Arrow convert integers to lists slowly.
+    # Use a memoryview, because some releases of Arrow convert integers to lists slowly.
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         numbers = memoryview(offsets).cast("q")
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -335,7 +343,10 @@ def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]
 
 
 def _header_values(items: pa.Array) -> Callable[[int], Any]:
-    """Return a function that gets the value or values of the header at an index. Encoding rejects nulls."""
+    """Return a function that returns the value or the values of the header at an index.
+
+    A null is returned as None, which `encode_headers` refuses.
+    """
     if not pa.types.is_list(items.type) and not pa.types.is_large_list(items.type):
         texts: list[str | None] = items.to_pylist()
         return texts.__getitem__

@@ -1,4 +1,4 @@
-"""Errors about rows: the row, the cause, and how many rows of its partition are stored."""
+"""Errors about rows, with the row, the cause, and the number of rows of its partition that are stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["BadRow", "RowError", "advice", "is_passing"]
 
 _NO_ROOM = 429
 _EXPECTED = "the row's headers expect it: leave out those named Nats-Expected-..."
-_REMEDIES = {  # how to fix an error, by err_code
+_REMEDIES = {  # advice on how to fix an error, by err_code
     10054: "make the row smaller, or raise max_msg_size of the stream",
     10060: "another stream than that of option 'expectedStream' has this subject: name that one, or change the subject",
     10070: _EXPECTED,
@@ -34,10 +34,14 @@ _REMEDIES = {  # how to fix an error, by err_code
 
 
 class BadRow(Exception):
-    """Raised when a row cannot be published, before any row of its batch is published.
+    """Raised inside the sink when a row cannot be published, or was not stored because another row has its id.
+
+    `PartitionWriter` turns it into a `RowError`.
 
     Attributes:
-        row: Index of the row in the batch.
+        row: Index of the row in its part of a batch. If all rows were acked already, the index in the partition.
+        column: Column that causes the error.
+        reason: The cause, and how to fix it.
     """
 
     def __init__(self, row: int, column: str, reason: str) -> None:
@@ -85,8 +89,8 @@ class RowError(PublishError):
 
 
 def is_passing(error: JetStreamError) -> bool:
-    """Return whether a retry can succeed, or can find the message stored."""
-    # Unlike a request, a row is also resent if the server has no space for it now, or refuses a reconnect.
+    """Return whether publishing the row again can succeed, or can show that the row is stored."""
+    # Unlike a request, a row is also published again if the server has no space for it now, or refuses a reconnect.
     return (
         is_transient(error)
         or isinstance(error, ConnectionError)
@@ -95,7 +99,10 @@ def is_passing(error: JetStreamError) -> bool:
 
 
 def advice(error: JetStreamError, servers: Sequence[str]) -> str:
-    """Return the text of an error, and how to fix it. ``servers`` are the URLs to name if they did not answer."""
+    """Return the text of an error, with advice on how to fix it.
+
+    ``servers`` are the URLs to mention if the server did not answer.
+    """
     text = str(error)
     if isinstance(error, NoRespondersError):
         return f"{text}: create a stream with this subject, or look at account, domain and prefix"

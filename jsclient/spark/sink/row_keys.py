@@ -1,4 +1,4 @@
-"""Hashes that tell the rows of a batch apart, on the driver and in a task."""
+"""Hashes that distinguish the rows of a batch, in a task and on the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RowKeys", "digest", "hash_column", "id_hash"]
 
 @dataclass(frozen=True, slots=True)
 class RowKeys:
-    """The keys that distinguish rows, one for each row: hashes of 16 bytes, because the driver collects all of them."""
+    """Keys that distinguish rows. A key has only 16 bytes of hashes, because the driver collects all keys."""
 
     ids: array[int] = field(default_factory=lambda: array("Q"))
     subjects: array[int] = field(default_factory=lambda: array("I"))

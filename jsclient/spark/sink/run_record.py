@@ -1,8 +1,9 @@
 """The record of the runs that have written a batch. Does no I/O.
 
 Spark writes a batch again after a failure or a restart. Such a *run* has the same rows, but perhaps in other
-partitions. The record has, for each of the latest batches, the sequence in the target at which each of its runs began.
-So the messages that earlier runs have stored are between the beginnings of the first run and of this run.
+partitions. The record contains, for each of the latest batches, the sequence in the target at which each of its runs
+began. The messages that earlier runs have stored are therefore between the beginning of the first run and the beginning
+of this run.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from ...errors import ConfigError
 __all__ = ["BatchRuns", "RunRecord"]
 
 KEPT = 100
-"""Number of batches whose runs are kept: the batches written last. Spark keeps the same number by default."""
+"""Number of batches whose runs are kept, which are the last ones written. By default, Spark keeps the same number."""
 
 MAX_RUNS = 20
-"""Number of runs of a batch that are kept: the first run and the latest runs."""
+"""Number of runs of a batch that are kept, which are the first run and the latest runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRuns:
     """The runs of a batch.
 
-    Each has the sequence of the target at or after which all its messages are stored, and the Unix time, in seconds,
-    at which it began. The first run has sequence 0 if the record may have forgotten the runs before.
+    A run has an id, the sequence of the target at or after which all its messages are stored, and the Unix time in
+    seconds at which it began. The first run has sequence 0 if the record may have forgotten earlier runs.
     """
 
     epoch: int
@@ -39,7 +40,7 @@ class RunRecord:
 
     target: tuple[str, str]  # name and creation time of the target stream
     batches: tuple[BatchRuns, ...] = ()  # in the order in which they were written last
-    forgotten: int = -1  # the highest number of a batch that was removed from the record, -1 if none was
+    forgotten: int = -1  # the highest number of a batch that was removed from the record, or -1
 
     def encode(self) -> bytes:
         batches = [[batch.epoch, batch.runs] for batch in self.batches]
@@ -68,12 +69,13 @@ class RunRecord:
             ) from error
 
     def earlier(self, epoch: int, run: str) -> range | None:
-        """Return the sequences that earlier runs of a batch may have stored, or None if the record lacks the run.
+        """Return the sequences at which earlier runs of a batch may have stored rows.
 
-        They start with 0 if the record does not reach back to the first run.
+        They start with 0 if the record does not reach back to the first run. Returns None if the record does not
+        contain this run.
 
         Raises:
-            ConfigError: Another run has begun since then. Its tasks do not see what this run publishes from now on.
+            ConfigError: Another run has begun after this run. Its tasks would not see what this run publishes now.
         """
         for batch in self.batches:
             begins = {run: begin for run, begin, _ in batch.runs}
@@ -88,14 +90,14 @@ class RunRecord:
         return None
 
     def time_before(self, epoch: int, run: str) -> int:
-        """Return when the latest run of a batch before this run began, or 0 if unknown or there is none."""
+        """Return the Unix time when the latest run of a batch before this run began, or 0 if unknown."""
         times = [
             time for one in self.batches if one.epoch == epoch for name, _, time in one.runs if name != run
         ]
         return max(times, default=0)
 
     def with_run(self, epoch: int, run: str, begin: int, time: int = 0) -> RunRecord:
-        """Return a copy with another run, without the oldest batches if there are more than `KEPT`."""
+        """Return a copy with an additional run. If there are more than `KEPT` batches, the oldest are dropped."""
         before = (("", 0, 0),) if epoch <= self.forgotten else ()
         runs = next((batch.runs for batch in self.batches if batch.epoch == epoch), before)
         runs = (*runs, (run, begin, time))

@@ -1,8 +1,9 @@
-"""Makes sure, when a batch is committed, that no two of its rows share a message, unless they are equal.
+"""Check at the commit of a batch that no row is lost because two rows share a message.
 
-Of two rows that share one, one is not stored. With ``dedup=source`` two rows of one message of the source share one if
-they have the same subject: see `own_sequences`. With ``dedup=column`` two rows with the same ``msg_id`` do, wherever
-they are; if they are equal, the user wants one message, otherwise a row would be lost.
+If two rows share a message, only one of them is stored. With ``dedup=source``, two rows share a message if they were
+made from the same message of the source and have the same subject, see `own_sequences`. With ``dedup=column``, two rows
+with the same ``msg_id`` share a message, wherever they are. If these rows are equal, the user wants a single message.
+Otherwise a row would be lost.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Row = tuple[int, int]  # the partition, and the number of the row in it
 
 
 def refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
-    """Raise `ConfigError` if two different rows share a message, so that one of them is not stored."""
+    """Raise `ConfigError` if two rows share a message, so that one of them is lost."""
     if not any(one.outcome.duplicates or one.outcome.skipped for one in written):
         return  # each row created a new message
     shared = shared_sequences({one.partition: one.outcome.sequences or {} for one in written})
@@ -54,7 +55,7 @@ def refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
         raise ConfigError(f"{_named(keys, rows)}, {message}. {ONE_ROW_AN_ID}")
     if search.complete:
         return  # the different rows with the same id have gone to different streams
-    # Not all shared messages could be read, so the numbers decide.
+    # Not all shared messages could be read, so the number of rows without a new message decides.
     pair = different_rows(keys, sum(run.count for run in runs))
     if pair is not None:
         raise ConfigError(f"{_named(keys, pair)}. {ONE_ROW_AN_ID}")
@@ -75,12 +76,12 @@ def different_rows(tasks: Mapping[int, RowKeys], dropped: int | None) -> tuple[R
 
     Args:
         tasks: The keys of the rows of each partition.
-        dropped: Number of rows that created no message, because another row of the batch created it. None if this is
-            unknown and all rows go to one stream.
+        dropped: Number of rows that created no message because another row of the batch has created it. None if the
+            number is unknown and all rows go to one stream.
 
     Returns:
-        The first two rows, or None if there are none or the rows without a message are equal to other rows. Different
-        rows with the same id are then in different streams, which do not share their ids.
+        The first two such rows, or None if there are none. Also None if equal rows account for all rows that created no
+        message. Different rows with the same id are then in different streams, which do not share their ids.
     """
     if dropped == 0:
         return None
@@ -93,12 +94,15 @@ def different_rows(tasks: Mapping[int, RowKeys], dropped: int | None) -> tuple[R
 
 
 def ids_of_different_rows(tasks: Mapping[int, RowKeys]) -> list[int]:
-    """Return the hashes of ids that different rows with one subject have. Tasks find rows with different subjects."""
+    """Return the hashes of ids that different rows with the same subject have.
+
+    Rows with different subjects are detected by the tasks.
+    """
     return _repeated(_contents(tasks), "id", "subject")
 
 
 def _contents(tasks: Mapping[int, RowKeys]) -> pa.Table:
-    """Return the rows whose contents differ."""
+    """Return a table of the rows without repetitions."""
     columns = [keys.columns() for keys in tasks.values()]
     table = pa.table(
         [pa.chunked_array(parts) for parts in zip(*columns, strict=True)], ["id", "subject", "content"]
@@ -107,15 +111,18 @@ def _contents(tasks: Mapping[int, RowKeys]) -> pa.Table:
 
 
 def _repeated(contents: pa.Table, *columns: str) -> list[int]:
-    """Return the hashes of ids of which several rows have these columns in common."""
+    """Return the hashes of ids for which several different rows are equal in these columns."""
     counts = contents.group_by(list(columns)).aggregate([("content", "count")])
     ids: list[int] = counts.filter(pc.greater(counts["content_count"], 1))["id"].to_pylist()
     return ids
 
 
 def _two_of(tasks: Mapping[int, RowKeys], one_id: int, *, of_one_subject: bool) -> tuple[Row, Row]:
-    """Return the first row with an id that differs from an earlier row, and that earlier row."""
-    firsts: dict[int, tuple[Row, tuple[int, int]]] = {}  # by subject, or for all subjects
+    """Return two different rows with an id, the earlier row first.
+
+    With ``of_one_subject``, the rows have the same subject.
+    """
+    firsts: dict[int, tuple[Row, tuple[int, int]]] = {}  # by subject, or under 0 for all subjects
     for partition, keys in sorted(tasks.items()):
         for row in pc.indices_nonzero(
             pc.equal(keys.columns()[0], pa.scalar(one_id, pa.uint64()))
@@ -143,16 +150,15 @@ def _of_one_message(shared: Shared, options: SinkOptions) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _SharedMessages:
-    """What the shared messages show."""
+    """The result of reading the shared messages."""
 
-    lost: tuple[int, str] | None = (
-        None  # the hash of an id that different rows have, and the message with the id
-    )
+    # The hash of an id that different rows have, and a description of the message with the id.
+    lost: tuple[int, str] | None = None
     complete: bool = True  # whether all shared messages were read
 
 
 def _search(shared: Sequence[Shared], candidates: Iterable[int], options: SinkOptions) -> _SharedMessages:
-    """Look for a shared message whose id different rows have: one of the rows is not stored."""
+    """Look for a shared message whose id different rows have, so that one of the rows is not stored."""
     hashes, opened = set(candidates), session(options.connect)
     positions, complete = _positions(shared)
 
@@ -173,7 +179,7 @@ def _search(shared: Sequence[Shared], candidates: Iterable[int], options: SinkOp
 
 
 def _positions(shared: Sequence[Shared]) -> tuple[dict[str, list[int]], bool]:
-    """Return the sequences of the first shared messages, by stream, and whether these are all of them."""
+    """Return the sequences of the first shared messages by stream, and whether these are all shared messages."""
     positions: dict[str, set[int]] = {}
     remaining = _LOOKED_AT
     for run in shared:

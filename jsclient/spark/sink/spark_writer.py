@@ -1,12 +1,12 @@
-"""The writers of the sink: Spark creates them on the driver, runs them in tasks, and commits or aborts the write.
+"""The writers of the sink. Spark creates them on the driver, runs them in tasks, and commits or aborts the write.
 
-Spark creates a writer for each epoch and pickles it to the tasks. It calls commit and abort on another instance, which
-only has the commit messages of the tasks.
+Spark creates a writer for each epoch and pickles it for the tasks. It calls commit and abort on another instance, which
+only receives the commit messages of the tasks.
 
-Spark doesn't collect metrics from sinks in Python: ``lastProgress`` contains only ``numOutputRows`` of the sink. Counts
-and sequences are logged to the logger ``jsclient.spark`` in a process that Spark starts on the driver. Warnings appear
-on the driver's standard error. Each commit also logs a line of level INFO, which appears there if the driver's
-environment has ``JSCLIENT_SPARK_LOG=info``. For a batch write, it is also in ``python_worker_logs()`` if
+Spark does not collect metrics from sinks in Python. ``lastProgress`` contains only ``numOutputRows`` of the sink.
+Counts and sequences are logged to the logger ``jsclient.spark`` in a process that Spark starts on the driver. Warnings
+appear on the driver's standard error. Each commit also logs a line of level INFO, which appears there if the driver's
+environment has ``JSCLIENT_SPARK_LOG=info``. For a batch write, the line is also in ``python_worker_logs()`` if
 ``spark.sql.pyspark.worker.logging.enabled`` is on.
 """
 
@@ -59,10 +59,10 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LOG = "JSCLIENT_SPARK_LOG"
 _KEEPS_LOGS = (
-    "PYSPARK_SPARK_SESSION_UUID"  # environment variable set when Spark captures the logs of Python workers
+    "PYSPARK_SPARK_SESSION_UUID"  # environment variable that is set if Spark captures logs of Python workers
 )
 
-_looked: dict[tuple[SinkOptions, RowShape, bool], Target] = {}  # cached per process
+_looked: dict[tuple[SinkOptions, RowShape, bool], Target] = {}  # targets that this process has looked up
 _MOST_LOOKED = 100
 
 
@@ -73,7 +73,7 @@ class Written(WriterCommitMessage):
     partition: int  # number of the partition
     epoch: int  # the epoch that the task has determined, or -1 if it did not need an epoch
     outcome: Outcome  # the result of writing the partition
-    query: str = ""  # the query that it has determined
+    query: str = ""  # the query that the task has determined
 
 
 class _Writer:
@@ -82,7 +82,7 @@ class _Writer:
     _ascending = False  # whether epochs are written in order
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Raises `ConfigError` if rows of this schema cannot be written with these options."""
+        """Prepare a write. Raises `ConfigError` if rows of this schema cannot be written with these options."""
         self._options = options
         self._shape = rows_shape(schema, options)
         self._ids = options.ids(column=self._shape.has_id)
@@ -90,8 +90,8 @@ class _Writer:
         self._target = Target(None, keeps_runs=False)
 
     def __getstate__(self) -> dict[str, object]:
-        # Look up the target only when this object is pickled for tasks: commit runs in another process and does not
-        # need it. The number of a batch in `publish_batch` changes nothing about the target.
+        # Look up the target only when this object is pickled for tasks. Commit runs in another process and does not
+        # need the target. The target does not depend on the number of a batch in `publish_batch`.
         options = replace(self._options, dedup_key=None, dedup_batch=None, dedup_write=0)
         key = (options, self._shape, self._repeatable())
         if key not in _looked:
@@ -111,7 +111,7 @@ class _Writer:
         return LedgerLocation(options.ledger, query, self._target.stream, self._run, ascending)
 
     def _runs(self, query: str) -> RunLocation | None:
-        """Return the record of a batch's runs, or None if no record is kept or this write cannot be repeated."""
+        """Return where a batch's runs are recorded, or None if no record is kept or this write cannot be repeated."""
         if not self._target.keeps_runs or not self._repeatable():
             return None
         subject = "" if self._shape.has_subject else self._shape.subject or ""
@@ -163,13 +163,13 @@ class _Writer:
         return Written(task.partition, epoch, write_all(opened, opened.run(begin()), first, batches), query)
 
     def _end_epoch(self, what: str, epoch: int, written: Sequence[Written]) -> None:
-        """Make sure that each row is stored once, and report."""
+        """Check that no row was lost, publish the rows that tasks left open, and log the result."""
         refuse_shared(written, self._options)
         unmatched = self._publish_remainder(what, epoch, written)
         _report(what, written, self._options, unmatched)
 
     def _publish_remainder(self, what: str, epoch: int, written: Sequence[Written]) -> int:
-        """Publish the rows that tasks left open. Returns the number of stored rows that the batch does not have."""
+        """Publish the rows that tasks left open. Returns the number of stored rows that the batch no longer has."""
         _report_unchecked(what, written)
         _report_unseen(what, written)
         _report_old(what, written)
@@ -189,7 +189,7 @@ class _Writer:
 
 
 class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes the epochs of a streaming query.
+    """Writer for the epochs of a streaming query.
 
     Args:
         query: The name of the query for the log, or "" if it has no name.
@@ -218,7 +218,7 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes a DataFrame as a batch. Retried tasks store no row twice."""
+    """Writer for a DataFrame as a batch. Retried tasks store no row twice."""
 
     def _repeatable(self) -> bool:
         return self._options.dedup_key is not None
@@ -251,16 +251,16 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
 
 
 def batch_text(query: str, batch: int) -> str:
-    """Return the words for a batch in log lines."""
+    """Return the text that names a batch in log lines."""
     return f"query {query}, batch {batch}" if query else f"batch {batch}"
 
 
 def write_all(
     opened: Session, writer: PartitionWriter, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]
 ) -> Outcome:
-    """Write all batches of a partition and close the writer. Raises the errors of `PartitionWriter`."""
+    """Write all batches of a partition and close the writer. Raises the same errors as `PartitionWriter`."""
     try:
-        # Read the next batch while this one is being published.
+        # Read the next batch while the current batch is being published.
         writing = opened.start(writer.write(first))
         for batch in batches:
             _wait(writing)
@@ -325,7 +325,7 @@ _reported_unchecked: set[str] = set()
 
 
 def _report_unchecked(what: str, written: Sequence[Written]) -> None:
-    """Warn that moved rows would not be noticed, once in this process for each reason."""
+    """Warn that moved rows would not be recognized, once in this process for each reason."""
     reasons = {one.outcome.unchecked for one in written} - {""}
     checked = {one.outcome.checked.stream for one in written if one.outcome.checked is not None}
     if checked and len(streams := checked.union(*(one.outcome.streams for one in written))) > 1:
@@ -342,7 +342,7 @@ def _report_unchecked(what: str, written: Sequence[Written]) -> None:
 
 
 def _report_unseen(what: str, written: Sequence[Written]) -> None:
-    """Warn that rows with ids of a column were taken for repetitions of messages that nobody has compared with them."""
+    """Warn about rows that the stream took for repetitions of messages, if the task could not compare the two."""
     for reason in sorted({one.outcome.unseen for one in written} - {""}):
         log.warning(
             "%s: the stream has left out rows whose msg_id it knew. Whether the stored messages have their subjects is "
@@ -353,7 +353,7 @@ def _report_unseen(what: str, written: Sequence[Written]) -> None:
 
 
 def _report_old(what: str, written: Sequence[Written]) -> None:
-    """Warn that rows were left out because of a run long ago: perhaps another program, or a new checkpoint."""
+    """Warn about rows that were omitted because of a run long ago, perhaps of another program or checkpoint."""
     times = [one.outcome.checked.old for one in written if one.outcome.checked is not None]
     if latest := max(times, default=0):
         log.warning(
@@ -377,7 +377,7 @@ def make_audible() -> None:
 
 
 def summary(written: Sequence[Written]) -> str:
-    """Return a sentence that describes what was stored."""
+    """Return a sentence about the rows that were stored."""
     outcomes = [one.outcome for one in written]
     rows = sum(one.rows for one in outcomes)
     streams = sorted({name for one in outcomes for name in one.streams})

@@ -1,4 +1,4 @@
-"""Reads the message ids that are stored in a part of a stream."""
+"""Read the message ids that are stored in a part of a stream."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ...tables.range_reader import ConsumerRange
 
 __all__ = ["each_stored", "messages_at", "stored_ids"]
 
-_PAGE = 10_000  # messages in a page
-_GAP = 1000  # the greatest distance in sequences between two messages that are read together
+_PAGE = 10_000  # number of messages read at a time
+_GAP = 1000  # maximum distance in sequences between two messages that are read together
 _FEW = 16  # up to this many messages are read one by one rather than with a consumer
-_AT_A_TIME = 64  # single requests in flight
+_AT_A_TIME = 64  # maximum number of single requests in flight
 
 
 async def stored_ids(target: Stream, start: int, prefix: bytes, subject: str | None) -> dict[bytes, int]:
@@ -41,7 +41,12 @@ async def each_stored(
     """Yield the messages of a part of the target whose ids start with ``prefix``.
 
     Args:
-        payloads: Whether the frames have payloads. Without payloads, each has an additional header ``Nats-Msg-Size``.
+        target: The target stream.
+        part: The sequences to search.
+        prefix: Prefix of the ids.
+        subject: Search only messages with this subject. None searches all messages.
+        payloads: Whether the frames have payloads. Without payloads, each frame has an additional header
+            ``Nats-Msg-Size``.
 
     Yields:
         The remainder of the id, the sequence, and the frame of each message.
@@ -56,7 +61,7 @@ async def each_stored(
         first,
         part.stop - 1,
         subjects=() if subject is None else (subject,),
-        check_loss=False,  # removed messages are not stored, so they do not matter
+        check_loss=False,  # only messages that are still stored matter
         headers_only=not payloads,
     )
     try:
@@ -72,7 +77,7 @@ async def each_stored(
 
 
 async def messages_at(target: Stream, positions: Sequence[int]) -> AsyncIterator[tuple[bytes, bytes, int]]:
-    """Yield the id, the subject and the sequence of each message at these positions that has an id.
+    """Yield the id, the subject and the sequence of each message with an id at these positions.
 
     Args:
         target: The target stream.
@@ -104,7 +109,7 @@ async def _message(target: Stream, sequence: int) -> tuple[bytes, bytes, int] | 
 
 
 def _close_together(positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Cut ascending sequences where many others lie between two of them."""
+    """Split ascending sequences into parts, wherever the distance between two sequences is large."""
     start = 0
     for at in range(1, len(positions)):
         if positions[at] - positions[at - 1] > _GAP:

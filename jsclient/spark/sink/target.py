@@ -1,4 +1,4 @@
-"""Checks the target of the sink before its tasks start, for what it cannot store and cannot guarantee."""
+"""Check before the tasks of a write start what the target cannot store, and what it cannot guarantee."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 class Target:
     """The target of a write, as far as the driver knows it."""
 
-    stream: str | None  # the name of the stream, None if it depends on the rows
+    stream: str | None  # the name of the stream, or None if it depends on the rows
     keeps_runs: bool  # whether a record of the runs of each batch is kept
 
 
@@ -33,9 +33,13 @@ async def look(
 ) -> Target:
     """Check that the target can store the rows with the guarantees of the options.
 
-    Logs a warning if the guarantees are weakened, and creates the bucket of ledgers and records if one is needed.
+    Logs a warning if the guarantees are weakened, and creates the bucket for ledgers and records if it is needed.
 
     Args:
+        js: The connection.
+        options: The options of the sink.
+        shape: The columns of the rows.
+        ids: Where message ids come from, see `SinkOptions.ids`.
         repeatable: Whether the write may be repeated under the same ids. Otherwise its runs need no record.
 
     Raises:
@@ -113,12 +117,12 @@ def _check_open(name: str, config: StreamConfig) -> None:
 
 
 def needs_runs(options: SinkOptions, ids: str) -> bool:
-    """Return whether a repetition must be compared with earlier runs, since ids do not recognize moved rows."""
+    """Return whether a repeated batch must be compared with earlier runs, because ids do not recognize moved rows."""
     return ids == "content" and options.dedup_scope == "partition" and options.exactly_once != "none"
 
 
 async def _keep_runs(js: JetStream, options: SinkOptions, replicas: int) -> bool:
-    """Create the bucket for the record of runs. Returns whether it can be kept."""
+    """Create the bucket for the record of runs. Returns whether a record can be kept."""
     try:
         try:
             await ensure_bucket(js, options.ledger, replicas)

@@ -184,7 +184,7 @@ class EpochHistory(Generic[T]):
             return None
 
     async def last_frontier(self, partition: int) -> LastFrontier[T]:
-        """Find the newest valid frontier record of a partition. Raises the errors of any request."""
+        """Find the newest valid frontier record of a partition. May raise any error of a request."""
         subject = frontier_subject(self.topic, partition)
         last = await self.log.last(subject)
         if last is None:

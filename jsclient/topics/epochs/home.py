@@ -87,7 +87,7 @@ class Outlet:
         """Store a frontier record, and return its sequence.
 
         ``expected`` is the sequence of the subject's last message, or 0 for an empty subject. Raises
-        `WrongLastSequenceError` if the last message is another, and the errors of any publish.
+        `WrongLastSequenceError` if the last message is another, and any error of a publish.
         """
         stored = await self._log.append(
             data,

@@ -105,7 +105,7 @@ class EpochTopic(Generic[T]):
     async def partitions(self) -> int:
         """Return the number of partitions.
 
-        Raises `TopicNotFoundError`, `TopicMismatchError`, and the errors of any request.
+        Raises `TopicNotFoundError`, `TopicMismatchError`, and any error of a request.
         """
         return self._checked(await self._home.schema()).partitions
 

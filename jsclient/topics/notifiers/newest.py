@@ -88,7 +88,7 @@ class NewestLog(abc.ABC):
         """Stop receiving pushes."""
 
     async def read_newest(self) -> Record | None:
-        """Return the newest record of a replica, or None if it has no record. Raises the errors of any request."""
+        """Return the newest record of a replica, or None if it has no record. May raise any error of a request."""
         if not self.at.direct:
             return await self.read_leader()
         context, at = self.context, self.at
@@ -108,7 +108,7 @@ class NewestLog(abc.ABC):
                 raise error from None
 
     async def read_leader(self) -> Record | None:
-        """Return the newest record that the stream's leader has, or None. Raises the errors of any request."""
+        """Return the newest record that the stream's leader has, or None. May raise any error of a request."""
         context, at = self.context, self.at
         subject = context.api.stream_msg_get(at.stream)
         try:
@@ -123,7 +123,7 @@ class NewestLog(abc.ABC):
         return "" if self._origin is None else self._origin.incarnation
 
     async def extent(self) -> Extent | None:
-        """Return the extent of the stream, or None if the user may not request it. Raises the errors of any request."""
+        """Return the extent of the stream, or None if the user may not request it. May raise any error of a request."""
         context = self.context
         try:
             answer = await context.call(context.api.stream_info(self.stream), what="stream info")
@@ -134,7 +134,7 @@ class NewestLog(abc.ABC):
     async def placed_again(self, record: Record) -> Record:
         """Return the record with a position in the stream as it is now, because the stream may have been recreated.
 
-        Raises the errors of any request.
+        May raise any error of a request.
         """
         if self._origin is None:
             return record

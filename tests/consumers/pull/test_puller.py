@@ -166,6 +166,36 @@ async def test_closed_handle_returns_what_nobody_took():
 
 
 @virtual
+async def test_close_waits_until_the_server_has_served_the_requests():
+    """A request that was just sent may not be served yet when the server answers a PING."""
+    async with connected() as (js, connection):
+        puller = Puller(js._context, STREAM, CONSUMER, None)
+        slot = await puller.request(request(2))
+        puller.abandon_request(slot)
+        closing = asyncio.create_task(puller.close(give_back=True))
+        await asyncio.sleep(0.1)
+        assert not [how for how, _ in connection.log if how in {"unsub", "drain"}]
+        _, barrier = connection.inboxes[-2:]
+        connection.deliver(slot.inbox.subject, [data(1)])
+        connection.deliver(barrier.subject, [data(2)])
+        await closing
+        assert connection.acks() == [b"-NAK"] * 2
+        assert connection.listening == []
+
+
+@virtual
+async def test_close_does_not_ask_again_after_an_old_request():
+    async with connected() as (js, connection):
+        puller = Puller(js._context, STREAM, CONSUMER, None)
+        slot = await puller.request(request(2))
+        puller.abandon_request(slot)
+        await asyncio.sleep(1.1)
+        inboxes = len(connection.inboxes)
+        await puller.close(give_back=True)
+        assert len([one for how, one in connection.log if how == "sub"]) == inboxes
+
+
+@virtual
 async def test_answers_of_a_reader_have_the_number_of_the_request():
     async with connected() as (_, connection):
         received = []

@@ -102,11 +102,12 @@ def test_port_names_its_server(url: str, text: str) -> None:
         ("a", "a:4222"),
         ("nats://a:1", "a:1"),
         ("tls://x:y@a", "x:y@a:4222"),
-        ("ws://a", "a"),
+        ("ws://a", "a:80"),
+        ("wss://a/b", "a:443"),
         ("[::1]", "[::1]:4222"),
     ],
 )
-def test_port_of_nats_is_default(url: str, address: str) -> None:
+def test_port_of_scheme_is_default(url: str, address: str) -> None:
     assert parse_url(url).netloc == address
 
 

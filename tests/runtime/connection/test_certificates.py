@@ -56,7 +56,7 @@ def test_text_without_dates():
 
 
 def test_rejection_behind_other_errors():
-    inner, outer = rejected(10), ConnectionError("aiohttp")
+    inner, outer = rejected(10), ConnectionError("outer")
     outer.__cause__ = ValueError("between")
     outer.__cause__.__context__ = inner
     assert rejection(outer) is inner

@@ -1,8 +1,8 @@
-"""Registers ``format("jetstream")`` automatically: Spark looks for sources in packages named ``pyspark_...``.
+"""Register ``format("jetstream")`` automatically. Spark looks for sources in packages named ``pyspark_...``.
 
-In a wheel this package is at the top level. Spark imports it, unguarded, for the first Python source of any kind that a
-session uses. Therefore this module must not raise, whatever is missing, and jsclient is imported only when
-``jetstream`` is used.
+In a wheel, this package is at the top level. Spark imports the package when a session first uses a Python source of any
+kind, and does not catch errors of the import. This module must therefore never raise, whatever is missing, and imports
+jsclient only when ``jetstream`` is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ else:
             return "jetstream"
 
         def __new__(cls, options: MutableMapping[str, str]) -> Any:
-            """Create the source.
+            """Create the actual source.
 
             Raises:
                 ConfigError: PySpark is too old, or pyarrow is not installed.

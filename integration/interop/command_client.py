@@ -1,4 +1,4 @@
-"""The official JavaScript client: an `OtherClient` over `NodeProcess`."""
+"""The official clients for JavaScript and Go: an `OtherClient` over a `CommandProcess`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from integration.interop.node_process import NodeProcess, decoded, encoded
+from integration.interop.command_process import CommandProcess, decoded, encoded
 from integration.interop.other_client import Answer, Description, Entry, Instance
 
-__all__ = ["JavaScript", "javascript"]
+__all__ = ["CommandClient", "connected"]
 
 _MILLISECONDS = 1000
-_NANOSECONDS = 1_000_000_000
 
 
 @contextlib.asynccontextmanager
-async def javascript(node: NodeProcess, url: str) -> AsyncIterator[JavaScript]:
+async def connected(name: str, process: CommandProcess, url: str) -> AsyncIterator[CommandClient]:
     """Connect the client, and close the connection at the end."""
-    await node.call("connect", url=url)
+    await process.call("connect", url=url)
     try:
-        yield JavaScript(node)
+        yield CommandClient(name, process)
     finally:
-        await node.call("close")
+        await process.call("close")
 
 
 def _entry(fields: dict[str, Any]) -> Entry:
@@ -40,28 +39,27 @@ def _description(fields: dict[str, Any]) -> Description:
     )
 
 
-class JavaScriptWatch:
+class CommandWatch:
     """An iterator of the client."""
 
-    def __init__(self, node: NodeProcess, watch: int, read: Callable[[dict[str, Any]], Any]) -> None:
-        self._node, self._watch, self._read = node, watch, read
+    def __init__(self, process: CommandProcess, watch: int, read: Callable[[dict[str, Any]], Any]) -> None:
+        self._process, self._watch, self._read = process, watch, read
 
     async def next(self) -> Any:
-        fields = await self._node.call("next", watch=self._watch)
+        fields = await self._process.call("next", watch=self._watch)
         return None if fields is None else self._read(fields)
 
     async def stop(self) -> None:
-        await self._node.call("stop", watch=self._watch)
+        await self._process.call("stop", watch=self._watch)
 
 
-class JavaScript:
+class CommandClient:
     """A connection of the client."""
 
-    name = "js"
-
-    def __init__(self, node: NodeProcess) -> None:
-        self.call = node.call
-        self._node = node
+    def __init__(self, name: str, process: CommandProcess) -> None:
+        self.name = name
+        self.call = process.call
+        self._process = process
 
     async def create_bucket(self, name: str, **options: Any) -> None:
         names = {"ttl": "ttl", "limit_marker_ttl": "markerTTL"}
@@ -70,6 +68,10 @@ class JavaScript:
             for option, value in options.items()
         }
         await self.call("kv_create_bucket", name=name, options=given)
+
+    async def encode_keys(self, name: str) -> None:
+        """Encode the keys of a bucket with the base64 codec, from now on. For JavaScript only."""
+        await self.call("kv_encode_keys", name=name)
 
     async def put(self, name: str, key: str, value: bytes) -> int:
         return await self.call("kv_put", name=name, key=key, value=encoded(value))
@@ -101,8 +103,8 @@ class JavaScript:
     async def increment(self, name: str, key: str, times: int) -> None:
         await self.call("kv_increment", name=name, key=key, times=times)
 
-    async def watch(self, name: str) -> JavaScriptWatch:
-        return JavaScriptWatch(self._node, await self.call("kv_watch", name=name), _entry)
+    async def watch(self, name: str) -> CommandWatch:
+        return CommandWatch(self._process, await self.call("kv_watch", name=name), _entry)
 
     async def status(self, name: str) -> dict[str, Any]:
         fields = await self.call("kv_status", name=name)
@@ -114,7 +116,7 @@ class JavaScript:
 
     async def create_store(self, name: str, **options: Any) -> None:
         if "ttl" in options:
-            options["ttl"] *= _NANOSECONDS
+            options["ttl"] *= _MILLISECONDS
         await self.call("obj_create_bucket", name=name, options=options)
 
     async def put_object(self, name: str, object: str, data: bytes, **meta: Any) -> None:
@@ -145,8 +147,8 @@ class JavaScript:
     async def link_bucket(self, name: str, object: str, bucket: str) -> None:
         await self.call("obj_link_bucket", name=name, object=object, target_bucket=bucket)
 
-    async def watch_objects(self, name: str) -> JavaScriptWatch:
-        return JavaScriptWatch(self._node, await self.call("obj_watch", name=name), _description)
+    async def watch_objects(self, name: str) -> CommandWatch:
+        return CommandWatch(self._process, await self.call("obj_watch", name=name), _description)
 
     async def seal(self, name: str) -> None:
         await self.call("obj_seal", name=name)
@@ -154,7 +156,7 @@ class JavaScript:
     async def store_status(self, name: str) -> dict[str, Any]:
         fields = await self.call("obj_status", name=name)
         return {name: fields[name] for name in ("description", "sealed")} | {
-            "ttl": fields["ttl"] / _NANOSECONDS
+            "ttl": fields["ttl"] / _MILLISECONDS
         }
 
     async def add_service(self, name: str, subject: str, metadata: dict[str, str]) -> str:

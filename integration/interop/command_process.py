@@ -1,21 +1,20 @@
-"""The official JavaScript client, in one process of node that serves all tests: `client.mjs`."""
+"""A client that is not for Python, in a process that serves all tests: `client.mjs`, and the program in `go`.
+
+The process reads a JSON command a line, and writes a JSON answer a line.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
-import shutil
 import subprocess
 import threading
-from pathlib import Path
 from typing import Any, Self
 
-_FOLDER = Path(__file__).parent
 
-
-class NodeError(Exception):
-    """What the JavaScript client raised. ``code`` is its code, such as a code of the server."""
+class CommandError(Exception):
+    """What the client raised. ``code`` is its code, such as a code of the server."""
 
     def __init__(self, text: str, code: Any) -> None:
         super().__init__(text)
@@ -32,16 +31,12 @@ def decoded(text: str) -> bytes:
     return base64.b64decode(text)
 
 
-class NodeProcess:
-    """Runs commands one after the other: `await node.call("kv_get", name=..., key=...)`."""
+class CommandProcess:
+    """Runs commands one after the other: `await process.call("kv_get", name=..., key=...)`."""
 
-    def __init__(self) -> None:
-        node = shutil.which("node")
-        assert node, "the tests of interoperability need node: the session 'interop' installs its packages"
-        assert (_FOLDER / "node_modules").is_dir(), "run 'npm ci' in integration/interop, as the session does"
-        self._process = subprocess.Popen(
-            [node, str(_FOLDER / "client.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, *command: str) -> None:
+        self._command = command
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -59,10 +54,10 @@ class NodeProcess:
         self._process.stdout.close()
 
     async def call(self, command: str, **options: Any) -> Any:
-        """Run a command, and return its result. Raises `NodeError` for what the client raised."""
+        """Run a command, and return its result. Raises `CommandError` for what the client raised."""
         answer = await asyncio.to_thread(self._ask, json.dumps({"command": command, **options}))
         if "error" in answer:
-            raise NodeError(answer["error"], answer["code"])
+            raise CommandError(answer["error"], answer["code"])
         return answer["result"]
 
     def _ask(self, line: str) -> dict[str, Any]:
@@ -72,5 +67,5 @@ class NodeProcess:
             self._process.stdin.write(f"{line}\n")
             self._process.stdin.flush()
             answer = self._process.stdout.readline()
-        assert answer, f"node ended with {self._process.poll()}"
+        assert answer, f"{self._command[0]} ended with {self._process.poll()}"
         return json.loads(answer)

@@ -1,0 +1,166 @@
+"""Watches with equal filters share one consumer: who creates it, who may leave, and who ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import pytest
+
+from integration.kit.judge.reading import of
+from integration.kit.judge.waiting import eventually, within
+from jsclient import BucketNotFoundError, ClosedError
+from jsclient.buckets.following.source import SharedSource
+from jsclient.events import StreamReset
+
+pytestmark = pytest.mark.server(">=2.11")
+
+
+def sources(js: Any) -> list[Any]:
+    return [one for one in js._context.shared.values() if isinstance(one, SharedSource)]
+
+
+def has_consumers(oracle: Any, kv: Any, count: int) -> Any:
+    async def has() -> bool:
+        return len(await oracle.consumer_names(kv.stream)) == count
+
+    return has
+
+
+async def until_current(watch: Any) -> dict[str, bytes]:
+    entries = {}
+    while not watch.is_current:
+        entry = await within(20, watch.next(), "an entry")
+        assert entry.is_initial
+        entries[entry.key] = entry.value
+    return entries
+
+
+@pytest.mark.covers("K54")
+async def test_many_watches_use_one_consumer(js: Any, kv: Any, oracle: Any) -> None:
+    for number in range(20):
+        await kv.put(f"k{number}", b"%d" % number)
+    async with AsyncExitStack() as stack:
+        watches = [await stack.enter_async_context(kv.watch()) for _ in range(40)]
+        for watch in watches:
+            assert len(await until_current(watch)) == 20
+        reading = [asyncio.create_task(watch.next()) for watch in watches]
+        await eventually(has_consumers(oracle, kv, 1), 20, "one consumer")
+        revision = await kv.put("a", b"1")
+        entries = await within(20, asyncio.gather(*reading), "the change")
+        assert {(entry.revision, entry.is_initial) for entry in entries} == {(revision, False)}
+        for watch in watches[:-1]:
+            await watch.close()
+        await kv.put("a", b"2")
+        assert (await within(20, watches[-1].next(), "the change")).value == b"2"
+        assert len(await oracle.consumer_names(kv.stream)) == 1
+    await eventually(has_consumers(oracle, kv, 0), 20, "no consumer")
+    assert sources(js) == []
+
+
+async def test_opened_at_the_same_time(js: Any, kv: Any, oracle: Any) -> None:
+    await kv.put("a", b"1")
+    watches = [kv.watch("a") for _ in range(20)]
+    await asyncio.gather(*(watch.__aenter__() for watch in watches))
+    for watch in watches:
+        assert await until_current(watch) == {"a": b"1"}
+    reading = [asyncio.create_task(watch.next()) for watch in watches]
+    await eventually(has_consumers(oracle, kv, 1), 20, "one consumer")
+    await kv.put("a", b"2")
+    assert {entry.value for entry in await within(20, asyncio.gather(*reading), "the change")} == {b"2"}
+    await asyncio.gather(*(watch.close() for watch in watches))
+    await eventually(has_consumers(oracle, kv, 0), 20, "no consumer")
+
+
+async def test_other_filters_and_options(js: Any, kv: Any, oracle: Any) -> None:
+    """Watches with other filters, or without values, have other consumers."""
+    async with kv.watch(), kv.watch("a"), kv.watch(meta_only=True), kv.watch(ignore_deletes=True):
+        assert len(sources(js)) == 3
+
+
+@pytest.mark.covers("K59")
+async def test_cancelled_at_any_step(js: Any, kv: Any, oracle: Any) -> None:
+    for number in range(50):
+        await kv.put(f"k{number}", b"1")
+
+    async def use(watch: Any) -> None:
+        async with watch:
+            async for _ in watch:
+                await asyncio.sleep(0)
+
+    random.seed(5)
+    stays = kv.watch()
+    async with stays:
+        await until_current(stays)
+        for _ in range(60):
+            users = [asyncio.create_task(use(kv.watch())) for _ in range(3)]
+            for user in users:
+                await asyncio.sleep(random.choice([0, 0, 0.0005, 0.002, 0.01]))
+                user.cancel()
+            await asyncio.wait(users)
+            assert all(user.cancelled() for user in users)
+        revision = await kv.put("a", b"2")
+        assert (await within(20, stays.next(), "the change")).revision == revision
+        await eventually(has_consumers(oracle, kv, 1), 30, "only the consumer of the watch that stays")
+    await eventually(has_consumers(oracle, kv, 0), 30, "no consumer")
+    assert sources(js) == []
+
+
+async def test_closed_while_it_waits(kv: Any) -> None:
+    """The watch that is closed ends at once, whichever of them it is, and the others read on."""
+    async with kv.watch() as first, kv.watch() as second, kv.watch() as third:
+        reading = [asyncio.create_task(watch.next()) for watch in (first, second, third)]
+        await asyncio.sleep(0.05)
+        for watch, task in ((first, reading[0]), (third, reading[2])):
+            await watch.close()
+            with pytest.raises(ClosedError):
+                await within(10, task, "the end")
+        await kv.put("a", b"1")
+        assert (await within(10, reading[1], "the change")).value == b"1"
+
+
+@pytest.mark.covers("K56")
+async def test_recreated_and_deleted_bucket(js: Any, make: Any, name: str, events: list[Any]) -> None:
+    kv = await make(history=3)
+    await kv.put("a", b"1")
+    await kv.put("b", b"1")
+    async with kv.watch() as first, kv.watch() as second, kv.watch() as third:
+        watches = first, second, third
+        for watch in watches:
+            assert await until_current(watch) == {"a": b"1", "b": b"1"}
+        reading = [asyncio.create_task(watch.next()) for watch in watches]
+        await asyncio.sleep(0.1)
+        await js.delete_key_value(name)
+        await make(history=3)
+        await kv.put("c", b"2")
+        entries = await within(60, asyncio.gather(*reading), "the entry of the new bucket")
+        assert {(entry.key, entry.revision, entry.is_initial) for entry in entries} == {("c", 1, False)}
+        assert len(of(StreamReset, events)) == 1
+        for watch in watches:
+            told = watch.events()
+            while not isinstance(await within(10, anext(told), "the event"), StreamReset):
+                pass
+        reading = [asyncio.create_task(watch.next()) for watch in watches]
+        await js.delete_key_value(name)
+        for task in reading:
+            with pytest.raises(BucketNotFoundError):
+                await within(60, task, "the end")
+    await make()
+    await kv.put("d", b"1")
+    async with kv.watch() as watch:
+        assert await until_current(watch) == {"d": b"1"}
+
+
+async def test_closed_connection(connect: Any, server: Any, kv: Any) -> None:
+    js = await connect(server)
+    other = await js.key_value(kv.bucket)
+    async with other.watch() as first, other.watch() as second:
+        reading = [asyncio.create_task(watch.next()) for watch in (first, second)]
+        await asyncio.sleep(0.05)
+        await js.close()
+        for task in reading:
+            with suppress(ClosedError):
+                await within(10, task, "the end")
+        assert [entry async for entry in first] == []

@@ -1,0 +1,1 @@
+"""The watches of a connection that follow the same entries share one consumer."""

@@ -1,0 +1,224 @@
+"""Reads the entries of a bucket for a watch, on the consumer that watches with equal filters share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ...errors import ClosedError, ConsumerLimitError, PermissionDeniedError, StreamNotFoundError
+from ...protocol.buckets.window import Shared
+from ...protocol.events import Event
+from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
+from ..bucket_handle import no_bucket
+from ..reading import BucketReader, decoded
+from .source import Member, SharedSource
+
+if TYPE_CHECKING:
+    from ..log_entries import LogEntries
+
+__all__ = ["SharedReader"]
+
+EntryT = TypeVar("EntryT")
+
+
+class SharedReader(Generic[EntryT]):
+    """Reads the existing entries by itself, and then each change together with other watches.
+
+    The first watch reads what exists with a consumer, which then serves the watches that come later. These read what
+    exists by direct gets where that is possible, and otherwise with a consumer of their own for as long as it takes. A
+    watch that is too slow for the others reads by direct gets until it has caught up.
+
+    Attributes:
+        is_current: Whether all entries that existed at the opening were returned.
+    """
+
+    def __init__(self, reader: BucketReader[EntryT]) -> None:
+        """Prepare to read what a reader that was not opened would read."""
+        self._context, self._stream, self._config, self._decode, self._create = reader.arguments
+        self._member = Member()
+        self._source: SharedSource | None = None
+        # How the entries are read until the reader joins the others.
+        self._own: BucketReader[EntryT] | None = None
+        self._log: LogEntries | None = None
+        self._turn = asyncio.Lock()  # one task at a time reads, until the reader has joined the others
+        self.is_current: bool = False
+
+    # --- opening -----------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Begin to read. Raises `BucketNotFoundError`, and the errors of any API request."""
+        source = SharedSource.of(self._context, self._stream, self._config, self._member)
+        self._source, is_first = source, len(source.members) == 1
+        try:
+            if is_first or not await self._open_late(source):
+                await self._open_own(self._config)
+        except BaseException:
+            await self.close()
+            raise
+        opened = self._own or self._log
+        assert opened is not None
+        self.is_current = opened.is_current
+        self._join_now(source)
+
+    async def _open_own(self, config: ConsumerConfig) -> None:
+        self._own = own = BucketReader(
+            self._context, self._stream, config, self._decode, self._create, events=self._member.events
+        )
+        await own.open()
+
+    async def _open_late(self, source: SharedSource) -> bool:
+        """Read what exists by direct gets, since other watches have a consumer. Return False if that is impossible."""
+        try:
+            window = await source.open_source(self._create)
+        except ConsumerLimitError:
+            return False
+        # What arrives from now on is kept for this reader, until it has read what is before.
+        window.register(self._member.follower)
+        if len(self._config.filters) != 1 or self._config.headers_only:
+            return False  # direct gets would return messages or values that are not needed
+        log = self._new_log()
+        try:
+            if not await log.begin_entries(without_consumer=True):
+                return False
+        except PermissionDeniedError:
+            return False
+        except StreamNotFoundError as error:
+            raise no_bucket(error, self._create) from None
+        self._log = log
+        return True
+
+    def _new_log(self) -> LogEntries:
+        # The readers of topics are imported only here, because a bucket with one watch seldom needs them.
+        from ..log_entries import LogEntries
+
+        return LogEntries(self._context, self._stream, self._config, self._member.events, push=None)
+
+    def entry_events(self) -> AsyncIterator[Event]:
+        """Iterate over the events of the open reader."""
+        return self._member.events.read_events()
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    async def next_run(self) -> list[EntryT]:
+        """Wait for entries. See `BucketReader.next_run`."""
+        member, source = self._member, self._source
+        assert source is not None
+        try:
+            while not member.follows:
+                async with self._turn:
+                    self._check_open()
+                    if not member.follows and not await self._join(source):
+                        return await self._next_alone(source)
+            run = await source.next_run(member)
+        except StreamNotFoundError as error:
+            raise no_bucket(error, self._create) from None
+        if run is None:
+            member.follows = False  # the others were too fast
+            return []
+        if run and isinstance(run[0], Shared):
+            return self._changes(run)
+        return decoded(self._decode, run, is_initial=False)
+
+    def _changes(self, run: list[Shared]) -> list[EntryT]:
+        entries = [
+            self._decode(one.frame, one.revision, one.time_ns, one.pending, is_initial=False) for one in run
+        ]
+        return [entry for entry in entries if entry is not None]
+
+    async def _next_alone(self, source: SharedSource) -> list[EntryT]:
+        """Read on by the reader's own means."""
+        if self._own is not None:
+            entries = await self._own.next_run()
+            self.is_current = self._own.is_current
+            self._join_now(source)
+            return entries
+        log = self._log
+        assert log is not None
+        is_initial = not log.is_current
+        up_to = None if is_initial else source.floor(log.incarnation)
+        if up_to is None and not is_initial:
+            log.follow_pushes()  # there are no others whom this reader could join
+        try:
+            frames = await (log.next_frames() if up_to is None else log.next_frames(up_to))
+        except PermissionDeniedError:
+            if is_initial:
+                raise
+            await self._open_after(log.position)
+            self._log = None
+            self._end_later(log.end_entries())
+            return []
+        self.is_current = log.is_current
+        entries = decoded(self._decode, frames, is_initial=is_initial)
+        self._join_now(source)
+        return entries
+
+    # --- joining the others ------------------------------------------------------------------------------
+
+    async def _join(self, source: SharedSource) -> bool:
+        """Read together with the others from now on, if that misses no entry. Returns whether it is so."""
+        if self._own is None and self._log is None:
+            await self._fall_behind(source)
+        elif self.is_current:
+            puller = None if self._own is None else self._own.puller
+            await source.settled()
+            if puller is not None:
+                await puller.recreator.incarnation_known()
+            return self._join_now(source)
+        return False
+
+    def _join_now(self, source: SharedSource) -> bool:
+        """Join the others, if that is possible without waiting."""
+        own, log, member = self._own, self._log, self._member
+        if not self.is_current or member.is_closed:
+            return False
+        if own is not None:
+            if source.adopt(member, own):
+                self._own = None
+            elif (place := own.place) is not None and source.join(member, *place):
+                self._own = None
+                own.silence()
+                self._end_later(own.close())
+        elif log is not None and source.join(member, log.position, log.incarnation):
+            self._log = None
+            self._end_later(log.end_entries())
+        return member.follows
+
+    async def _fall_behind(self, source: SharedSource) -> None:
+        """Read by direct gets what the window has no more, or with a consumer where that is not allowed."""
+        position, incarnation = source.place(self._member), await source.incarnation_known()
+        if incarnation:
+            self._log = self._new_log()
+            self._log.continue_after(incarnation, position)
+            return
+        await self._open_after(position)
+
+    async def _open_after(self, position: int) -> None:
+        """Read what follows with a consumer."""
+        config = self._config.replace(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=position + 1
+        )
+        await self._open_own(config)
+
+    def _end_later(self, end: Coroutine[Any, Any, None]) -> None:
+        self._context.tasks.start(end, "end of the reader of a watch")
+
+    def _check_open(self) -> None:
+        if self._member.is_closed:
+            raise ClosedError("the watch is closed")
+
+    async def close(self) -> None:
+        """Leave the others, and release the resources on the server."""
+        member, source = self._member, self._source
+        member.is_closed, member.follows = True, False
+        member.events.close()
+        # Each part ends in its own task, which continues even if this call is cancelled.
+        parts = [
+            part for part in (self._own and self._own.close(), self._log and self._log.end_entries()) if part
+        ]
+        if source is not None:
+            source.wake()
+            parts.append(source.leave(member))
+        tasks = [self._context.tasks.start(part, "end of a watch") for part in parts]
+        if tasks:
+            await asyncio.wait(tasks)

@@ -1,0 +1,232 @@
+"""The consumer that the watches of a connection with equal filters share, and the window that they read from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from typing import Any, Final
+
+from ..._runtime.context import Context
+from ..._runtime.event_hub import EventLog
+from ...consumers.ordered.puller import OrderedPuller
+from ...consumers.ordered.shared import SharedMessages
+from ...errors import ClosedError, JetStreamError
+from ...protocol.buckets.window import Follower, Shared, Window
+from ...protocol.consumers.ack import sequences
+from ...protocol.events import Event, StreamReset
+from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
+from ...protocol.wire.frames import Frame
+from ..reading import BucketReader, numbers_of, open_puller
+
+__all__ = ["Member", "SharedSource"]
+
+_RUN: Final = 500  # messages that a follower takes together
+
+
+class Member:
+    """A watch, as its source knows it.
+
+    Attributes:
+        follower: Its place in the window.
+        events: Its events.
+        follows: Whether it reads from the window now.
+        is_closed: Whether it was closed.
+    """
+
+    __slots__ = ("events", "follower", "follows", "is_closed")
+
+    def __init__(self) -> None:
+        self.follower = Follower()
+        self.events = EventLog()
+        self.follows = False
+        self.is_closed = False
+
+
+class _MemberLogs(EventLog):
+    """Takes the events of the shared consumer to the members that follow it."""
+
+    def __init__(self, source: SharedSource) -> None:
+        self._source = source
+
+    def add_event(self, event: Event) -> None:
+        if isinstance(event, StreamReset):
+            self._source.begin_era()
+        for member in self._source.members:
+            if member.follows:
+                member.events.add_event(event)
+
+    def close(self) -> None:
+        for member in self._source.members:
+            if member.follows:
+                member.events.close()
+
+    def read_events(self) -> AsyncIterator[Event]:
+        raise NotImplementedError  # each member has a log
+
+
+class SharedSource:
+    """Follows a bucket for all members, from the moment when one of them needs it. The last to leave ends it.
+
+    Attributes:
+        members: The watches that are open.
+        window: What the members read, None before there is a consumer.
+    """
+
+    def __init__(self, context: Context, key: Hashable, stream: str, config: ConsumerConfig) -> None:
+        self._context, self._key, self._stream = context, key, stream
+        self._config = config
+        self._opening = asyncio.Lock()
+        self._puller: OrderedPuller | None = None
+        self._messages: SharedMessages | None = None
+        self._error: JetStreamError | None = None
+        self.members: set[Member] = set()
+        self.window: Window | None = None
+
+    @classmethod
+    def of(cls, context: Context, stream: str, config: ConsumerConfig, member: Member) -> SharedSource:
+        """Return the source of the members with equal filters, and make this watch a member."""
+        key = (SharedSource, context.api.prefix, stream, *sorted(config.filters), bool(config.headers_only))
+        source: SharedSource | None = context.shared.get(key)
+        if source is None or source.is_over:
+            source = context.shared[key] = cls(context, key, stream, config)
+        source.members.add(member)
+        return source
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no message follows, because the bucket was deleted or the connection closed."""
+        return self._error is not None or (self._puller is not None and self._puller.nothing_comes)
+
+    @property
+    def incarnation(self) -> str:
+        """The creation time of the stream that the window belongs to, or "" if it is unknown."""
+        return "" if self._puller is None else self._puller.recreator.incarnation
+
+    # --- the consumer ------------------------------------------------------------------------------------
+
+    async def open_source(self, create: str) -> Window:
+        """Create the consumer unless it exists. Raises `BucketNotFoundError`, and the errors of any API request.
+
+        ``create`` is the method that creates such a bucket.
+        """
+        async with self._opening:
+            if self.window is None:
+                config = self._config.replace(deliver_policy=DeliverPolicy.NEW, opt_start_seq=None)
+                puller = await open_puller(self._context, self._stream, config, create)
+                self._use(puller, puller.tracker.position)
+                if not self.members:
+                    await self._end()
+                    raise ClosedError("the watch is closed")
+            assert self.window is not None
+            return self.window
+
+    def adopt(self, member: Member, reader: BucketReader[Any]) -> bool:
+        """Use the consumer of a member that has read what existed. Return False if there is another consumer."""
+        puller = reader.puller
+        if self.window is not None or puller is None or self._opening.locked():
+            return False
+        frames = reader.give_up_consumer()
+        position = sequences(frames[0][1])[0] - 1 if frames else puller.tracker.position
+        window = self._use(puller, position)
+        member.follows = window.join(member.follower, position)
+        if frames:
+            window.add(frames, numbers_of(frames))
+        return True
+
+    def _use(self, puller: OrderedPuller, position: int) -> Window:
+        cursor = puller.tracker.cursor
+        if not cursor.resume_stream_seq:
+            cursor.first_stream_seq = 1  # nothing existed: another consumer delivers all, not the newest only
+        self._puller, self._messages = puller, SharedMessages(puller)
+        puller.log = _MemberLogs(self)
+        self.window = Window(position)
+        return self.window
+
+    async def settled(self) -> None:
+        """Wait until a consumer that is being created exists, and is known well enough to join it."""
+        async with self._opening:
+            pass
+        await self.incarnation_known()
+
+    async def incarnation_known(self) -> str:
+        """Wait until the creation time of the stream is known or cannot be found out. Returns `incarnation`."""
+        return "" if self._puller is None else await self._puller.recreator.incarnation_known()
+
+    def begin_era(self) -> None:
+        """Note that the stream was recreated. What has arrived belongs to the stream before."""
+        assert self._puller is not None
+        assert self.window is not None
+        if frames := self._puller.take_frames(len(self._puller.front)):
+            self.window.add(frames, numbers_of(frames))
+        self.window.begin_era()
+
+    # --- the members -------------------------------------------------------------------------------------
+
+    def floor(self, incarnation: str) -> int | None:
+        """Return from where a member of this incarnation can join, or None if it cannot."""
+        if self.window is None or self.is_over or not incarnation or incarnation != self.incarnation:
+            return None
+        return self.window.floor
+
+    def place(self, member: Member) -> int:
+        """Return the sequence up to which a member has read the stream that exists now."""
+        assert self.window is not None
+        return member.follower.position if member.follower.era == self.window.era else 0
+
+    def join(self, member: Member, position: int, incarnation: str) -> bool:
+        """Let a member read from the window after a position. Return False if messages would be missing."""
+        if self.window is None or self.floor(incarnation) is None:
+            return False
+        member.follows = self.window.join(member.follower, position)
+        return member.follows
+
+    async def next_run(self, member: Member) -> list[Shared] | list[Frame] | None:
+        """Wait for the next messages, or return None if this member has fallen behind.
+
+        Frames are returned if the member is the only one, as they are not shared then.
+
+        Raises the errors of `OrderedConsumer.next`. Cancelled: no message is lost.
+        """
+        window, messages, follower = self.window, self._messages, member.follower
+        assert window is not None
+        assert messages is not None
+        while True:
+            if member.is_closed:
+                raise ClosedError("the watch is closed")
+            shared = window.take(follower, _RUN)
+            if shared is None or shared:
+                return shared
+            if frames := self._take_run(messages):
+                if window.pass_by(follower, sequences(frames[-1][1])[0], len(frames)):
+                    return frames
+                window.add(frames, numbers_of(frames))
+            else:
+                await messages.wait_change()
+
+    def _take_run(self, messages: SharedMessages) -> list[Frame]:
+        if self._error is not None:
+            raise self._error
+        try:
+            return messages.take_run(_RUN)
+        except JetStreamError as error:
+            self._error = error
+            raise
+
+    def wake(self) -> None:
+        """Let waiting members look whether they were closed."""
+        if self._puller is not None:
+            self._puller.changed.set()
+
+    async def leave(self, member: Member) -> None:
+        """Remove a member. The last one deletes the consumer."""
+        self.members.discard(member)
+        if self.window is not None:
+            self.window.remove(member.follower)
+        if not self.members:
+            if self._context.shared.get(self._key) is self:
+                del self._context.shared[self._key]
+            await self._end()
+
+    async def _end(self) -> None:
+        if self._puller is not None:
+            await self._puller.stop_reading()

@@ -1,0 +1,156 @@
+"""The messages that followers of a bucket share: each reads them at its own pace, from a window that is bounded.
+
+A message leaves the window when every follower has read it, or when the window is full. A follower that was not fast
+enough has then fallen behind: it reads the bucket itself, and joins again when it has reached the window. So a slow
+follower takes no memory and delays no other.
+
+The window knows where it begins, its floor: it has every message after that sequence. A follower can join if its own
+position is not before the floor. It then skips the messages that it has read already. So there is neither a hole nor a
+repetition, wherever it has read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ..wire.frames import Frame, frame_size
+
+__all__ = ["Follower", "Shared", "Window"]
+
+_KEPT: Final = 256  # messages that may remain although all followers have read them
+_KEPT_BYTES: Final = 256 * 1024
+
+
+class Shared(NamedTuple):
+    """A message in a window. ``era`` counts how often the stream was recreated before."""
+
+    frame: Frame
+    revision: int
+    time_ns: int
+    pending: int
+    era: int
+
+
+@dataclass(slots=True, eq=False)
+class Follower:
+    """A reader of a window.
+
+    Attributes:
+        index: The number of the next message that it reads, counted from the first that the window ever had.
+        position: The sequence up to which it has read the stream.
+        era: The era of this position.
+    """
+
+    index: int = 0
+    position: int = 0
+    era: int = 0
+
+
+@dataclass(slots=True)
+class Window:
+    """The messages of a stream after ``floor``, for any number of followers.
+
+    Attributes:
+        floor: The sequence after which the window has every message of the current era.
+        era: Counts how often the stream was recreated.
+        max_count, max_bytes: What the window holds at most. A single message may be larger.
+    """
+
+    floor: int = 0
+    era: int = 0
+    max_count: int = 4096
+    max_bytes: int = 4 * 1024 * 1024
+    _followers: set[Follower] = field(default_factory=set)
+    _messages: list[Shared] = field(default_factory=list)
+    _base: int = 0  # the index of the first message
+    _bytes: int = 0
+
+    @property
+    def _end(self) -> int:
+        return self._base + len(self._messages)
+
+    def register(self, follower: Follower) -> None:
+        """Keep what arrives from now on for a follower, which may join when it has read what is before."""
+        follower.index = self._end
+        self._followers.add(follower)
+
+    def remove(self, follower: Follower) -> None:
+        """Keep nothing for this follower any more."""
+        self._followers.discard(follower)
+
+    def covers(self, position: int, era: int) -> bool:
+        """Return whether the window has every message after a position."""
+        return era == self.era and position >= self.floor
+
+    def join(self, follower: Follower, position: int) -> bool:
+        """Let a follower read on here, after a position in the current era. Return False if messages are missing."""
+        if not self.covers(position, self.era):
+            return False
+        follower.index, follower.position, follower.era = self._base, position, self.era
+        self._followers.add(follower)
+        return True
+
+    def begin_era(self) -> None:
+        """Note that the stream was recreated, and that every message of the new stream follows."""
+        self.era += 1
+        self.floor = 0
+
+    def add(self, frames: list[Frame], numbers: Iterable[tuple[int, int, int]]) -> None:
+        """Add messages, each with its stream sequence, its time stamp and the number of messages after it."""
+        era = self.era
+        self._messages += [Shared(frame, *three, era) for frame, three in zip(frames, numbers, strict=True)]
+        self._bytes += sum(map(frame_size, frames))
+        self._drop()
+
+    def _drop(self) -> None:
+        """Drop what all followers have read, once it is worth it, and what does not fit."""
+        messages = self._messages
+        if len(messages) <= min(_KEPT, self.max_count) and self._bytes <= min(_KEPT_BYTES, self.max_bytes):
+            return
+        count = min((follower.index for follower in self._followers), default=self._end) - self._base
+        count = max(count, len(messages) - self.max_count, 0)
+        size = self._bytes - sum(frame_size(message.frame) for message in messages[:count])
+        while size > self.max_bytes and count < len(messages) - 1:
+            size -= frame_size(messages[count].frame)
+            count += 1
+        if not count:
+            return
+        last = messages[count - 1]
+        if last.era == self.era:
+            self.floor = last.revision
+        del messages[:count]
+        self._base += count
+        self._bytes = size
+
+    def take(self, follower: Follower, limit: int) -> list[Shared] | None:
+        """Return the next messages for a follower, [] if it has read all, or None if it has fallen behind."""
+        start = follower.index - self._base
+        if start < 0:
+            return None
+        taken = self._messages[start : start + limit]
+        if not taken:
+            return taken
+        follower.index += len(taken)
+        if _is_read(taken[0], follower):
+            taken = [message for message in taken if not _is_read(message, follower)]
+            if not taken:
+                return self.take(follower, limit)
+        follower.position, follower.era = taken[-1].revision, taken[-1].era
+        return taken
+
+    def pass_by(self, follower: Follower, revision: int, count: int) -> bool:
+        """Let messages go directly to a follower, up to a revision. Return False if another follower needs them."""
+        if len(self._followers) > 1 or follower.index != self._end:
+            return False
+        self._base = self._end + count
+        self._messages, self._bytes = [], 0
+        follower.index, follower.position, follower.era = self._base, revision, self.era
+        self.floor = revision
+        return True
+
+
+def _is_read(message: Shared, follower: Follower) -> bool:
+    """Return whether a follower had this message before it joined."""
+    return (message.era, message.revision) <= (follower.era, follower.position)
