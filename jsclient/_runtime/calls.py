@@ -50,9 +50,7 @@ _SINCE = {
 
 
 def check_known(context: Context, config: ConsumerConfig) -> None:
-    """Raise `ConfigError` for an invalid configuration, or for a field that the server would ignore because it is too
-    old.
-    """
+    """Raise `ConfigError` for an invalid configuration, or a field that the server is too old for and would ignore."""
     check_consumer(config, datetime.now(UTC))
     for field, version in _SINCE.items():
         if getattr(config, field):

@@ -180,8 +180,9 @@ class Requests:
         answered: Callable[[Frame | JetStreamError], None],
         urgent: bool = True,
     ) -> bool:
-        """Send a request if that is possible without waiting. Call ``answered`` with its reply, or with an error of
-        `ask`.
+        """Send a request if that is possible without waiting.
+
+        Call ``answered`` with its reply, or with an error of `ask`.
 
         With ``urgent``, the request is written at once, see `Connection.publish`. If the result is False, nothing was
         sent, and ``answered`` is not called. Use `ask` instead.

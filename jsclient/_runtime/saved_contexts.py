@@ -141,8 +141,9 @@ def _is_empty(value: object) -> bool:
 
 
 def _options(fields: Mapping[str, Any], shown: str) -> dict[str, Any]:
-    """Return the options of `connect` for the fields of a context. Raises `ConfigError` with the name of a wrong
-    field.
+    """Return the options of `connect` for the fields of a context.
+
+    Raises `ConfigError` with the name of a wrong field.
     """
     known = _SHOWN | _USED.keys() | _UNSUPPORTED.keys()
     for name, value in fields.items():

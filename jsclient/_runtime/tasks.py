@@ -60,8 +60,9 @@ class Tasks:
                 await self._finish_tasks()
 
     async def _finish_tasks(self) -> None:
-        """Wait for the tasks, which other generators may await at their end. Then cancel them and the tasks that they
-        start.
+        """Wait for the tasks, which other generators may await at their end.
+
+        Then cancel them and the tasks that they start.
         """
         now = asyncio.get_running_loop().time
         deadline = now() + _LAST

@@ -84,8 +84,9 @@ class Attendance(abc.ABC):
 
     @abc.abstractmethod
     def stop_delivery(self, grace: float) -> None:
-        """Stop delivering. Running handlers have ``grace`` seconds to finish. Unfinished events are redelivered
-        later.
+        """Stop delivering.
+
+        Running handlers have ``grace`` seconds to finish. Unfinished events are redelivered later.
         """
 
     @abc.abstractmethod

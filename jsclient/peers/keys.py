@@ -71,8 +71,9 @@ class ChannelKeys:
         return True
 
     def encrypt(self, to: str, data: bytes) -> bytes:
-        """Encrypt ``data`` for the other side of this relationship, which can `decrypt` it. The result has 40 more
-        bytes.
+        """Encrypt ``data`` for the other side of this relationship, which can `decrypt` it.
+
+        The result has 40 more bytes.
         """
         return bytes(self._box(to).encrypt(data))
 

@@ -134,8 +134,7 @@ class Peer:
         return handler
 
     async def wait_for(self, event: str, timeout: float | None = 5.0, **attrs: Any) -> RaisedEvent:
-        """Return the first of the last 100 matching events that no `wait_for` has returned, or wait for the next
-        event.
+        """Return the first of the last 100 matching events that no `wait_for` has returned, or wait for the next.
 
         Cancelling the call loses no event.
 
@@ -283,9 +282,7 @@ class Peer:
         return eci
 
     async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
-        """Create and return a channel, by default with a policy that allows nothing. Raises the errors of any
-        publish.
-        """
+        """Create and return a channel, which by default allows nothing. Raises the errors of any publish."""
         self._check_open()
         if isinstance(tags, str):
             raise ConfigError("tags is a str, needs a list")

@@ -128,8 +128,9 @@ class Machine:
                 self._route([command])
 
     async def _write(self, command: StoreValue) -> bool:
-        """Write an entry. Returns False if another process was faster. The tracker then has the entry of that
-        process.
+        """Write an entry.
+
+        Returns False if another process was faster. The tracker then has the entry of that process.
         """
         try:
             stored = await self._try(command)

@@ -43,8 +43,9 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The severity: "info" if the deletion was chosen, and neither messages nor readers were lost. Else
-        "warning".
+        """The severity: "info" if the deletion was chosen, and neither messages nor readers were lost.
+
+        Else "warning".
         """
         harmless = self.pending == 0 and not (self.unacked or self.num_waiting or self.push_bound)
         return "info" if self.chosen and harmless else "warning"

@@ -145,9 +145,7 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The severity: "info" if the user may not request the state, so that perhaps all is well, otherwise
-        "warning".
-        """
+        """The severity: "info" if the user may not request the state, so perhaps all is well, otherwise "warning"."""
         return "info" if self.reason == "could_not_look" else "warning"
 
     def _says(self) -> str:

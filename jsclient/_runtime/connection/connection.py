@@ -107,8 +107,9 @@ class Connection(abc.ABC):
         self.loop = asyncio.get_running_loop()
 
     def running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop. Raises `WrongLoopError` if no loop is running, for example in a fork of the
-        process.
+        """Return the running loop.
+
+        Raises `WrongLoopError` if no loop is running, for example in a fork of the process.
         """
         try:
             return asyncio.get_running_loop()
@@ -273,8 +274,9 @@ class Connection(abc.ABC):
         """
 
     def write_at_once(self, command: bytes, size: int) -> bool:
-        """Write a PUB or HPUB command if that is possible without waiting. If it returns False, call `publish`
-        instead.
+        """Write a PUB or HPUB command if that is possible without waiting.
+
+        If it returns False, call `publish` instead.
 
         ``size`` is the number of bytes of headers and payload.
         """

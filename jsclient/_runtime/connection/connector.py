@@ -34,8 +34,9 @@ class Connector:
     """
 
     def __init__(self, servers: Sequence[str], pauses: tuple[float, float], options: dict[str, Any]) -> None:
-        """Create a connector. ``pauses`` are the first and the longest pause between attempts at one server, in
-        seconds.
+        """Create a connector.
+
+        ``pauses`` are the first and the longest pause between attempts at one server, in seconds.
         """
         first, longest = pauses
         self.identity = Identity(servers, options)

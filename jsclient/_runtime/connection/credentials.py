@@ -48,8 +48,9 @@ class CallbackError(Exception):
 
 
 class FileError(CallbackError):
-    """Raised when a credentials file cannot be used. `connect` does not try again, because only the user can correct
-    the file.
+    """Raised when a credentials file cannot be used.
+
+    `connect` does not try again, because only the user can correct the file.
     """
 
 

@@ -180,8 +180,9 @@ class OwnConnection(Connection):
         self._restorer.begin()  # a no-op if a listener has closed the connection
 
     def drop_link(self) -> None:
-        """Close the transport at once. An orderly close would wait until the peer has read everything, which may
-        never happen.
+        """Close the transport at once.
+
+        An orderly close would wait until the peer has read everything, which may never happen.
         """
         self._up = False
         self._pings.stop(DisconnectedError("the connection was lost before a PONG came"))

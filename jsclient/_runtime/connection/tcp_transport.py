@@ -112,8 +112,9 @@ class TcpTransport(asyncio.BufferedProtocol):
     def deliver_to(
         self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
-        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
-        reader.
+        """Pass ``rest`` and all later bytes to ``reader``.
+
+        Call ``ended`` once, at the end or after an error of the reader.
         """
         self._reader, self._out, self._when_ended = reader, out, ended
         self._feed(rest + bytes(self._unread))

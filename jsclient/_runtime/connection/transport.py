@@ -59,8 +59,9 @@ class Transport(Protocol):
     def deliver_to(
         self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
-        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
-        reader.
+        """Pass ``rest`` and all later bytes to ``reader``.
+
+        Call ``ended`` once, at the end or after an error of the reader.
         """
 
     def write(self, payload: bytes) -> None:

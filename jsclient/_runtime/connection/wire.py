@@ -377,8 +377,9 @@ class Outbox:
         self._update_backlog()
 
     def write_if_space(self, command: bytes) -> bool:
-        """Write a command like `write`, or return False if the buffer is full. It repeats `write`, as it runs per
-        message.
+        """Write a command like `write`, or return False if the buffer is full.
+
+        It repeats `write`, as it runs per message.
         """
         if self.size + self._backlog > HIGH_WATER:
             return False

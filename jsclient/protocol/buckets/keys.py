@@ -209,8 +209,9 @@ class KeySpace(msgspec.Struct, frozen=True):
         return stored if self.key_codec is None else decoded_key(self.key_codec, stored)
 
     def encoded(self, key: str, value: Any) -> Any:
-        """Return a value as bytes. Without a codec, the value is returned unchanged. Raises `ConfigError` if encoding
-        fails.
+        """Return a value as bytes.
+
+        Without a codec, the value is returned unchanged. Raises `ConfigError` if encoding fails.
         """
         return value if self.codec is None else encoded_value(self.codec, key, value)
 

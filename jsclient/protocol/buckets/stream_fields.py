@@ -26,9 +26,7 @@ _SAME_NAME: Final = (
 
 
 def check_options(owner: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise ``TypeError`` for an option that does not exist, and `ConfigError` if both a mirror and sources are
-    given.
-    """
+    """Raise ``TypeError`` for an unknown option, and `ConfigError` if both a mirror and sources are given."""
     known = list(known)
     for name in options:
         if name not in known:
@@ -43,8 +41,9 @@ def seconds_of(value: float | timedelta) -> float:
 
 
 def shared_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stream fields for the options that all buckets have. Raises `ConfigError` if the TTL is not
-    positive.
+    """Return the stream fields for the options that all buckets have.
+
+    Raises `ConfigError` if the TTL is not positive.
     """
     fields = {name: options[name] for name in _SAME_NAME if name in options}
     if options.get("compression"):

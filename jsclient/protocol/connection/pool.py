@@ -107,8 +107,9 @@ class ServerPool:
         return server, max(self._pause(server, now), self._not_before - now)
 
     def record_loss(self, now: float) -> None:
-        """Record the loss of a connection. The next attempt is delayed, because all clients of the server lose it
-        together.
+        """Record the loss of a connection.
+
+        The next attempt is delayed, because all clients of the server lose it together.
         """
         self._not_before = now + self._options.spread(self._options.first_pause)
 
@@ -166,8 +167,9 @@ class ServerPool:
         return self._set(kept + new + last)
 
     def replace(self, urls: Sequence[ParseResult]) -> Change:
-        """Replace the servers. Other servers are used only after an INFO announces them. The current connection
-        remains.
+        """Replace the servers.
+
+        Other servers are used only after an INFO announces them. The current connection remains.
         """
         before = {server.address: server for server in self.servers}
         servers = []

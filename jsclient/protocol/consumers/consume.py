@@ -280,8 +280,9 @@ class ConsumeTracker:
         self.buffer.threshold = min(max_messages // 2, max_messages - 1)
 
     def _settle(self) -> None:
-        """Count messages that were popped from ``front``. With a limit in bytes, `take_frame` has already counted
-        them.
+        """Count messages that were popped from ``front``.
+
+        With a limit in bytes, `take_frame` has already counted them.
         """
         self.buffer.taken(0, self.buffer.buffered - len(self.front))
 

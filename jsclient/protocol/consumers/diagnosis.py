@@ -268,9 +268,7 @@ def _nothing_stored_matches(info: ConsumerInfo, stream: StreamInfo) -> list[Find
 
 
 def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
-    """Report mirrors and sources that are silent, have failed, or lag without storing a message for ``after``
-    seconds.
-    """
+    """Report mirrors and sources that are silent, have failed, or lag and stored nothing for ``after`` seconds."""
     if stream is None:
         return []
     after = min(SILENT_MIRROR, after)
@@ -335,8 +333,9 @@ def no_leader(kind: Literal["consumer", "stream"], cluster: ClusterInfo | None) 
 
 
 def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
-    """Return whether the consumer works. It may deliver to other clients, slowly, or only under a condition of the
-    request.
+    """Return whether the consumer works.
+
+    It may deliver to other clients, slowly, or only under a condition of the request.
     """
     config = info.config
     if local is None:

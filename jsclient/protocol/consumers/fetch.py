@@ -55,8 +55,9 @@ def default_expires(pinning: ConsumerConfig | None = None) -> float:
 
 
 def not_answered(seconds: float) -> RequestTimeoutError:
-    """Return the error for a request with no_wait that was not answered. It is unknown whether messages are
-    available.
+    """Return the error for a request with no_wait that was not answered.
+
+    It is unknown whether messages are available.
     """
     return RequestTimeoutError("no answer to a pull that does not wait", seconds)
 

@@ -56,9 +56,7 @@ class HeartbeatMonitor:
         return now >= due, due if now < due else now + self.interval
 
     def was_late(self, now: float) -> bool:
-        """Return whether `check_silence` is called half an interval or more too late, because the event loop was
-        blocked.
-        """
+        """Return whether `check_silence` is called half an interval or more too late, because the loop was blocked."""
         return now - self.deadline >= max(self.interval / 2, self.grace)
 
     def heard(self, now: float) -> None:
@@ -118,9 +116,7 @@ class FlowControl:
         return self.requested(subject)
 
     def not_sent(self, subject: bytes) -> None:
-        """Record that an answer was not sent or was lost, so that the next request with this subject is answered
-        again.
-        """
+        """Record that an answer was not sent or was lost, so that the next request for it is answered again."""
         if subject == self.answered:
             self.answered, self.repeated_at = b"", None
 

@@ -145,8 +145,9 @@ class OrderedCursor:
         return stream_seq
 
     def _went_back(self, stream_seq: int) -> None:
-        """Request a new consumer. A consumer delivers in the order of the stream, so one of the two sequences is
-        wrong.
+        """Request a new consumer.
+
+        A consumer delivers in the order of the stream, so one of the two sequences is wrong.
         """
         self.wants = Recreate(f"the stream sequence went back from {self.last_stream_seq} to {stream_seq}")
         if stream_seq > self._before:
@@ -170,9 +171,7 @@ class OrderedCursor:
             self.wants = Recreate(reason, unconfirmed=True)
 
     def is_in_place(self, delivered_stream_seq: int) -> bool:
-        """Return whether a consumer that has delivered up to ``delivered_stream_seq`` starts at this position, or
-        later.
-        """
+        """Return whether a consumer that has delivered up to this sequence starts at this position, or later."""
         return delivered_stream_seq + 1 >= self.resume_stream_seq
 
     def recreated(self, delivered_stream_seq: int) -> bool:

@@ -120,8 +120,9 @@ class DeliveryQueue(Generic[Mark]):
         return taken
 
     def add_frames(self, frames: list[Frame]) -> bool:
-        """Add all of some messages that arrived together, or none of them if they do not all fit. Returns whether
-        they fit.
+        """Add all of some messages that arrived together, or none of them if they do not all fit.
+
+        Returns whether they fit.
         """
         count, size = len(frames), self.total_size(frames)
         waiting = len(self.front) + self._messages
@@ -204,8 +205,9 @@ Command: TypeAlias = Emit | AnswerFlowControl
 
 
 def foreign_message(stream: str, consumer: str, frame: Frame, count: int) -> list[Emit]:
-    """Report a message that the server did not send. To avoid a flood, only the 1st, 2nd, 4th, 8th and so on are
-    reported.
+    """Report a message that the server did not send.
+
+    To avoid a flood, only the 1st, 2nd, 4th, 8th and so on are reported.
     """
     if count & (count - 1):
         return []

@@ -194,8 +194,9 @@ class StallTracker:
         ]
 
     def _may_recur(self, now: float) -> bool:
-        """Return whether a reason that recurs with each redelivery may be reported now. The pauses between reports
-        double.
+        """Return whether a reason that recurs with each redelivery may be reported now.
+
+        The pauses between reports double.
         """
         if now < self._recurs_at:
             return False

@@ -36,8 +36,9 @@ class Order(Protocol[T]):
         """The least time, which is before all others."""
 
     def less_equal(self, one: T, other: T) -> bool:
-        """Return whether ``one`` is equal to or before ``other``. The relation is reflexive, transitive and
-        antisymmetric.
+        """Return whether ``one`` is equal to or before ``other``.
+
+        The relation is reflexive, transitive and antisymmetric.
         """
 
     def encode(self, time: T) -> Any:

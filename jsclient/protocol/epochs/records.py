@@ -411,9 +411,7 @@ MAX_PARTITIONS: Final = 4096
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schema of a topic: the names of its order and codec, and its number of partitions, which are numbered from
-    0.
-    """
+    """The names of a topic's order and codec, and the number of its partitions, which are numbered from 0."""
 
     v: Literal[1]
     order: str

@@ -39,9 +39,7 @@ class AccountLimits(Model, frozen=True, kw_only=True):
 
 
 class ApiStats(Model, frozen=True, kw_only=True):
-    """The JetStream API of an account: the level of the server (0 before 2.11), and the numbers of requests and
-    errors.
-    """
+    """The JetStream API of an account: the server's level (0 before 2.11), and the numbers of requests and errors."""
 
     level: int = 0
     total: int = 0

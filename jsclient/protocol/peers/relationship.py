@@ -11,9 +11,8 @@ There is one record per Id and peer. A removal wins over all other events. A rem
 knows the channels of requests that are over, so that a late or redelivered request is ignored.
 
 Transitions are pure functions from a record to the next record. The messages of a transition are stored with it in
-its
-*outbox*, so a crash loses none of them. Their ids are derived from the Id of the relationship, a nonce and the event,
-so each attempt has the same id, and a repeated message has no effect.
+its *outbox*, so a crash loses none of them. Their ids are derived from the Id of the relationship, a nonce and the
+event, so each attempt has the same id, and a repeated message has no effect.
 
 Source: the picos' subscriptions (io.picolabs.subscription): its events, attributes and lists.
 """
@@ -195,8 +194,9 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return RELATIONSHIP_KEY + self.id
 
     def to_attrs(self) -> Attrs:
-        """Return the attributes of the relationship for users, with the names that picos use. Unknown values are
-        None.
+        """Return the attributes of the relationship for users, with the names that picos use.
+
+        Unknown values are None.
         """
         known: Attrs = {
             "Id": self.id,
@@ -267,9 +267,7 @@ def targets(
     tx_role: str | None = None,
     rx_role: str | None = None,
 ) -> list[Relationship]:
-    """Return every established relationship that has this ``Id``, this role of the other side, or this role of this
-    side.
-    """
+    """Return every established relationship with this ``Id``, this role of the other side, or this role here."""
     return [
         record
         for record in records
@@ -310,8 +308,9 @@ def extras(attrs: Mapping[str, Any]) -> Attrs:
 def outbound(
     before: Relationship | None, fields: Relationship, attrs: Attrs, own_host: str | None
 ) -> Relationship:
-    """Create the record of a request. ``fields`` is the record so far, and ``attrs`` are the attributes that were
-    raised.
+    """Create the record of a request.
+
+    ``fields`` is the record so far, and ``attrs`` are the attributes that were raised.
 
     The other side receives all of these attributes. The attributes of the relationship are sent as that side sees
     them, with swapped roles, and with this side's channel, host and keys as ``Tx``.

@@ -148,8 +148,9 @@ PeerEvent: TypeAlias = (
 
 
 class StoreValue(msgspec.Struct, frozen=True):
-    """Write ``value`` under ``key``, or delete the key if it is None. ``revision`` is the key's expected revision, or
-    0.
+    """Write ``value`` under ``key``, or delete the key if it is None.
+
+    ``revision`` is the key's expected revision, or 0.
 
     `Stored` has to follow. After a conflict, it has the stored value, and the event has to be handled again.
     """

@@ -166,8 +166,9 @@ class BatchTracker:
         return self._next(held, commit=True)
 
     def abandon_batch(self) -> BatchMessage | None:
-        """End the batch without storing any message. Return a message that makes the server drop the batch now, not
-        in 10 s.
+        """End the batch without storing any message.
+
+        Return a message that makes the server drop the batch now, not in 10 s.
 
         The message skips a number, and a server drops a batch with a gap. If the server does not know the batch, it
         ignores the message, because its number is above 1.

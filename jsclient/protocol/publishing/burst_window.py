@@ -190,8 +190,9 @@ class BurstWindow(PublishWindow[TicketT]):
 
 
 def _joined(answers: list[Frame], replies: list[bytes]) -> bytes:
-    """Join answers to these reply subjects into a JSON array. Empty if their subjects differ, or if it is not
-    possible.
+    """Join answers to these reply subjects into a JSON array.
+
+    Empty if their subjects differ, or if it is not possible.
     """
     if [frame[0] for frame in answers] != replies:
         return b""

@@ -108,8 +108,9 @@ class IngestTracker:
         return self.flow > 0
 
     def next_reply(self) -> bytes:
-        """Return the reply subject of the next message, which counts as sent. The operation is start (0) or append
-        (1).
+        """Return the reply subject of the next message, which counts as sent.
+
+        The operation is start (0) or append (1).
         """
         self.sent = number = self.sent + 1
         return b"%b%d.%d.$FI" % (self.reply, number, number > 1)
@@ -202,8 +203,9 @@ class IngestTracker:
         return None
 
     def _uncounted(self, number: int, error: JetStreamError, *, end: bool = False) -> Event | None:
-        """Process a message that the server refused without counting it. The server will report its number as
-        missing.
+        """Process a message that the server refused without counting it.
+
+        The server will report its number as missing.
         """
         if isinstance(error, NoRespondersError) and number == 1 and not self.accepted:
             self.no_stream = error

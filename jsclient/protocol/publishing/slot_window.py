@@ -56,8 +56,7 @@ class Slots(Protocol):
         too_much: Callable[[int], bool],
         /,
     ) -> None:
-        """Set the publishes that are in flight elsewhere, the limits for both together, and the buffer for the
-        commands.
+        """Set the publishes in flight elsewhere, the limits for both together, and the buffer for the commands.
 
         ``sooner`` is called with the moment at which a publish must be checked, if that is before ``next_check``.
         ``check_size`` is called with sizes above ``small``, and ``too_much`` with the bytes in flight above

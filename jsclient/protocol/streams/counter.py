@@ -104,8 +104,9 @@ def _sources(text: str) -> dict[str, dict[str, int]]:
 
 
 def next_chunk(subjects: Sequence[str], start: int, max_bytes: int) -> int:
-    """Return the end of the request that begins at ``start``. The request has as many subjects as fit, but at least
-    one.
+    """Return the end of the request that begins at ``start``.
+
+    The request has as many subjects as fit, but at least one.
     """
     size, end = 0, start
     while end < len(subjects) and end - start < _CHUNK:

@@ -249,8 +249,9 @@ class DirectBatchTracker:
         return message, int(last)
 
     def _follows(self, previous: int) -> bool:
-        """Return whether no message is missing after ``previous``, the sequence that the server sent last. If not,
-        end the batch with an error.
+        """Return whether no message is missing after ``previous``, the sequence that the server sent last.
+
+        If not, end the batch with an error.
         """
         if previous == self.last_seq:
             return True

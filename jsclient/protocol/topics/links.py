@@ -152,8 +152,9 @@ class MissingRule:
         return count
 
     def needs_extent(self, records: Sequence[Record], floor: int, count: int) -> bool:
-        """Return whether judging the records needs the extent. ``count`` is the result of `run_length` for the
-        records.
+        """Return whether judging the records needs the extent.
+
+        ``count`` is the result of `run_length` for the records.
         """
         floor = records[count - 1].seq if count else floor
         for record in records[count:]:

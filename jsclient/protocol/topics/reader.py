@@ -245,8 +245,9 @@ class Reader:
         return self._request_history() if late and self.catch_up == "at once" else []
 
     def _add_run(self, records: Sequence[Record], extent: Extent | None, now: float) -> Sequence[Record]:
-        """Add the records that directly follow each other. Return the remaining records, or none if the topic has
-        ended.
+        """Add the records that directly follow each other.
+
+        Return the remaining records, or none if the topic has ended.
         """
         links = self._links
         if links.beyond:

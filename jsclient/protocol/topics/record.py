@@ -200,8 +200,9 @@ class RecordQueue:
         return taken
 
     def take_one(self) -> Record | None:
-        """Take one record, or return None. Faster than ``take_records(1)``, because an ``async for`` calls it for
-        each record.
+        """Take one record, or return None.
+
+        Faster than ``take_records(1)``, because an ``async for`` calls it for each record.
         """
         if not self._records:
             return None

@@ -141,8 +141,9 @@ class Api:
         return f"{self._stream('CONSUMER.DURABLE.CREATE', stream)}.{name}"
 
     def consumer_create_named(self, stream: str, name: str, filter: str = "") -> str:
-        """Return the subject to create a named consumer. A single filter, including its wildcards, is part of the
-        subject.
+        """Return the subject to create a named consumer.
+
+        A single filter, including its wildcards, is part of the subject.
         """
         subject = self._consumer("CONSUMER.CREATE", stream, name)
         return self._bounded(f"{subject}.{check_filter_subject(filter)}", filter) if filter else subject

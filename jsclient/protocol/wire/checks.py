@@ -59,8 +59,9 @@ def check_arguments(method: Callable[..., Any], names: Iterable[str], more: type
 
 
 class NoOptions(TypedDict):
-    """The type of ``**more`` in a function without further arguments. `check_arguments` raises the error for any
-    argument.
+    """The type of ``**more`` in a function without further arguments.
+
+    `check_arguments` raises the error for any argument.
     """
 
 

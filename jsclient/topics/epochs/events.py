@@ -38,8 +38,9 @@ class CompletedEpoch(Generic[T]):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the items are in memory. If the epoch was too large, iterating reads the items from the stream
-        again.
+        """Whether the items are in memory.
+
+        If the epoch was too large, iterating reads the items from the stream again.
         """
         return self._batches is not None
 
@@ -182,8 +183,9 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier of all partitions. Further data is at or after one of its elements. Empty after the
-        topic's end.
+        """The lower frontier of all partitions.
+
+        Further data is at or after one of its elements. Empty after the topic's end.
         """
         return self._core.frontier
 

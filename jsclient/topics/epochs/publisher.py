@@ -80,8 +80,9 @@ class PartitionPublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier. Data may be sent at or after any of its elements. It is empty once the partition has
-        ended.
+        """The lower frontier.
+
+        Data may be sent at or after any of its elements. It is empty once the partition has ended.
         """
         return self._core.lower
 
@@ -290,9 +291,7 @@ class PartitionPublisher(Handle, Generic[T]):
                 raise
 
     async def _why_refused(self) -> JetStreamError | None:
-        """Return why a frontier record was refused, or None if only invalid messages were stored after the last
-        record.
-        """
+        """Return why a frontier record was refused, or None if only invalid messages followed the last record."""
         subject = frontier_subject(self._topic, self._partition)
         try:
             last, _, last_seq = await self._history.last_frontier(self._partition)

@@ -267,8 +267,9 @@ class EpochTopic(Generic[T]):
         timeout: float | None = None,
         beat: float = 2.0,
     ) -> LiveSubscription[T]:
-        """Subscribe to live publishers. The subscription returns whole epochs from now on, as long as no message is
-        lost.
+        """Subscribe to live publishers.
+
+        The subscription returns whole epochs from now on, as long as no message is lost.
 
         Args:
             partitions, filter, timeout: See `subscribe`. By default, all partitions of this object.

@@ -379,8 +379,9 @@ def make_subscription(
 
 
 def source_of(candidate: Any, find: Callable[[Any], SourceT]) -> SourceT | _Promised:
-    """Return the source that a shared reference, or an awaitable reference, leads to. ``find`` may raise
-    `ConfigError`.
+    """Return the source that a shared reference, or an awaitable reference, leads to.
+
+    ``find`` may raise `ConfigError`.
     """
     return _Promised(candidate, find) if inspect.isawaitable(candidate) else find(candidate)
 

@@ -168,8 +168,9 @@ async def open_subscription_kit(
 
 
 def notifier_source(context: Context, value: object, codec: Codec | None, *, quiet: float) -> NotifierSource:
-    """Return the source that the descriptor of a notifier refers to. Raises `ConfigError` if the descriptor is not
-    valid.
+    """Return the source that the descriptor of a notifier refers to.
+
+    Raises `ConfigError` if the descriptor is not valid.
     """
     at = read_descriptor(value, NotifierDescriptor)
     context = context.reaching(at.api_prefix)
@@ -201,8 +202,9 @@ def _subscription_source(
 
 
 async def _beginning(log: StreamLog) -> Position:
-    """Return the position before the first value. If the first value was removed, readers raise
-    `HistoryTruncatedError`.
+    """Return the position before the first value.
+
+    If the first value was removed, readers raise `HistoryTruncatedError`.
     """
     end = (await log.extent()).end
     try:

@@ -146,8 +146,9 @@ class LogProducer:
         )
 
     def publish(self, kind: Kind, value: Any) -> _PendingMember:
-        """Start to append a member. Raises the errors of `Producer`, and once the error of earlier members if no call
-        awaits it.
+        """Start to append a member.
+
+        Raises the errors of `Producer`, and once the error of earlier members if no call awaits it.
         """
         if self._unreported is not None:
             failure, self._unreported = self._unreported, None
@@ -212,8 +213,9 @@ class LogProducer:
         self._sending = self._log.tasks.start(self._send_members(), f"producer of {self._log.subject}")
 
     def _answered(self, member: _PendingMember, answer: int | JetStreamError) -> None:
-        """Handle the answer to a member that was sent immediately. After an error, a task checks whether it was
-        stored.
+        """Handle the answer to a member that was sent immediately.
+
+        After an error, a task checks whether it was stored.
         """
         if not self._waiting or self._waiting[0] is not member:
             return  # the member has failed meanwhile, because the connection is being closed

@@ -147,8 +147,9 @@ class NewestLog(abc.ABC):
 def newest_log(
     context: Context, at: NotifierDescriptor, *, quiet: float, origin: Position | None = None
 ) -> NewestLog:
-    """Return the log for a descriptor. It receives pushes from the republished subject, if one exists, or from a
-    consumer.
+    """Return the log for a descriptor.
+
+    It receives pushes from the republished subject, if one exists, or from a consumer.
     """
     return (_Republished if at.republished else _Pulled)(context, at, quiet, origin)
 

@@ -143,8 +143,9 @@ class WorkRules:
         return self.waits[min(max(deliveries, 1), len(self.waits)) - 1]
 
     def interval(self, deliveries: int) -> float:
-        """Return the seconds between progress reports. It is a third of ``ack_wait``, as a report may be lost or
-        late.
+        """Return the seconds between progress reports.
+
+        It is a third of ``ack_wait``, as a report may be lost or late.
         """
         return self.ack_wait(deliveries) / 3
 
