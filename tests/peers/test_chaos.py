@@ -99,7 +99,7 @@ class World:
         target = await other.wellKnown_Rx()
         call = peer.request(target, Id=which) if move == "request" else getattr(peer, move)(which)
         task = asyncio.ensure_future(call)
-        # The caller may give up at any instant, also after the request was sent.
+        # The caller may be cancelled at any instant, also after the request was sent.
         if chance.random() < 0.2:
             await asyncio.wait({task}, timeout=0.03)
             task.cancel()
@@ -110,7 +110,7 @@ class World:
 
 
 async def kill(peer) -> None:
-    """Whatever it does ends where it is, as if the process were gone."""
+    """All its calls stop at the next await, as if the process were gone."""
     if peer is not None:
         peer.stop()
         await peer._tasks.cancel()

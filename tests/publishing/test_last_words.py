@@ -12,7 +12,7 @@ from jsclient.publishing import last_words
 
 
 class Failures:
-    """The failures that nobody has retrieved."""
+    """The failures that were never retrieved."""
 
     def __init__(self, *subjects: str) -> None:
         self.subjects = subjects

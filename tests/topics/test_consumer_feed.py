@@ -1,4 +1,4 @@
-"""What a consumer's deliveries say of what came before them."""
+"""The knowledge that a consumer's deliveries give about the records before them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def delivery(seq: int, consumer_seq: int, pending: int, headers: bytes = b"") ->
 @pytest.mark.parametrize("pending", [0, 5])
 @virtual
 async def test_delivery_follows_previous(doubted, pending):
-    """The server counts deliveries without a gap also where it passes over what a limit has removed meanwhile."""
+    """The server counts deliveries without a gap also when it passes over messages that a limit removed meanwhile."""
     got: list[Record] = []
     deliveries = _Deliveries(Context, "S", got.extend, lambda: None, linked=True, doubted=doubted)
     deliveries.arrived([delivery(10, 1, pending), delivery(11, 2, pending), delivery(15, 3, pending)])

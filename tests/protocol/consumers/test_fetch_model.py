@@ -12,7 +12,7 @@ from jsclient.protocol.wire.headers import Headers
 
 
 class Simulation:
-    """The server holds requests, fills, expires or refuses them. The connection is lost. The user takes."""
+    """The server keeps requests, fills, expires or refuses them. The connection is lost. The user takes messages."""
 
     def __init__(self, seed: int, max_bytes: int | None) -> None:
         self.chance = random.Random(seed)

@@ -15,17 +15,17 @@ from tests.support.strategies import data, heartbeat, status
 INTERVAL = 1.0
 EXPIRES = 10.0
 FORGOTTEN = 300.0  # seconds without a request
-LARGEST = 100  # messages that one reader may ask for
+LARGEST = 100  # messages that a reader may request
 
 
 class Server:
-    """One stream and the one consumer of our reader, with the requests that wait."""
+    """A stream and the only consumer of our reader, with the requests that wait."""
 
     def __init__(self) -> None:
         self.generation = 0
         self.last = 0
         self.deleted = False
-        self.refuses = True  # says that nobody is there, where nobody is
+        self.refuses = True  # answers "no responders" when the consumer is gone
         self.out: list[tuple[int, int, int] | Frame] = []
         self.start(1)
 
@@ -256,7 +256,7 @@ class Simulation:
 
 
 def check(simulation: Simulation) -> None:
-    """Of each generation of the stream a run from 1. Of the last one everything."""
+    """A run from 1 of each generation of the stream, and all messages of the last generation."""
     got, server = simulation.got, simulation.server
     generations = [generation for generation, _ in got]
     assert generations == sorted(generations)

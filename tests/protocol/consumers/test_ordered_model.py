@@ -15,7 +15,7 @@ INTERVAL = 1.0
 
 
 class Server:
-    """One stream and the one consumer of our reader."""
+    """A stream and the only consumer of our reader."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -155,7 +155,7 @@ class Simulation:
 
 
 def check(simulation: Simulation) -> None:
-    """Of each generation of the stream a run from 1. Of the last one everything."""
+    """A run from 1 of each generation of the stream, and all messages of the last generation."""
     got, server = simulation.got, simulation.server
     generations = [generation for generation, _ in got]
     assert generations == sorted(generations)

@@ -1,4 +1,4 @@
-"""A chain of records against a server that loses, delays and forgets: no hole, no repeat, whoever comes between."""
+"""A chain of records against a server that loses, delays and forgets: no hole, no repeat, whatever others publish."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Server:
         self.there = True
 
     def take(self, header: bytes, payload: bytes) -> tuple[bytes, bytes]:
-        """What it answers: header block and payload."""
+        """The header block and payload of its answer."""
         if not self.there:
             return b"NATS/1.0 503\r\n\r\n", b""
         headers = parse_headers(header)[1]
@@ -100,7 +100,7 @@ class Simulation:
         self.at_gate: tuple[str, str | int] | None = None  # id and link of one that waits to go out
 
     def publish(self) -> None:
-        """A record comes. It may wait after it was told its place, as where the wire is slow."""
+        """A record arrives. It may wait after it was given its place, as when the wire is slow."""
         window = self.window
         if self.at_gate is not None:
             if not window.is_broken and window._connected:

@@ -14,7 +14,7 @@ from jsclient.protocol.wire.frames import Frame
 
 
 class Server:
-    """What nats-server does with one ingest (processJetStreamFastBatchMsg), in few words. Storing takes no time."""
+    """A small model of one ingest in nats-server (processJetStreamFastBatchMsg). Storing takes no time."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -36,7 +36,7 @@ class Server:
             self.known = self.open = True
             self.max_flow = int(requests)
             self.flow = self.chance.choice([1, self.max_flow])
-        # a ping, which is no message
+        # a ping, which is not a message
         if op == 4:
             return self.ping(reply, number, gap)
         if not self.open:
@@ -150,7 +150,7 @@ def test_stored_claim_is_true(seed):
     run = Run(seed, gap_ok=False, loss=0.1)
     run.publish(60)
     tracker, stored = run.tracker, run.server.stored
-    # Whatever was lost, the stream holds the beginning, and what the tracker promises is in it.
+    # Whatever was lost, the stream has the beginning, and all that the tracker promises is in it.
     assert stored == list(range(1, len(stored) + 1))
     assert tracker.acked <= len(stored)
     if tracker.complete:

@@ -1,4 +1,4 @@
-"""A window with slots has the server, answers and time that a window without has; and what makes it create records."""
+"""A window with slots sees the same server, answers and time as a window without, and makes records in few cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.slots import Slots
 
 
 class DoneError(Exception):
-    """What a ticket raises that is done."""
+    """The error of a ticket that is done."""
 
 
 class Outbox:

@@ -30,7 +30,7 @@ class Topic:
         self.last = 0
         self.first = 1
         self.last_of: dict[str, int] = {}
-        self.subscriptions: dict[str, int] = {}  # id: what it sent last
+        self.subscriptions: dict[str, int] = {}  # id: the last record it sent
 
     def publish(self) -> None:
         for _ in range(self.chance.randint(1, 4)):
@@ -185,7 +185,7 @@ class Simulation:
         self.carry_out(self.reader.set_push(self.now, push=not self.reader.push))
 
     def restart(self) -> None:
-        """The process dies. The next one has the token and nothing else."""
+        """The process dies. The next process has only the token."""
         if self.reader.error is None:
             token = self.reader.position.to_json()
             self.questions.clear()

@@ -1,7 +1,7 @@
-"""Every parser of what comes from outside, on generated and damaged inputs: only the documented errors.
+"""Every parser of external input, on generated and damaged inputs: only the documented errors.
 
 100,000 inputs per target by default, from a fixed seed. ``JSCLIENT_FUZZ`` sets another number, and then the seed is
-taken from the clock and printed where an input fails.
+taken from the clock and printed if an input fails.
 """
 
 from __future__ import annotations

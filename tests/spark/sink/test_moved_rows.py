@@ -1,4 +1,4 @@
-"""What tasks report of moved rows, and what the driver concludes: any runs of one batch store each row once."""
+"""The reports of tasks about moved rows, and the driver's conclusion: any runs of one batch store each row once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Stream:
 
 
 def run(stream: Stream, parts: list[list[int]], cuts: list[int | None]) -> None:
-    """One run: a task for each part, which ends after so many rows, or is whole, then the driver, if all tasks are."""
+    """A run: a task for each part, which ends after this many rows, or is whole, then the driver if all are whole."""
     sequences = range(len(stream.ids))
     before = [(one, at) for at, one in enumerate(stream.ids)]
     reports: dict[int, Checked] = {}

@@ -132,7 +132,7 @@ async def start(coroutine):
 
 
 async def ended(log):
-    """Nobody waits, and nothing is held."""
+    """No consumer waits, and no value is kept."""
     await settle()
     assert log.arrived is None
     assert not log.context.open
