@@ -173,7 +173,7 @@ async def test_offline_ack_repeatable(
     tap.refuse()
     tap.cut()
     await wait_for_event(jsclient.Disconnected, events)
-    # ack_sync would wait for a connection as long as it may; a short while is enough here.
+    # ack_sync would wait for a connection until its timeout. A short time is enough here.
     failed = (jsclient.DisconnectedError, jsclient.RequestTimeoutError)
     with pytest.raises(failed):
         await (message.ack_sync(timeout=0.2) if kind == "ack and wait" else answer(kind, message))

@@ -1,4 +1,4 @@
-"""What goes over the wire to create a consumer: subjects, bodies, and what comes before what. Source: ADR-15."""
+"""The requests that create a consumer: subjects, bodies, and their order. Source: ADR-15."""
 
 from __future__ import annotations
 

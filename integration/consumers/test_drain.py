@@ -1,4 +1,4 @@
-"""Draining: what has arrived is handled, then the consumer goes. Source: ADR-15 §Drain."""
+"""Draining: the messages that have arrived are handled, then the consumer goes. Source: ADR-15 §Drain."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def test_paused_until_resumed(near: Any, stream: OwnStream, events: list[A
     else:
         call = consumer.messages(idle_heartbeat=0.2).next()
     waiting = asyncio.create_task(call)
-    await asyncio.sleep(0.6)  # several heartbeats, where there are any
+    await asyncio.sleep(0.6)  # several heartbeats, if the consumer has any
     assert not waiting.done()
     assert (await consumer.info()).num_pending == 2
     await consumer.resume()
@@ -160,7 +160,7 @@ async def test_pausing_not_there_error_by_name(near: Any, stream: OwnStream) -> 
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
 async def test_paused_fetch_ends_in_time(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
-    """The server's heartbeats continue: silence would be told."""
+    """The server's heartbeats continue. Silence would be reported."""
     await stream.publish(3)
     consumer = await made(near, stream)
     await consumer.pause(LONG)
@@ -273,7 +273,7 @@ async def test_reset_limited_by_policy(near: Any, stream: OwnStream, policy: str
     if starts:
         assert await consumer.reset(4) == 4
         assert numbers(await consumer.fetch(5, no_wait=True)) == [4]
-    await consumer.reset()  # behind the ack floor always
+    await consumer.reset()  # always after the ack floor
 
 
 @pytest.mark.row(91)
@@ -304,7 +304,7 @@ async def test_resetting_not_there_error_at_once(near: Any, stream: OwnStream) -
 @pytest.mark.server(">=2.14")
 @pytest.mark.parametrize("way", ["fetch", "next", "messages", "push", "flow control"])
 async def test_readers_go_on_over_a_reset(near: Any, stream: OwnStream, events: list[Any], way: str) -> None:
-    """What was not acked comes again, and no gap is reported."""
+    """Messages that were not acked come again, and no gap is reported."""
     fields: dict[str, Any] = {}
     if way in ("push", "flow control"):
         fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.2}

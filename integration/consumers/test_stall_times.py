@@ -26,7 +26,7 @@ MakeStream = Callable[..., Awaitable[OwnStream]]
 
 @dataclass
 class Place:
-    """What a case needs. Each has a separate stream and connection."""
+    """The parts of a case. Each has a separate stream and connection."""
 
     oracle: Oracle
     stream: OwnStream
@@ -220,12 +220,12 @@ CASES: dict[Case, set[str]] = {
 
 
 def word(event: Event) -> str:
-    """The reason of a stand-still, or the event that tells it before."""
+    """The reason of a stand-still, or the event that reports it before."""
     return event.reason if isinstance(event, ConsumerStalled) else type(event).__name__
 
 
 async def measured(case: Case, at: Place) -> tuple[float, str]:
-    """Seconds until one of its reasons was reported, and which. An error of the read tells it, too."""
+    """Seconds until one of its reasons was reported, and which. An error of the read counts, too."""
     began = time.monotonic()
     reading = asyncio.ensure_future(await case(at))
     telling = asyncio.ensure_future(

@@ -203,7 +203,7 @@ async def test_unanswered_create_keeps(
         await losing(getattr(js, kind)(stream.all, durable="shared"), meanwhile)
     if kind == "subscribe":
         await eventually(lambda: len(asked(tap, "CONSUMER.INFO.>")) == 2, what="the look whose it is")
-    await js.close()  # waits for what continues behind the caller's back
+    await js.close()  # waits for the tasks that continue in the background
     assert asked(tap, "CONSUMER.DELETE.>") == []
     assert await stream.consumer_names() == ["shared"]
 

@@ -28,7 +28,7 @@ async def tap(proxy: Any) -> Proxy:
 
 @pytest.fixture
 async def js(connect: Any, tap: Proxy) -> Any:
-    """A `JetStream` behind the proxy, its request inbox made."""
+    """A `JetStream` connected to the proxy, after its request inbox was made."""
     js = await connect(tap, timeout=0.5)
     await js.account_info()
     return js
@@ -38,7 +38,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
 async def leaving_nothing(
     js: Any, oracle: Oracle, stream: OwnStream, server: ServerUnderTest
 ) -> AsyncIterator[None]:
-    """Fails where the test leaves a consumer, a NATS subscription or a task."""
+    """Fails if the test leaves a consumer, a NATS subscription or a task."""
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor, settle=10):
         yield
 
@@ -126,7 +126,7 @@ async def test_bad_arguments_refused(
 async def test_ordered_refuses_unordered(
     tap: Proxy, js: Any, leaving_nothing: None, arguments: dict[str, Any]
 ) -> None:
-    """P35: nats-py takes a durable, a queue, acks and redeliveries, and leaves a durable behind."""
+    """P35: nats-py takes a durable, a queue, acks and redeliveries, and leaves a durable on the server."""
     since = len(tap.frames)
     with pytest.raises(jsclient.ConfigError):
         await js.subscribe("a", ordered=True, **arguments)

@@ -1,4 +1,4 @@
-"""What the guarantee table of README.md says, row by row, where no other test shows it."""
+"""The guarantee table of README.md, row by row, for rows that no other test shows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Fixtures of the tests of interoperability: jsclient reads what another client writes, and the reverse.
 
-theirs      another client: the official one for JavaScript in a process of node, then nats-py javascript  the one for
-JavaScript alone, for what nats-py cannot do name        the name of a bucket, a store and a service of this test alone
+theirs      another client: the official one for JavaScript in a process of node, then nats-py
+javascript  the client for JavaScript alone, for calls that nats-py does not have
+name        the name of a bucket, a store and a service of this test alone
 """
 
 from __future__ import annotations

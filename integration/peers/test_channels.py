@@ -273,7 +273,7 @@ async def test_failing_event_abandoned(two: tuple[Peer, Peer], ground: Ground) -
     b.on(INBOUND, lambda event: 1 / 0)
     b.auto_accept(lambda attrs: True)
     await a.request(await b.wellKnown_Rx())
-    await b.wait_for(ADDED)  # what comes behind it is not lost
+    await b.wait_for(ADDED)  # the messages after it are not lost
     (given_up,) = await eventually(lambda: ground.told(EventGivenUp))
     assert (given_up.event, given_up.attempts) == (INBOUND, 3)
 
@@ -388,4 +388,4 @@ async def test_running_handler_may_end(ground: Ground, event: str) -> None:
     reports = heard(b)
     assert done == [event]
     await requested(a, b)
-    assert names(reports) == ["inbound_pending_subscription_added"]  # it is not told again
+    assert names(reports) == ["inbound_pending_subscription_added"]  # it is not reported again

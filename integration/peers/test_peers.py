@@ -234,7 +234,7 @@ async def test_comes_twice_changes_nothing(two: tuple[Peer, Peer], ground: Groun
     await b.event_send(at_b, "wrangler", "outbound_pending_subscription_approved", {"Tx": at_b["Rx"]})
     await a.event_send(wk, "wrangler", "new_subscription_request", request)
     await b.approve(which)
-    # What comes on another channel may overtake: so the end of the test is sent on the same ones.
+    # Messages on another channel may overtake, so the end of the test is sent on the same channels.
     await b.send("done", "now", Id=which)
     await a.wait_for("done:now")
     await requested(a, b, Id="next")

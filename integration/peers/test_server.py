@@ -310,7 +310,7 @@ async def test_engine_on_nats_py(ground: ServerGround, foreign_js: Any) -> None:
 
 
 async def test_two_processes_may_overlap(ground: ServerGround) -> None:
-    """As in a rolling restart: a process that does not know a relationship yet does not refuse its events."""
+    """In a rolling restart, a process that does not know a relationship yet does not refuse its events."""
     old, new = await ground.engine(), await ground.engine()
     a = await (await ground.engine()).peer("a")
     pair = [await engine.peer("b") for engine in (old, new)]
@@ -377,7 +377,7 @@ async def test_a_hostile_peer_meets_limits(ground: ServerGround) -> None:
     await eventually(lambda: b.refused[Refusal.FOREIGN] == 1)
     await b.wait_for("wrangler:duplicate_id_failure")
     assert {one["Id"] for one in b.established()} == {which, mine}
-    for number in range(4):  # two wait here, the others where they were sent to
+    for number in range(4):  # two wait here, the others at their destination
         await evil.event_send(
             wk, "wrangler", "new_subscription_request", {"Id": f"n{number}", "Tx": f"evil.n{number}"}
         )

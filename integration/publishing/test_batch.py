@@ -37,7 +37,7 @@ async def stream(oracle: Any, make_stream: Any) -> OwnStream:
 
 
 def numbers(tap: Proxy, stream: OwnStream) -> list[str | None]:
-    """What was sent, by its number in the batch. The commit is marked."""
+    """The messages that were sent, by their number in the batch. The commit is marked."""
     return [
         f"{frame.header('Nats-Batch-Sequence')}{'c' if frame.header('Nats-Batch-Commit') else ''}"
         for frame in tap.sent(stream.all)
@@ -556,7 +556,7 @@ async def test_nothing_stays_behind(near: Any, stream: OwnStream, oracle: Any, s
 
 
 async def test_single_store_detected(tap: Proxy, near: Any, stream: OwnStream) -> None:
-    """Behind a leaf node or another domain the stream's server may be older than the connected server."""
+    """Beyond a leaf node or in another domain, the stream's server may be older than the connected server."""
     answer = b'{"stream":"OLD","seq":7}'
     tap.modify_frames(
         match.match(op="MSG", direction=match.TO_CLIENT, payload=b""),

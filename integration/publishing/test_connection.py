@@ -57,7 +57,7 @@ async def test_lost_connection_no_id(js: Any, tap: Proxy, stream: OwnStream, eve
 async def test_cut_is_ack_or_unknown(
     js: Any, tap: Proxy, oracle: Oracle, make_stream: Any, events: list[Any]
 ) -> None:
-    """R1, R2: what was acked is stored, nothing twice, and what was stored without an ack is unknown."""
+    """R1, R2: acked messages are stored, each once, and a message that was stored without an ack is unknown."""
     stream = await make_stream()
     futures: list[Any] = []
 
@@ -131,7 +131,7 @@ async def test_ids_stored_once_in_order(
 
 
 async def test_offline_publish_waits(js: Any, tap: Proxy, stream: OwnStream, events: list[Any]) -> None:
-    """R2, R3: what was given up is not sent later."""
+    """R2, R3: a publish that timed out is not sent later."""
     async with js.publisher(timeout=10) as pub:
         await (await pub.publish(stream.subject("x"), b"before"))
         tap.refuse()

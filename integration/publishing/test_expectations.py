@@ -40,7 +40,7 @@ async def three(js: Any, stream: OwnStream) -> None:
     await js.publish(stream.subject("a"), msg_id="last")
 
 
-# (arguments that are met, arguments that are not, the error, its number, the header on the wire); {p}: the stream's
+# (arguments that are met, arguments that are not, the error, its number, the header on the wire), {p} is the stream's
 # prefix
 EACH: list[Any] = [
     pytest.param(

@@ -1,4 +1,4 @@
-"""What a publisher says of publishes that fail, and of those it may not send."""
+"""The errors of a publisher for publishes that fail, and for publishes that it may not send."""
 
 from __future__ import annotations
 

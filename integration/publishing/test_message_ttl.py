@@ -20,7 +20,7 @@ from integration.kit.network.proxy import Proxy
 
 NEW = pytest.mark.server(">=2.11")
 
-# 2.11 writes markers as 2.14 does, but for the form of their own time to live.
+# 2.11 writes markers as 2.14 does, but for the form of the markers' time to live.
 MARKER_TTL = {"1m0s", "60", "60s"}
 
 
@@ -132,5 +132,5 @@ async def test_old_server_refused(js: Any, tap: Proxy, stream: OwnStream) -> Non
             await js.publish(stream.subject("a"), ttl=ttl)
     await js.ping()
     assert traffic(tap, since) == []
-    # Behind an old server, a newer server may have the stream, so a header is sent unchanged.
+    # Beyond an old server, a newer server may have the stream, so a header is sent unchanged.
     assert (await js.publish(stream.subject("a"), headers={"Nats-TTL": "5"})).seq == 1

@@ -64,7 +64,7 @@ async def test_headers_come_back_as_they_given(js: Any, stream: OwnStream) -> No
             name: value if isinstance(value, str) else value[0] for name, value in headers.items()
         }
         assert actual.get_all("Many") == ["1", "2", "3"]
-    # What was read can be published again as it is.
+    # A message can be published again as it was read.
     await js.publish(stream.subject("b"), pushed.data, headers=pushed.headers)
     assert (await stream.messages())[1].headers == stored.headers
 
@@ -261,7 +261,7 @@ async def test_answer_that_is_lost_says_nothing_about_the_stream(
 
 
 async def test_stream_being_created(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle) -> None:
-    """P32: nats-py gives up at once."""
+    """P32: nats-py fails at once."""
     subject = f"{stream.prefix}x.soon"
     first_try = asyncio.create_task(tap.wait_for(match.with_status("503")))
     publishing = asyncio.create_task(js.publish(subject, b"x", timeout=10))
@@ -301,7 +301,7 @@ async def test_ack_without_place(js: Any, oracle: Oracle, stream: OwnStream, ack
 
 
 async def scripted(oracle: Oracle, subject: str, *answers: tuple[float, bytes]) -> list[bytes]:
-    """In place of a stream: a publish is answered after so many seconds, or not at all (b""). What was published."""
+    """In place of a stream: answer publishes after this many seconds, or never (b""). Returns the list of publishes."""
     got: list[bytes] = []
     answering: set[asyncio.Task[None]] = set()
 

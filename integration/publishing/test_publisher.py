@@ -110,7 +110,7 @@ async def test_one_header_of_a_message(js: Any, stream: OwnStream) -> None:
 async def test_ten_thousand_in_order(
     server: Any, connect: Any, oracle: Oracle, make_stream: Any, tasks: int
 ) -> None:
-    """Also where many tasks publish, more than there is room for: each in the order of its calls."""
+    """Also when more tasks publish than there is room for: each in the order of its calls."""
     stream = await make_stream(max_msgs_per_subject=-1)
     js = await connect(server)
     each = 10_000 // tasks
@@ -387,7 +387,7 @@ async def test_publishing_waits_while_wire_slower(
 ) -> None:
     """Not more than the bound of the write buffer is kept, though the window has room for more."""
     stream = await make_stream(max_bytes=200 << 20)
-    js = await connect(tap)  # whose PINGs, behind all that, may take their time
+    js = await connect(tap)  # its PINGs, after all that, may take their time
     tap.rate(20 << 20, TO_SERVER)
     async with js.publisher(max_bytes=None) as pub:
         most = 0

@@ -57,7 +57,7 @@ async def on(stream: OwnStream, *tokens: str) -> list[Stored]:
 
 
 async def arrived(stream: OwnStream, *tokens: str, count: int = 1, timeout: float = 20) -> list[Stored]:
-    """The messages of a subject, once there are so many."""
+    """The messages of a subject, once there are this many."""
 
     async def look() -> list[Stored] | None:
         actual = await on(stream, *tokens)
@@ -314,7 +314,7 @@ async def test_cron_may_replace(js: Any, planned: OwnStream) -> None:
 
 @COMPLETE
 async def test_a_source_is_sampled(js: Any, planned: OwnStream) -> None:
-    """The last message of another subject is sent. The schedule's own while there is none."""
+    """The last message of another subject is sent. Until it exists, the schedule's own message is sent."""
     await js.schedule(
         planned.subject("s"), planned.subject("t"), b"nothing yet", every=1, source=planned.subject("u")
     )

@@ -1,4 +1,4 @@
-"""`Publisher.send`: a publish as a plain call, which raises where `publish` waits. Source: ADR-22."""
+"""`Publisher.send`: a publish as a plain call, which raises when `publish` would wait. Source: ADR-22."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from integration.kit.spark import copying
 from integration.kit.spark.sessions import PASSWORD, PASSWORD_VARIABLE
 from integration.kit.spark.standalone import StandaloneCluster, Submitted
 
-# A cluster takes a good part of a minute to start where it has two slow cores, and each application does, too.
+# A cluster takes a good part of a minute to start on two slow cores, and each application does, too.
 pytestmark = [
     pytest.mark.full,
     pytest.mark.limit(600),

@@ -121,7 +121,7 @@ def submitted(**env: str) -> list[dict[str, Any]]:
         for kind in (
             "connection",
             "request",
-        ):  # milliseconds; 10 s each are too few where the machine is busy
+        ):  # milliseconds, because 10 s each are too few on a busy machine
             command += ["--conf", f"spark.kubernetes.submission.{kind}Timeout=120000"]
         done = subprocess.run(
             command,

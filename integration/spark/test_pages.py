@@ -1,7 +1,7 @@
 """The Python of the pages about Spark is executed, page by page, and prints what they say, so do their commands.
 
-As in `integration/docs/test_pages.py`. A separate server listens at the address in the pages, and a PostgreSQL database
-at the address in the page about databases. In README.md it is the blocks marked `py`.
+See also `integration/docs/test_pages.py`. A separate server listens at the address in the pages, and a PostgreSQL
+database at the address in the page about databases. In README.md the blocks marked `py` are executed.
 """
 
 from __future__ import annotations

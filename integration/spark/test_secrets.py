@@ -1,7 +1,7 @@
 """Secrets in options: never in a plan, a query's progress, an error or a log, and every way to say who we are works.
 
-A password or token that is given by value is hidden by ``spark.redaction.regex`` where Spark itself shows options. What
-jsclient shows has none, whatever that setting is.
+A password or token that is given by value is hidden by ``spark.redaction.regex`` when Spark itself shows options. The
+output of jsclient has none, whatever that setting is.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from jsclient import ConsumerConfig, StreamConfig
 PAST = "2021-01-31T12:00:00.123456789Z"
 NOON = "2035-01-31T12:00:00.123456789Z"  # times that are set keep their nanoseconds
 
-# (name, server, fields); {p}: a prefix of the test's own, {o}: a stream that can be copied from
+# (name, server, fields), {p} is a prefix for this test, {o} is a stream that can be copied from
 STREAMS: list[tuple[str, str, dict[str, Any]]] = [
     ("limits", ">=2.10", {
         "description": "d", "subjects": ["{p}.>"], "retention": "limits", "max_consumers": 7, "max_msgs": 8,

@@ -1,4 +1,4 @@
-"""Stored messages read directly, one or many: what comes, how it ends, what is refused. Source: ADR-31."""
+"""Stored messages read directly, one or many: the messages, the end, the refusals. Source: ADR-31."""
 
 from __future__ import annotations
 

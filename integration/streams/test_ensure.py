@@ -1,4 +1,4 @@
-"""Having a consumer or a stream as wished, whatever is there: ensure, its drift and its races."""
+"""Having a consumer or a stream as wished, whatever exists before: ensure, its drift and its races."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ async def test_update_keeps_unknown(near: Any, tap: Any, stream: OwnStream) -> N
 
 
 async def test_partial_update_reported(near: Any, tap: Any, stream: OwnStream) -> None:
-    """As one that is too old for a field does. The consumer is there, and is not as wished."""
+    """A server that is too old for a field does this. The consumer exists, and is not as wished."""
     handle = await near.stream(stream.name)
 
     def forget(frame: Any) -> bytes:

@@ -66,7 +66,7 @@ async def test_cancelled_waiting_for_latest(
     )
     await stream.publish(1)
     topic = js.topic(stream.subject("x"))
-    # A consumer whose creation was cut off may outlive its delete, and goes by itself.
+    # A consumer whose creation was cut off may outlive its delete, and is removed by the server later.
     looked_at = [stream.name] if republishes else []
     async with no_leaks(oracle=oracle, streams=looked_at, settle=8):
         before = set(js._context.open)

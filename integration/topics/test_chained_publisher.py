@@ -32,7 +32,7 @@ async def test_a_chain_waits_for_a_retry(js: Any, oracle: Any, stream: OwnStream
 
 
 async def test_lost_records_end_the_chain_at_once(js: Any, stream: OwnStream) -> None:
-    """A stream with one replica has no leader that lags: what it does not store is lost."""
+    """A stream with one replica has no leader that lags: a record that it does not store is lost."""
     topic = js.topic(stream.subject("a"))
     pub = await topic.publisher(chained=True)
     for number in range(3):

@@ -32,7 +32,7 @@ async def near(cluster: OwnCluster, connect: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def elections(cluster: OwnCluster, stream: str) -> AsyncIterator[list[str]]:
-    """During the block the stream's leader gives up its place repeatedly. The list has an entry for each time."""
+    """During the block the stream's leader steps down repeatedly. The list has an entry for each time."""
     done, reports = asyncio.Event(), list[str]()
 
     async def disturb() -> None:
@@ -208,7 +208,7 @@ async def test_peers_agree_whoever_leads(cluster: OwnCluster, near: Any, connect
         await eventually(lambda: len(reports) > 2, 20.0, "elections")
         await between()
     await each_node_dies(cluster, "PICO_STATE", between)
-    # What was on its way to a node that died comes again when its time for an ack is over: late, and out of order.
+    # A message on its way to a node that died comes again when its time for an ack is over: late, and out of order.
     await eventually(lambda: set(received) >= {*range(1, sent + 1)}, 60.0, "all events")
     assert set(received) == {*range(1, sent + 1)}
     mine, theirs = asking.established(), requests.established()

@@ -1,4 +1,4 @@
-"""What someone meets who uses topics for the first time: mistakes are reported with what to do instead."""
+"""Mistakes of a first-time user of topics: each is reported with the remedy."""
 
 from __future__ import annotations
 

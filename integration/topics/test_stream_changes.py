@@ -24,7 +24,7 @@ async def has_last(oracle: Any, stream: str, seq: int) -> bool:
 
 
 async def answers(oracle: Any, stream: str, status: int) -> bool:
-    """Whether a direct get of the first message was answered with this status by whoever was asked."""
+    """Whether a direct get of the first message was answered with this status, by any replica."""
     answer = await oracle.nc.request(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":1}', timeout=2)
     return (answer.headers or {}).get("Status") == str(status)
 

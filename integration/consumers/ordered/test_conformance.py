@@ -1,6 +1,6 @@
 """The ordered consumer, push form, as other clients are held to it. Rows 92 to 110 of docs/conformance.md.
 
-Where the behaviour is a race it is run 200 times, each time on a new consumer. The runs stand beside each other, so
+A case that is a race is run 200 times, each time on a new consumer. The runs stand beside each other, so
 that waiting for heartbeats costs their time once.
 """
 
@@ -43,7 +43,7 @@ async def near(tap: Any, connect: Any) -> Any:
 
 
 async def races(one: Callable[[int], Awaitable[None]]) -> None:
-    """Run a race 200 times, so many beside each other."""
+    """Run a race 200 times, `TOGETHER` at a time."""
     for first in range(0, RACES, TOGETHER):
         async with asyncio.TaskGroup() as group:
             for number in range(first, first + TOGETHER):
@@ -76,7 +76,7 @@ def _by_chance(share: float, seed: int) -> match.Predicate:
 async def test_object_after_start_time(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], loss: str, way: str
 ) -> None:
-    """1 MiB behind 50 messages that are not wanted. Compared by SHA-256."""
+    """1 MiB after 50 messages that are not wanted. Compared by SHA-256."""
     await stream.publish(50)
     answer = await stream.oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": 50})
     data = random.Random(17).randbytes(CHUNKS * CHUNK)
@@ -204,7 +204,7 @@ async def test_orphans_removed_soon(tap: Any, near: Any, stream: OwnStream, lost
 async def test_idle_reader_survives_restart(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
-    """Its consumer is gone with the server's memory. What waited here still waits."""
+    """Its consumer is gone with the server's memory. Buffered messages still wait."""
     own = await own_server()
     stream = await make_stream(oracle=await oracle_for(own), storage="file")
     js = await connect(own, reconnect_time_wait=0.02)

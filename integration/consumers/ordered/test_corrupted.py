@@ -84,7 +84,7 @@ async def one_run(connect: Any, proxy: Any, stream: OwnStream, seed: int) -> Non
 async def test_odd_number_reaches_no_reader(
     kind: str, place: int, connect: Any, proxy: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """It is reported, and the message comes again: each that is read shows where it stands."""
+    """The loss is reported, and the message comes again. Each message that is read shows its position."""
     tap = await proxy()
     js = await connect(tap)
     await stream.publish(300)

@@ -25,7 +25,7 @@ async def read_slowly(js: Any, sub: Any, count: int) -> tuple[list[int], int]:
     most = 0
     while len(seen) < count:
         seen += numbers(await take(sub, 20))
-        await js.ping()  # what was sent before it has arrived
+        await js.ping()  # all earlier messages have arrived
         most = max(most, sub.pending_bytes)
     return seen, most
 

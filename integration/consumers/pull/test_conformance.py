@@ -1,6 +1,6 @@
 """Fetch, next and messages as other clients are held to them. Rows 51 to 85 of docs/conformance.md.
 
-Where the behaviour is a race it is run 200 times, each time on a new consumer.
+A case that is a race is run 200 times, each time on a new consumer.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ async def test_cancelled_fetch_loses_none(js: Any, stream: OwnStream) -> None:
 @pytest.mark.full
 @pytest.mark.row(67, 69)
 async def test_stop_drain_and_restart(js: Any, stream: OwnStream) -> None:
-    """Whoever reads gets messages or the end. What no one took comes again at once, to a new reader."""
+    """Each reader gets messages or the end. A message that no reader took comes again at once, to a new reader."""
     chance = random.Random(67)
 
     async def read(reader: Any) -> list[Any]:
@@ -273,7 +273,7 @@ async def test_messages_before_deletion(tap: Any, near: Any, stream: OwnStream, 
 
 @pytest.mark.row(60)
 async def test_expired_pulls_do_not_block(near: Any, stream: OwnStream) -> None:
-    """The consumer takes two waiting pulls, no more."""
+    """The consumer takes at most two waiting pulls."""
     config = jsclient.ConsumerConfig(max_waiting=2)
     sub = await near.pull_subscribe(stream.all, config=config)
     for _ in range(6):
@@ -366,7 +366,7 @@ async def test_no_wait_ignores_timeout(tap: Any, near: Any, stream: OwnStream) -
 @pytest.mark.row(66)
 @pytest.mark.parametrize("count", [1, 7, 10, 25])
 async def test_early_leave_takes_exactly(near: Any, stream: OwnStream, count: int) -> None:
-    """What had been asked for beyond them is given back at once. Nothing waits for `ack_wait`."""
+    """Messages that were requested beyond the limit are given back at once. None of them waits for `ack_wait`."""
     await stream.publish(30)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     got: list[Any] = []
@@ -404,7 +404,7 @@ async def test_both_limits_hold(tap: Any, near: Any, stream: OwnStream) -> None:
         for _ in range(15):
             await reader.next(timeout=5)
             await near.ping()
-            await near.ping()  # what was asked for has come
+            await near.ping()  # the requested messages have come
             assert reader.pending <= messages
             assert reader.pending * size <= room
         await reader.stop()

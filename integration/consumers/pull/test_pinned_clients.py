@@ -180,7 +180,7 @@ async def test_only_pin_server_put_there_counts(tap: Any, near: Any, stream: Own
 async def test_publisher_pins_ignored(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
-    """The server refuses the first of them (400), and there is no second."""
+    """The server refuses the first of them (400), and a second is never sent."""
     for number in range(1, 41):
         await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": f"old{number}"})
     await grouped(near, stream, "overflow")

@@ -169,7 +169,7 @@ async def test_worker_killed_loses_nothing(stream: OwnStream, dead: OwnStream, c
 @pytest.mark.full
 @pytest.mark.limit(90)
 async def test_killer_message_dead_lettered(stream: OwnStream, dead: OwnStream, crew: Crew) -> None:
-    """Three workers die of it. What else they had counts its deliveries too, and is handled or kept, never lost."""
+    """Three workers die of it. Their other messages count deliveries too, and are handled or kept, never lost."""
     await stream.create_consumer("crew", ack_wait=300_000_000)
     await stream.publish(40, first=761)
     assert await until_settled(stream, crew, concurrency=1, prefetch=1) == [-signal.SIGKILL] * 3 + [0]
@@ -200,7 +200,7 @@ async def until_settled(stream: OwnStream, crew: Crew, **options: Any) -> list[i
 async def test_killer_message_dies_alone(
     stream: OwnStream, dead: OwnStream, crew: Crew, make_stream: Callable[..., Awaitable[OwnStream]]
 ) -> None:
-    """The guide's limit on what was begun: what waited next to it is handled, however often it was delivered."""
+    """The guide's limit applies to begun messages. Waiting messages are handled, however often they were delivered."""
     counters = await make_stream(subjects=[f"begun.{stream.name}.>"], allow_msg_counter=True)
     await stream.create_consumer("crew", ack_wait=300_000_000)
     await stream.publish(40, first=761)

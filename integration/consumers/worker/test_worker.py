@@ -24,11 +24,11 @@ from jsclient import ConsumerConfig, ConsumerDeletedError, DeadLettered, Reject
 from jsclient.protocol.wire.headers import parse_headers
 
 COUNT = 10_000
-POISON_EACH = 20  # one in so many
+POISON_EACH = 20  # one message in 20 kills its worker
 HANGS_EACH = 1000
 KEYS = 37  # no divisor of what makes poison
 GRACE = 5.0
-PATIENCE = 0.5  # seconds for a handler; on a busy machine 64 of them at once have taken 0.2
+PATIENCE = 0.5  # seconds for a handler. On a busy machine 64 of them at once have taken 0.2
 ACKS = "$JS.ACK.>"
 
 
@@ -115,7 +115,7 @@ class Troubled:
 
 
 async def publish_all(stream: OwnStream, count: int = COUNT) -> None:
-    """Numbered messages, over so many subjects in turn."""
+    """Numbered messages, over this many subjects in turn."""
     for first in range(1, count + 1, KEYS):
         for number in range(first, min(first + KEYS, count + 1)):
             await stream.oracle.nc.publish(stream.subject(number % KEYS), b"%d" % number)
@@ -183,7 +183,7 @@ async def test_good_handled_poison_stored(
 
 @pytest.mark.parametrize("kind", ["push", "pull", "consumer"])
 async def test_long_work_not_delivered_twice(kind: str, stream: OwnStream, near: Any, tap: Any) -> None:
-    """Those that wait behind it neither."""
+    """The messages that wait after it are not lost either."""
     await stream.publish(8)
     config = ConsumerConfig(ack_wait=3.0)
     if kind == "push":

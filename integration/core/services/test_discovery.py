@@ -54,7 +54,7 @@ async def test_own_subjects(js: Any, subject: str) -> None:
 
 
 async def test_odd_answers_passed_over(js: Any, subject: str) -> None:
-    """Whoever may subscribe to $SRV may answer anything."""
+    """A client that may subscribe to $SRV may answer anything."""
 
     async def answer(request: Any) -> None:
         for data in (b"", b"[]", b"{", b'{"name": 1}'):

@@ -16,7 +16,7 @@ FAST = {"handler_delay": 0.01, "retry_delay": 0.05, "max_deliver": 3}
 
 
 class Ground:
-    """Where the engines of one test meet. `events` has what they told out of band."""
+    """The place at which the engines of one test meet. `events` has the events that they reported out of band."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []

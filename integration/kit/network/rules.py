@@ -1,4 +1,4 @@
-"""Rules of a proxy: what happens to a frame that fits a predicate."""
+"""Rules of a proxy: a predicate, and the treatment of the frames that fit it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Rule:
         return True
 
     def act(self, frame: Frame, link: Link) -> bytes:
-        """What to pass on in the frame's place."""
+        """The frames to pass on in the frame's place."""
         raise NotImplementedError
 
 
@@ -101,7 +101,7 @@ class HoldRule(Rule):
         return b""
 
     def release(self) -> int:
-        """Pass on the delayed frames, in order, and delay no more frames. Say how many still could be."""
+        """Pass on the delayed frames, in order, and stop delaying. Return how many could still have been delayed."""
         self.remove()
         held, self._held = self._held, []
         return sum(link.pipes[frame.direction].write(frame.raw) for frame, link in held)
@@ -119,7 +119,7 @@ class CutRule(Rule):
 
     def act(self, frame: Frame, link: Link) -> bytes:
         body = len(frame.headers) + len(frame.payload)
-        # The body is followed by CRLF, so this is where it starts.
+        # The body is followed by CRLF, so it starts here.
         start = len(frame.raw) - 2 - body
         inside = body // 2 if self._after is None else self._after
         return frame.raw[: start + min(inside, body + 1)]

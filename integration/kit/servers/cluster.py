@@ -91,5 +91,5 @@ class OwnCluster:
         return cluster["leader"], [one["name"] for one in cluster["replicas"]]
 
     async def step_down(self, oracle: Oracle, stream: str) -> None:
-        """The stream's leader gives up its place."""
+        """The stream's leader steps down."""
         await oracle.api(f"STREAM.LEADER.STEPDOWN.{stream}")

@@ -71,7 +71,7 @@ async def with_consumer(oracle: Oracle, batch: int, ack_wait: float = 120) -> No
 
 
 async def until(oracle: Oracle, job: SparkJob, stream: str, count: int) -> None:
-    """Wait until so many are stored."""
+    """Wait until this many are stored."""
 
     async def look() -> bool:
         assert_running(job)

@@ -112,7 +112,7 @@ async def test_a_batch_is_an_epoch(js: Any, topic: Any) -> None:
 
 
 async def test_failed_batch_stored_once(js: Any, topic: Any) -> None:
-    """What an earlier try has stored is found by reading, not by the stream's memory of ids."""
+    """The rows of an earlier try are detected by reading, not by the stream's memory of ids."""
     sink = Sink(js, topic)
     await sink.batch(0, ["a"])
     rows = ["x", "y", "x", "z"]

@@ -1,4 +1,4 @@
-"""What may happen to the stream that a query reads: an error that says it, and then the rest, each row once."""
+"""Faults of the stream that a query reads: an error that names the fault, and then the rest, each row once."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ async def test_compacted(copies: Any, recount: Any) -> None:
 
 
 async def aggregate(oracle: Oracle) -> None:
-    """The stream IN: `COUNT` messages of two others under "all.0", 400 under "all.1", 40 of its own under "own.0"."""
+    """The stream IN: `COUNT` messages of two others under "all.0", 400 under "all.1", 40 for itself under "own.0"."""
     for name in ("first", "second"):
         await oracle.create_stream(name.upper(), [f"{name}.>"], storage="file")
     sources = [
@@ -241,7 +241,7 @@ async def test_streams_come_and_go(copies: Any, recount: Any) -> None:
     made = 0
 
     async def fill(name: str, *, create: bool = True) -> None:
-        """500 more numbers, in a new stream or one that is there."""
+        """500 more numbers, in a new stream or in the existing stream."""
         nonlocal made
         if create:
             await oracle.create_stream(name, [f"{name}.>"], allow_direct=True, storage="file")

@@ -54,8 +54,8 @@ async def queue(server, oracle, spark, make_stream):
     ],
 )
 async def test_batch_slow_and_fails_comes_again_as(queue, drain, retention, lasts):
-    """Row: queue source, batch failure, restart, batch longer than AckWait. Nothing is acked before its batch is
-    committed, nothing is delivered twice."""
+    """Row: queue source, batch failure, restart, batch longer than AckWait. No message is acked before its batch is
+    committed, and no message is delivered twice."""
     stream, reader = await queue(retention=retention, maxMessagesPerTrigger="200")
     await stream.publish(500)
     frame, loop = reader.load(), asyncio.get_running_loop()
@@ -89,8 +89,8 @@ async def test_batch_slow_and_fails_comes_again_as(queue, drain, retention, last
 @pytest.mark.covers("L16", "L17")
 @pytest.mark.full
 async def test_driver_away_too_long(queue, drain, js):
-    """Row: queue source, driver loss longer than AckWait: at least once. What another worker got and acked is gone from
-    the work queue, told in the progress, and nothing is missing."""
+    """Row: queue source, driver loss longer than AckWait: at least once. Messages that another worker acked are gone
+    from the work queue, which the progress reports, and no message is missing."""
     stream, reader = await queue()
     await stream.publish(100)
     frame = reader.load()

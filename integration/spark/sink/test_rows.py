@@ -43,7 +43,7 @@ BAD = {
 @pytest.mark.covers("L29")
 @pytest.mark.parametrize("case", BAD)
 async def test_bad_row(connect: Any, server: Any, stream: OwnStream, case: str) -> None:
-    """The error names row, column and what is wrong, and counts what is stored. Nothing behind it is."""
+    """The error names row, column and reason, and counts the stored rows. No row after it is stored."""
     js = await connect(server)
     change, reports = BAD[case]
     good = {"subject": stream.subject("x"), "data": b"d", "headers": [], "msg_id": "7"}

@@ -185,8 +185,8 @@ def users(**rights: Any) -> dict[str, Any]:
 async def settled_count(js: Any, stream: OwnStream) -> int:
     """The number of stored messages once the stream has handled everything that was written to it.
 
-    The writer has no acks to wait for: the server may still read from its connection, and what it read waits in the
-    queue of the stream. A message that the stream refuses goes through the same queue, behind them.
+    The writer has no acks to wait for: the server may still read from its connection, and messages that it read wait in
+    the queue of the stream. A message that the stream refuses goes through the same queue, after them.
     """
     await js.ping()
     with pytest.raises(OracleError, match="wrong last sequence"):

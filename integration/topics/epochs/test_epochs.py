@@ -124,7 +124,7 @@ async def test_topics_in_a_users_stream(js: Any, oracle: Any, make_stream: Any) 
 
 
 async def test_streams_lose_parts_refused(js: Any, oracle: Any, make_stream: Any) -> None:
-    """D37: what no consumer wanted is not kept there, or what is in the middle goes first."""
+    """D37: messages that no consumer wanted are not kept there, or messages in the middle go first."""
     for field in ({"retention": "interest"}, {"retention": "workqueue"}, {"max_msgs_per_subject": 5}):
         stream = await make_stream(**field)
         topic = js.epochs(f"{stream.name}.t", stream=stream.name)

@@ -145,7 +145,7 @@ async def test_long_wait_reported(js: Any, events: list[Any], oracle: Any, make_
 
 @pytest.mark.usefixtures("soon")
 async def test_long_wait_for_live_publishers_reported(js: Any, events: list[Any]) -> None:
-    """While it opens, and after a publisher has gone. Not while all are there."""
+    """While it opens, and after a publisher has gone. Not while all publishers are connected."""
     topic = js.epochs("live.waited", partitions=2)
     opening = asyncio.ensure_future(topic.live_subscribe(beat=0.2))
     assert str(await reported(events, 0, 1)).endswith(
@@ -200,7 +200,7 @@ async def test_reported_wait_begins_with_the_last_missing_partition(js: Any, eve
 
 @pytest.mark.usefixtures("soon")
 async def test_reported_wait_of_an_open_subscription(js: Any, events: list[Any]) -> None:
-    """No option of opening avoids it. A publisher with another order is there, though none of this topic."""
+    """No option of opening avoids it. A publisher with another order exists, though none of this topic."""
     topic = js.epochs("live.later")
     first = await topic.live_publisher(beat=0.2)
     async with await within(10, topic.live_subscribe(wait=False, beat=0.2), "the subscription"):

@@ -1,4 +1,4 @@
-"""What a user who may only publish to a topic's live subject, or one stray message, can do to a topic: nothing."""
+"""A user who may only publish to a topic's live subject, or one stray message, cannot harm the topic."""
 
 from __future__ import annotations
 
