@@ -68,11 +68,11 @@ async def test_mismatch_changes_nothing(js: Any, stream: OwnStream, name: str, b
 
     with pytest.raises(jsclient.ConfigMismatchError) as caught:
         await subscribe(stream=stream.name, config=ConsumerConfig(**{name: expected}), **{by: "found"})
-    ((field, asked_for, actual),) = caught.value.mismatches
+    ((field, requested, actual),) = caught.value.mismatches
     same = SAME.get(name, there)
     if name == "metadata":
         actual = {key: text for key, text in actual.items() if not key.startswith("_nats.")}
-    assert (field, asked_for, actual) == (name, expected, same)
+    assert (field, requested, actual) == (name, expected, same)
     for text in (name, repr(expected), "v" if name == "metadata" else repr(actual)):
         assert text in str(caught.value)
     assert (await stream.consumer_info("found"))["config"] == before

@@ -156,9 +156,9 @@ async def test_damaged_number_within_a_run(
 
 
 @pytest.mark.covers("J66")
-@pytest.mark.parametrize("place", [-4, -3, -2, -1])
+@pytest.mark.parametrize("index", [-4, -3, -2, -1])
 async def test_damaged_number_reaches_no_handler(
-    place: int, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+    index: int, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """A durable push: it is reported, the handler gets only messages it can ack, and the server delivers it again."""
     tap = await proxy()
@@ -167,7 +167,7 @@ async def test_damaged_number_reaches_no_handler(
 
     def damaged(frame: Any) -> bytes:
         parts = frame.reply.split(".")
-        parts[place] = "7x"
+        parts[index] = "7x"
         raw: bytes = frame.but(reply=".".join(parts)).raw
         return raw
 

@@ -52,7 +52,7 @@ AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 def python_of(page: str) -> list[tuple[str, str | None]]:
     """The blocks of Python, each with the text that it prints, if the page says."""
-    fences = [(found[1], found[2]) for found in FENCE.finditer((ROOT / page).read_text())]
+    fences = [(fence[1], fence[2]) for fence in FENCE.finditer((ROOT / page).read_text())]
     following = [*fences[1:], ("", "")]
     return [
         (code, following[at][1] if following[at][0] == "text" else None)

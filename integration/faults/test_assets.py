@@ -64,12 +64,12 @@ async def test_durable_deletion_named(
     else:
         await remake(oracle, stream, 5)
     missed = await wait_for_event(HeartbeatMissed, events, timeout=ALARM)
-    found_missed = time.monotonic() - started
+    missed_after = time.monotonic() - started
     missing = await wait_for_event(ConsumerDeleted, events, timeout=ALARM)
-    found_gone = time.monotonic() - started
-    print(what, f"missed after {found_missed:.2f} s, gone after {found_gone:.2f} s")
+    deleted_after = time.monotonic() - started
+    print(what, f"missed after {missed_after:.2f} s, gone after {deleted_after:.2f} s")
     assert (missed.stream, missed.consumer) == (missing.stream, missing.consumer) == (stream.name, "d")
-    assert found_missed <= ALARM
+    assert missed_after <= ALARM
     assert missed.silent_for >= 3 * HEARTBEAT
     # Once by name. The silence is reported again while it lasts.
     await asyncio.sleep(4 * HEARTBEAT)

@@ -65,11 +65,11 @@ class JavaScript:
 
     async def create_bucket(self, name: str, **options: Any) -> None:
         names = {"ttl": "ttl", "limit_marker_ttl": "markerTTL"}
-        given = {
+        renamed = {
             names.get(option, option): value * _MILLISECONDS if option in names else value
             for option, value in options.items()
         }
-        await self.call("kv_create_bucket", name=name, options=given)
+        await self.call("kv_create_bucket", name=name, options=renamed)
 
     async def put(self, name: str, key: str, value: bytes) -> int:
         return await self.call("kv_put", name=name, key=key, value=encoded(value))

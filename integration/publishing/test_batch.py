@@ -166,14 +166,14 @@ async def test_messages_of_batch_lie_side_by_side(js: Any, near: Any, stream: Ow
     assert (batch.ack.seq, batch.ack.count) == (14, 10)
 
 
-async def test_batch_on_nats_py(foreign_js: Any, stream: OwnStream) -> None:
-    async with foreign_js.batch(ack_every=5) as batch:
+async def test_batch_on_nats_py(natspy_js: Any, stream: OwnStream) -> None:
+    async with natspy_js.batch(ack_every=5) as batch:
         for number in range(12):
             await batch.publish(stream.subject("a"), b"%d" % number, headers={"Many": ["1", "2"]})
     assert batch.ack.count == 12
     assert len(await stored(stream)) == 12
     with pytest.raises(ZeroDivisionError):
-        await batched(foreign_js, *[stream.subject("a")] * 12, fail=ZeroDivisionError())
+        await batched(natspy_js, *[stream.subject("a")] * 12, fail=ZeroDivisionError())
     assert len(await stored(stream)) == 12
 
 
@@ -525,16 +525,16 @@ async def test_batch_server_gave_up_stores_nothing(
     js = await connect(own)
     oracle = await oracle_for(own)
     stream = await make_stream(oracle=oracle, allow_atomic=True)
-    given_up: list[Any] = []
+    abandoned: list[Any] = []
 
     async def keep(message: Any) -> None:
-        given_up.append(message)
+        abandoned.append(message)
 
     await oracle.nc.subscribe("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.>", cb=keep)
     batch = js.batch()
     await batch.publish(stream.subject("a"))
     await batch.publish(stream.subject("a"))
-    await eventually(lambda: given_up, what="the server's patience to end")
+    await eventually(lambda: abandoned, what="the server's patience to end")
     with pytest.raises(jsclient.BatchIncompleteError):
         await batch.commit(stream.subject("a"))
     assert await stored(stream) == []

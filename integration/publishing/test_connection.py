@@ -146,9 +146,9 @@ async def test_offline_publish_waits(js: Any, tap: Proxy, stream: OwnStream, eve
     assert [m.payload for m in await stream.messages()] == [b"before", b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_over_connection_of_nats_py(foreign_js: Any, stream: OwnStream) -> None:
+async def test_over_connection_of_nats_py(natspy_js: Any, stream: OwnStream) -> None:
     with pytest.raises(PublishesFailedError) as caught:  # noqa: PT012
-        async with foreign_js.publisher(max_in_flight=20) as pub:
+        async with natspy_js.publisher(max_in_flight=20) as pub:
             for n in range(200):
                 await pub.publish(stream.subject("x"), b"%d" % n, headers={"A": ["1", "2"]})
             await pub.publish(stream.subject("y"), b"refused", expected_last_seq=7)

@@ -15,7 +15,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
 from integration.kit.network import match
-from integration.kit.network.asking import asked, traffic
+from integration.kit.network.asking import api_requests, traffic
 from integration.kit.network.proxy import Proxy
 
 
@@ -283,7 +283,7 @@ async def test_nothing_asked_without_lost_answer(js: Any, tap: Proxy, stream: Ow
     await three(js, stream)
     with pytest.raises(jsclient.WrongLastSequenceError):
         await js.publish(stream.subject("a"), msg_id="mine", expected_last_seq=1)
-    assert asked(tap) == []
+    assert api_requests(tap) == []
     assert len(tap.sent(stream.subject("a"))) == 3
 
 

@@ -37,12 +37,12 @@ async def js(connect: Any, tap: Proxy) -> Any:
 async def until(stream: OwnStream, expected: list[int]) -> None:
     """Wait until exactly these sequences are left."""
 
-    async def left() -> bool:
+    async def is_expired() -> bool:
         messages = [message.seq for message in await stream.messages()]
         assert messages == expected, messages
         return True
 
-    await eventually(left, 20, f"{expected} to be what is left", interval=0.1)
+    await eventually(is_expired, 20, f"{expected} to be what is left", interval=0.1)
 
 
 @NEW

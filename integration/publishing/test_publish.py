@@ -69,8 +69,8 @@ async def test_headers_come_back_as_they_given(js: Any, stream: OwnStream) -> No
     assert (await stream.messages())[1].headers == stored.headers
 
 
-async def test_header_lists_on_nats_py(foreign_js: Any, stream: OwnStream) -> None:
-    await foreign_js.publish(stream.subject("a"), b"x", headers={"One": "1", "Many": ["1", "2"]})
+async def test_header_lists_on_nats_py(natspy_js: Any, stream: OwnStream) -> None:
+    await natspy_js.publish(stream.subject("a"), b"x", headers={"One": "1", "Many": ["1", "2"]})
     (stored,) = await stream.messages()
     assert stored.headers == block("One: 1", "Many: 1", "Many: 2")
 
@@ -155,10 +155,10 @@ async def test_time_to_live_kept_by_server(js: Any, oracle: Oracle, make_stream:
         block(f"Nats-TTL: {seconds}") for seconds in (100, 1, 2)
     ]
 
-    async def left() -> bool:
+    async def one_remains() -> bool:
         return (await stream.state())["messages"] == 1
 
-    await eventually(left, 10, "the end of the short ones")
+    await eventually(one_remains, 10, "the end of the short ones")
     assert (await oracle.message(stream.name, 1)).payload == b"long"
 
 
@@ -215,14 +215,14 @@ async def test_max_payload_refused(
     tap = await proxy(own)
     js = await connect(tap)
     headers = {"Name": "value"} if with_headers else None
-    room = 3000 - (len(block("Name: value")) if with_headers else 0)
+    size_limit = 3000 - (len(block("Name: value")) if with_headers else 0)
     since = len(tap.frames)
     with pytest.raises(jsclient.MaxPayloadError) as caught:
-        await js.publish(stream.subject("a"), bytes(room + 1), headers=headers)
+        await js.publish(stream.subject("a"), bytes(size_limit + 1), headers=headers)
     assert (caught.value.size, caught.value.limit) == (3001, 3000)
     await js.ping()
     assert traffic(tap, since) == []
-    assert (await js.publish(stream.subject("a"), bytes(room), headers=headers)).seq == 1
+    assert (await js.publish(stream.subject("a"), bytes(size_limit), headers=headers)).seq == 1
 
 
 async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:

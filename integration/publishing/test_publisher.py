@@ -316,18 +316,18 @@ async def test_full_window_waits(js: Any, tap: Proxy, stream: OwnStream) -> None
 
 
 @pytest.mark.row(130, 135)
-@pytest.mark.parametrize("patience", [0, 0.3])
-async def test_full_window_error(js: Any, tap: Proxy, stream: OwnStream, patience: float) -> None:
+@pytest.mark.parametrize("timeout", [0, 0.3])
+async def test_full_window_error(js: Any, tap: Proxy, stream: OwnStream, timeout: float) -> None:
     """Rows 130, 135: the window is full for ever. It recovers when the acks come."""
     held = tap.hold_frames(match.is_publish_ack)
-    async with js.publisher(max_in_flight=3, room_timeout=patience) as pub:
+    async with js.publisher(max_in_flight=3, room_timeout=timeout) as pub:
         for _ in range(3):
             await pub.publish(stream.subject("x"))
         started = time.monotonic()
         for _ in range(2):
             with pytest.raises(TooManyInFlightError):
                 await within(5, pub.publish(stream.subject("x"), b"never"), "the publish")
-        assert time.monotonic() - started >= 2 * patience - 0.01  # timers of uvloop count milliseconds
+        assert time.monotonic() - started >= 2 * timeout - 0.01  # timers of uvloop count milliseconds
         assert (pub.in_flight, pub.waiting, pub.published) == (3, 0, 3)
         held.release()
         await pub.flush()

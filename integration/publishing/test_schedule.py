@@ -59,11 +59,13 @@ async def on(stream: OwnStream, *tokens: str) -> list[Stored]:
 async def arrived(stream: OwnStream, *tokens: str, count: int = 1, timeout: float = 20) -> list[Stored]:
     """The messages of a subject, once there are this many."""
 
-    async def look() -> list[Stored] | None:
+    async def stored_messages() -> list[Stored] | None:
         actual = await on(stream, *tokens)
         return actual if len(actual) >= count else None
 
-    results: list[Stored] = await eventually(look, timeout, f"{count} messages on {tokens}", interval=0.1)
+    results: list[Stored] = await eventually(
+        stored_messages, timeout, f"{count} messages on {tokens}", interval=0.1
+    )
     return results
 
 
@@ -420,7 +422,7 @@ async def test_lost_answer_stored_once(js: Any, tap: Proxy, planned: OwnStream) 
 async def test_a_schedule_has_a_lifetime(js: Any, planned: OwnStream) -> None:
     await js.schedule(planned.subject("s"), planned.subject("t"), b"never", at=later(), lifetime=1)
 
-    async def gone() -> bool:
+    async def is_removed() -> bool:
         return (await planned.state())["messages"] == 0
 
-    await eventually(gone, 20, "the end of the schedule", interval=0.1)
+    await eventually(is_removed, 20, "the end of the schedule", interval=0.1)

@@ -41,7 +41,7 @@ DATABASE = "postgresql://127.0.0.1/shop"
 
 def blocks(page: str, language: str) -> list[tuple[str, str | None]]:
     """The code, each block with the text that it prints, if the page says. A ``console`` block is both."""
-    fences = [(found[1], found[2]) for found in FENCE.finditer((ROOT / page).read_text(encoding="utf-8"))]
+    fences = [(match[1], match[2]) for match in FENCE.finditer((ROOT / page).read_text(encoding="utf-8"))]
     following = [*fences[1:], ("", "")]
     return [
         tuple(code.split("\n", 1))

@@ -122,14 +122,14 @@ def unknown(value: Any, where: str = "") -> Iterator[str]:
                 yield from unknown(getattr(value, name), f"{where}.{name}")
 
 
-def differing(expected: Any, found: Any) -> list[str]:
+def differing(expected: Any, reported: Any) -> list[str]:
     """The fields set in `wanted` that came back otherwise."""
     names = [name for name in expected.__struct_fields__ if name != "extra"]
     return [
-        f"{name}: {getattr(expected, name)!r} came back as {getattr(found, name)!r}"
+        f"{name}: {getattr(expected, name)!r} came back as {getattr(reported, name)!r}"
         for name in names
         if getattr(expected, name) is not None
-        and plain(getattr(expected, name)) != plain(getattr(found, name))
+        and plain(getattr(expected, name)) != plain(getattr(reported, name))
     ]
 
 

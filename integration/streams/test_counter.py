@@ -16,7 +16,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
-from integration.kit.network.asking import asked, body, traffic
+from integration.kit.network.asking import api_requests, body, traffic
 from integration.kit.network.proxy import Proxy
 
 pytestmark = pytest.mark.server(">=2.12")
@@ -264,7 +264,7 @@ async def test_only_stream_counts_counters(
         await js.counter("missing")
     with pytest.raises(jsclient.InvalidNameError):
         await js.counter("a.b")
-    assert asked(tap) == [f"STREAM.INFO.{stream.name}", "STREAM.INFO.missing"]
+    assert api_requests(tap) == [f"STREAM.INFO.{stream.name}", "STREAM.INFO.missing"]
     counter = await js.counter(counting.name)
     with pytest.raises(jsclient.ApiError) as caught:
         await counter.add(stream.subject("a"))
@@ -309,4 +309,4 @@ async def test_sourced_counter(js: Any, oracle: Oracle, make_stream: Any, counti
     entry = await here.get(counting.subject("all"))
     assert (entry.value, entry.increment) == (1033, 1000)
     assert entry.sources == {origin.name: {origin.subject("hits"): 33}}
-    assert [found.sources async for found in here.entries()] == [entry.sources]
+    assert [counter_entry.sources async for counter_entry in here.entries()] == [entry.sources]

@@ -160,12 +160,12 @@ async def test_table_at_the_limit(
 
 
 @pytest.mark.server(">=2.11")
-@pytest.mark.parametrize("foreign", [False, True], ids=["own", "nats-py"])
+@pytest.mark.parametrize("uses_natspy", [False, True], ids=["own", "nats-py"])
 async def test_own_records_at_the_limit_without_echo(
-    connect: Any, server: Any, oracle: Any, make_stream: Any, foreign: bool
+    connect: Any, server: Any, oracle: Any, make_stream: Any, uses_natspy: bool
 ) -> None:
     """A connection with ``no_echo`` does not receive its own publishes, so its readers poll about once a second."""
-    if foreign:
+    if uses_natspy:
         nc = await nats.connect(server.url, no_echo=True)
         js = jsclient.JetStream(nc)
     else:

@@ -45,13 +45,13 @@ class World:
         """Append this many, several at a time."""
 
         async def one() -> None:
-            while self._left > 0:
-                self._left -= 1
+            while self._remaining > 0:
+                self._remaining -= 1
                 await self.append()
                 if self.chance.random() < 0.05:
                     await asyncio.sleep(0.01)
 
-        self._left = total
+        self._remaining = total
         await asyncio.gather(*(one() for _ in range(producers)))
 
     def check(

@@ -310,10 +310,10 @@ async def test_republish_has_sid(proxy: Any, connect: Any, oracle: Any, make_str
             sids.append(tap.received(f"pushed.{stream.subject('a')}")[-1].sid)
             reader.set_push("republish")
 
-        async def none_left() -> bool:  # before 2.11, a history is read by a consumer
+        async def no_consumers() -> bool:  # before 2.11, a history is read by a consumer
             return await stream.consumer_names() == []
 
-        await eventually(none_left, what="no consumer")
+        await eventually(no_consumers, what="no consumer")
     assert len(set(sids)) == 3
 
 

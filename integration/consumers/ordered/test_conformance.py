@@ -115,11 +115,11 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
     doubled = tap.duplicate_frames(_by_chance(0.03, 2))
     late: list[bytes] = []
 
-    def in_the_place_of_the_next(frame: Any) -> bytes:
+    def swap_with_next(frame: Any) -> bytes:
         late.append(frame.raw)
         return late.pop(0) if len(late) > 1 else b""
 
-    swapped = tap.modify_frames(_by_chance(0.03, 3), in_the_place_of_the_next)
+    swapped = tap.modify_frames(_by_chance(0.03, 3), swap_with_next)
 
     async def one(_: int) -> None:
         sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
@@ -189,14 +189,14 @@ async def test_orphans_removed_soon(tap: Any, near: Any, stream: OwnStream, lost
     await stream.publish(1, first=2)
     assert numbers(await take(sub, 1)) == [2]
 
-    async def soon_gone() -> bool:
+    async def is_removed() -> bool:
         # One request: a consumer that is deleted between two has no info.
         orphans = [
             info for info in await stream.oracle.consumers(stream.name) if info["name"] != sub.consumer
         ]
         return all(info["config"]["inactive_threshold"] <= 30e9 for info in orphans)
 
-    await eventually(soon_gone, 3, "nothing that stays")
+    await eventually(is_removed, 3, "nothing that stays")
     await sub.unsubscribe()
 
 

@@ -248,10 +248,10 @@ async def test_another_process_continues(js: Any, stream: OwnStream) -> None:
 @pytest.mark.row(104)
 @pytest.mark.parametrize("connection", ["own", "foreign"])
 async def test_mixed_reads_have_no_gap(
-    js: Any, foreign_js: Any, connection: str, stream: OwnStream, events: list[Any]
+    js: Any, natspy_js: Any, connection: str, stream: OwnStream, events: list[Any]
 ) -> None:
     if connection == "foreign":
-        js = foreign_js
+        js = natspy_js
     await stream.publish(3000)
     async with js.ordered_consumer(stream.name) as oc:
         consumer = oc.consumer

@@ -174,11 +174,11 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
     doubled = tap.duplicate_frames(_by_chance(0.03, 2))
     late: list[bytes] = []
 
-    def in_the_place_of_the_next(frame: Any) -> bytes:
+    def swap_with_next(frame: Any) -> bytes:
         late.append(frame.raw)
         return late.pop(0) if len(late) > 1 else b""
 
-    swapped = tap.modify_frames(_by_chance(0.03, 3), in_the_place_of_the_next)
+    swapped = tap.modify_frames(_by_chance(0.03, 3), swap_with_next)
     chance = random.Random(4)
     silenced = tap.drop_frames(lambda frame: match.is_heartbeat(frame) and chance.random() < 0.3)
 

@@ -54,10 +54,10 @@ async def test_bounded_without_a_drop(
         assert all(reset.planned and reset.severity == "info" for reset in resets)
         assert len(alarms(events)) == len(resets)
 
-        async def one_is_left() -> bool:
+        async def one_remains() -> bool:
             return await stream.consumer_names() == [sub.consumer]
 
-        await eventually(one_is_left, what="the old consumers are deleted")
+        await eventually(one_remains, what="the old consumers are deleted")
 
 
 @pytest.mark.full

@@ -231,8 +231,8 @@ async def test_without_keep_alive_it_is(stream: OwnStream, js: Any) -> None:
 
 
 @pytest.mark.row(113)
-@pytest.mark.parametrize("given", [None, 0.3], ids=["of the consumer", "given"])
-async def test_pauses_follow_backoff(given: float | None, stream: OwnStream, near: Any) -> None:
+@pytest.mark.parametrize("retry_delay", [None, 0.3], ids=["of the consumer", "given"])
+async def test_pauses_follow_backoff(retry_delay: float | None, stream: OwnStream, near: Any) -> None:
     await stream.publish(1)
     config = ConsumerConfig(backoff=[0.1, 0.25, 0.4], max_deliver=6)
     sub = await near.pull_subscribe(stream.all, config=config)
@@ -246,11 +246,11 @@ async def test_pauses_follow_backoff(given: float | None, stream: OwnStream, nea
             ended.append(loop.time())
             raise ValueError("busy")
 
-    async with sub.run(handler, retry_delay=given) as worker:
+    async with sub.run(handler, retry_delay=retry_delay) as worker:
         await eventually(lambda: worker.counts.handled == 1, 10, "it is handled")
     pauses = [later - sooner for sooner, later in zip(ended, began[1:], strict=True)]
     # The server counts in its own time and may be a little early by ours.
-    for pause, least in zip(pauses, [given] * 3 if given else [0.1, 0.25, 0.4], strict=True):
+    for pause, least in zip(pauses, [retry_delay] * 3 if retry_delay else [0.1, 0.25, 0.4], strict=True):
         assert pause > least - 0.05
 
 
@@ -441,9 +441,9 @@ async def test_streamless_subject_refused(stream: OwnStream, js: Any) -> None:
     assert sub.is_closed is False
 
 
-async def test_works_on_connection_of_nats_py(stream: OwnStream, foreign_js: Any) -> None:
+async def test_works_on_connection_of_nats_py(stream: OwnStream, natspy_js: Any) -> None:
     await stream.publish(200)
-    sub = await foreign_js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=1.5))
+    sub = await natspy_js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=1.5))
     slow = {3, 50}
 
     async def handler(message: Any) -> None:

@@ -120,7 +120,7 @@ class BatchRead:
         parsed = SourceOptions.parse(options_of(server, stream, **options), streaming=False)
         kind = PushdownReader if parsed.pushdown else LogBatchReader
         reader = kind(parsed, tuple(columns))
-        self.left = list(reader.pushFilters(list(filters))) if filters else []
+        self.unhandled = list(reader.pushFilters(list(filters))) if filters else []
         self.partitions = reader.partitions()
         self.parts = read_all(reader, self.partitions)
 

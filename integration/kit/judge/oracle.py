@@ -255,13 +255,13 @@ class Oracle:
 
         last: Json = {}
 
-        async def look() -> bool:
+        async def info_fits() -> bool:
             nonlocal last
             last = await self.consumer_info(stream, name)
             return bool(fits(last))
 
         try:
-            await eventually(look, timeout, what or f"the state of consumer {name}")
+            await eventually(info_fits, timeout, what or f"the state of consumer {name}")
         except AssertionError as error:
             raise AssertionError(f"{error}; its info: {last}") from None
         return last

@@ -24,7 +24,7 @@ class Rule:
         self.active = True
         self.ends_link = False
         """Whether the connection ends where this rule acts."""
-        self._left = count
+        self._remaining = count
         self._acted = asyncio.Event()
 
     @property
@@ -56,9 +56,9 @@ class Rule:
         """Whether the frame is this rule's. It counts as acted on then."""
         if not self.active or not self.predicate(frame):
             return False
-        if self._left is not None:
-            self._left -= 1
-            self.active = self._left > 0
+        if self._remaining is not None:
+            self._remaining -= 1
+            self.active = self._remaining > 0
         frame.fate = self.fate
         self.frames.append(frame)
         self._acted.set()

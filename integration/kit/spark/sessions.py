@@ -117,10 +117,10 @@ def running_spark(files: Path, master: str = "local[2,4]", **settings: str) -> I
 
 
 @contextlib.contextmanager
-def settings(spark: Any, given: Mapping[str, str]) -> Iterator[None]:
+def settings(spark: Any, changes: Mapping[str, str]) -> Iterator[None]:
     """Change settings of a session in the block. All have values before. A query keeps the settings of its start."""
-    before = {name: spark.conf.get(name) for name in given}
-    for name, value in given.items():
+    before = {name: spark.conf.get(name) for name in changes}
+    for name, value in changes.items():
         spark.conf.set(name, value)
     try:
         yield

@@ -238,15 +238,15 @@ async def test_nothing(copies: Any, spark: Any, in_thread: Any, recount: Any) ->
 async def test_streams_come_and_go(copies: Any, recount: Any) -> None:
     server, oracle, copy_all = copies
     await oracle.create_stream("OUT", ["out.>"], duplicate_window=600 * 10**9)
-    made = 0
+    published = 0
 
     async def fill(name: str, *, create: bool = True) -> None:
         """500 more numbers, in a new stream or in the existing stream."""
-        nonlocal made
+        nonlocal published
         if create:
             await oracle.create_stream(name, [f"{name}.>"], allow_direct=True, storage="file")
-        await oracle.publish_many(f"{name}.x", 500, first=made + 1, size=64)
-        made += 500
+        await oracle.publish_many(f"{name}.x", 500, first=published + 1, size=64)
+        published += 500
 
     copy = query(server.url, "out", batch=700)
     del copy["source"]["stream"]
@@ -265,4 +265,4 @@ async def test_streams_come_and_go(copies: Any, recount: Any) -> None:
     await fill("IN_C")
     await fill("IN_C", create=False)
     await copy_all(copy)
-    await recount(server, "OUT", made)
+    await recount(server, "OUT", published)

@@ -211,7 +211,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), BAD, ids=[next(iter(given)) for given, _ in BAD])
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[next(iter(options)) for options, _ in BAD])
 @READS
 def test_option_errors_on_load(spark, options, message, read):
     reader = spark.readStream if read == "stream" else spark.read

@@ -109,13 +109,13 @@ async def test_driver_away_too_long(queue, drain, js):
     await stream.publish(10, first=101)
     done = await asyncio.to_thread(drain, frame)
     assert sorted(numbers(done.rows) + others) == seen(1, 110)
-    assert await left(stream) == 0
+    assert await pending_count(stream) == 0
     reports = done.progress[-1]["sources"][0]["latestOffset"]
     latest = json.loads(reports) if isinstance(reports, str) else reports
     assert latest == {"b": 2, "stream": stream.name, "consumer": "q", "pending": 0, "lapsed": 40}
 
 
-async def left(stream):
+async def pending_count(stream):
     return (await stream.consumer_info("q"))["num_ack_pending"]
 
 
@@ -136,4 +136,4 @@ async def test_schema_and_many_tasks(queue, drain):
     done = await asyncio.to_thread(drain, frame)
     assert numbers(done.rows) == seen(1, 1000)
     assert done.rows[0].asDict().keys() == {"reply", "data", "num_delivered"}
-    assert await left(stream) == 0
+    assert await pending_count(stream) == 0

@@ -207,7 +207,7 @@ async def test_cancelled(connect: Any, server: Any, stream: OwnStream) -> None:
 
 
 def _some(stream: OwnStream) -> Any:
-    async def look() -> bool:
+    async def is_stored() -> bool:
         return bool((await stream.state())["messages"])
 
-    return look
+    return is_stored

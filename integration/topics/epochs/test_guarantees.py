@@ -141,7 +141,7 @@ async def test_server_keeps_of_reader_of_epochs(js: Any, topic: Any, oracle: Any
         names = await oracle.consumer_names(stream_of(topic))
         assert len(names) <= (0 if republishes else 1)
 
-    async def gone() -> bool:
+    async def is_removed() -> bool:
         return not await oracle.consumer_names(stream_of(topic))
 
-    await eventually(gone, what="its consumer is gone")
+    await eventually(is_removed, what="its consumer is removed")

@@ -109,11 +109,11 @@ async def test_leaving_cancelled_twice_leaves_nothing(own_server: Any, connect: 
 async def reported(events: list[Any], *partitions: int) -> Any:
     """The newest `PartitionsMissing` that names these partitions."""
 
-    def found() -> list[Any]:
+    def reported_events() -> list[Any]:
         missing = [one for one in events if isinstance(one, PartitionsMissing)]
         return [one for one in missing if one.waited > 0.1 and one.partitions == partitions]
 
-    return (await eventually(found, 10, f"the event about {partitions}"))[-1]
+    return (await eventually(reported_events, 10, f"the event about {partitions}"))[-1]
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ async def test_reported_wait_of_an_open_subscription(js: Any, events: list[Any])
         )
         async with await js.epochs("live.later", Product(Int(), Int())).live_publisher(beat=0.2):
 
-            def found() -> bool:
+            def reported_events() -> bool:
                 return str(events[-1]).endswith(": a live publisher uses another order or codec")
 
-            await eventually(found, 10, "the reason")
+            await eventually(reported_events, 10, "the reason")

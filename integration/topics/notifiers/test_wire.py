@@ -284,8 +284,8 @@ async def test_closing_connection_tells_who_waits(kits: Kits, tap: Any) -> None:
         await notifier.get_update_since(count)
 
 
-async def test_consumer_on_connection_of_nats_py(foreign_js: Any, js: Any) -> None:
-    kits = Kits(js, foreign_js)
+async def test_consumer_on_connection_of_nats_py(natspy_js: Any, js: Any) -> None:
+    kits = Kits(js, natspy_js)
     updater, notifier = await kits.notifier_kit("a")
     seen = []
 
