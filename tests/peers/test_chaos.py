@@ -71,7 +71,7 @@ class FlakyBackend(LocalBackend):
         self._weather.strike(RequestTimeoutError("it was sent, and nobody knows"))
 
 
-class World:
+class ChaosWorld:
     def __init__(self, seed: int) -> None:
         self.weather = Weather(seed)
         self.hub = LocalHub()
@@ -121,7 +121,7 @@ async def kill(peer) -> None:
 @pytest.mark.parametrize("seed", range(60))
 @virtual
 async def test_both_sides_agree_whatever_fails(seed):
-    world = World(seed)
+    world = ChaosWorld(seed)
     for name in "ab":
         await world.peer(name)
     for _ in range(25):

@@ -139,13 +139,13 @@ async def test_catches_up_with_another_process():
 async def test_both_processes_make_secret():
     """The create race: the second process takes the secret of the first."""
 
-    class Raced(MemoryStore):
+    class RacedStore(MemoryStore):
         async def update(self, key, value, revision):
             if key == "secret" and not self._entries:
                 await super().update(key, b"the other's", 0)
             return await super().update(key, value, revision)
 
-    store = Raced()
+    store = RacedStore()
     owner, later = await Owner(store).open(), await Owner(store).open()
     assert (await store.get("secret")).value == b"the other's"
     assert owner.machine.fresh(b"17.1") == later.machine.fresh(b"17.1")

@@ -395,7 +395,7 @@ async def test_defect_raised_and_not_waited_for():
 
 @virtual
 async def test_close_keeps_request():
-    class Slow(MemoryLog):
+    class SlowLog(MemoryLog):
         ended = 0
 
         async def history(self, since, limit, max_bytes):
@@ -405,7 +405,7 @@ async def test_close_keeps_request():
                 raise DisconnectedError("gone")
             return await super().history(since, limit, max_bytes)
 
-    log = Slow("a")
+    log = SlowLog("a")
     for ended in (1, 2):
         reader = await open_reader(log, push=None)
         await settle()

@@ -21,7 +21,7 @@ from tests.support.virtual import settle, virtual
 SUBJECT = "orders.x"
 
 
-class Ground:
+class PublisherGround:
     """A chain on a fake connection, and the stream that the test plays: it takes what was sent when it is asked to."""
 
     def __init__(self, js: Any, connection: Any, chain: ChainPublisher) -> None:
@@ -95,11 +95,11 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(timeout: float = 30.0) -> AsyncIterator[Ground]:
+async def ground(timeout: float = 30.0) -> AsyncIterator[PublisherGround]:
     async with connected() as (js, connection):
         stream = await js.stream("ORDERS")
         chain = ChainPublisher(js._context, stream, after=0, max_in_flight=100, timeout=timeout)
-        yield Ground(js, connection, chain)
+        yield PublisherGround(js, connection, chain)
         await chain.publisher.close()
 
 

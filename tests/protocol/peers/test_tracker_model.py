@@ -41,7 +41,7 @@ ID = "friends"
 Store = tuple[tuple[str, bytes], ...]  # the content of a peer's store
 
 
-class Whole(NamedTuple):
+class WholeState(NamedTuple):
     """Both stores, all messages that were sent, the messages that have arrived, and the moves that were made."""
 
     a: Store = ()
@@ -118,7 +118,7 @@ def after_move(store: Store, which: str) -> Store | None:
     return None if failed else after(store, commands)
 
 
-def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
+def steps(whole: WholeState, moves: set[str]) -> Iterator[WholeState]:
     """All that may happen next."""
     for side in ("a", "b"):
         for message, saved in outbox(getattr(whole, side)):
@@ -150,7 +150,7 @@ def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
     ids=lambda moves: "-".join(sorted(moves)),
 )
 def test_interleavings_converge(moves):
-    seen, waiting, reached = {Whole()}, deque([Whole()]), set()
+    seen, waiting, reached = {WholeState()}, deque([WholeState()]), set()
     while waiting:
         whole = waiting.popleft()
         if whole.quiet:
@@ -165,7 +165,7 @@ def test_interleavings_converge(moves):
     assert len(seen) > 1000
 
 
-def agreed(whole: Whole) -> tuple[str, str]:
+def agreed(whole: WholeState) -> tuple[str, str]:
     """Both have it, or neither. Pending only if no peer has decided."""
     a, b = (read_value(*store[0]) if store else None for store in (whole.a, whole.b))
     pair = tuple("nothing" if one is None or not one.live else one.state.value for one in (a, b))

@@ -146,7 +146,7 @@ def test_pub_ack_or_error():
     assert fuzz(target, PUB_ACK, REFUSED) > ROUNDS // 10
 
 
-class Host:
+class FuzzHost:
     def on_line(self, line):
         pass
 
@@ -161,7 +161,7 @@ def test_wire_gives_frames_or_protocol_error():
     chance = random.Random(SEED)
 
     def target(data):
-        reader = FrameReader(Host())
+        reader = FrameReader(FuzzHost())
         reader.max_payload = 10_000
         frames = []
         reader.sinks[b"1"] = frames.extend

@@ -234,12 +234,12 @@ async def test_awaitables_of_kits_are_not_looped_over():
 async def test_slow_is_not_failed():
     """Each value is counted from the time its predecessors are stored. A busy machine needs more than that for many."""
 
-    class Slow(Faulty):
+    class SlowIterator(Faulty):
         async def append(self, data, **options):
             await asyncio.sleep(1.0)
             return await super().append(data, **options)
 
-    log = Slow()
+    log = SlowIterator()
     publication, _ = kit_on(log, timeout=10)
     numbers = [publication.update_state(number) for number in range(100)]
     assert [await one for one in numbers] == list(range(1, 101))
