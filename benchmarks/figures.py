@@ -11,11 +11,11 @@ from typing import Any
 __all__ = ["Summary", "quantile", "ratio", "summarize"]
 
 
-def quantile(found: Sequence[float], fraction: float) -> float:
+def quantile(data: Sequence[float], fraction: float) -> float:
     """Return the value that ``fraction`` of the sorted values do not exceed (nearest rank)."""
-    if not found:
+    if not data:
         raise ValueError("no values")
-    return found[max(0, math.ceil(fraction * len(found)) - 1)]
+    return data[max(0, math.ceil(fraction * len(data)) - 1)]
 
 
 @dataclass(frozen=True)

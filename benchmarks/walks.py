@@ -73,7 +73,7 @@ class Walks:
         self._socket = socket.create_connection((address.hostname, address.port))
         self._socket.sendall(b'CONNECT {"verbose":false}\r\n')
         self.traces: list[Trace] = []
-        self._wanted = 0  # number of messages that the stream of the walk must contain
+        self._expected_seq = 0  # number of messages that the stream of the walk must contain
 
     def close(self) -> None:
         """Close the plain socket."""
@@ -96,7 +96,7 @@ class Walks:
 
     @asynccontextmanager
     async def _stream(self, name: str) -> AsyncIterator[None]:
-        self._wanted = 0
+        self._expected_seq = 0
         await self._js.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
         try:
             yield
@@ -105,10 +105,10 @@ class Walks:
 
     async def _stored(self, stream: str, more: int) -> None:
         """Wait until ``more`` messages after the messages of the last call are stored."""
-        self._wanted += more
+        self._expected_seq += more
         handle = await self._js.stream(stream)
         async with asyncio.timeout(5):
-            while (await handle.info()).state.last_seq < self._wanted:  # noqa: ASYNC110  the server cannot notify
+            while (await handle.info()).state.last_seq < self._expected_seq:  # noqa: ASYNC110  the server cannot notify
                 await asyncio.sleep(0.01)
 
     async def push(self) -> None:

@@ -7,7 +7,7 @@ proxy       factory of proxies, by default in front of `server`
 oracle      the judge's connection to `server`. `oracle_for` a factory for other servers
 stream      a stream of this test alone. `make_stream` a factory
 js, events  a jsclient connection and the events it reported. `connect` a factory
-foreign_js  jsclient on a connection that nats-py opened
+natspy_js   jsclient on a connection that nats-py opened
 background  errors behind the test's back. With tasks left over, they fail the test
 """
 
@@ -91,7 +91,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests of connections that nats-py has opened."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    if "foreign_js" in getattr(item, "fixturenames", ()) or "nats-py" in parameters:
+    if "natspy_js" in getattr(item, "fixturenames", ()) or "nats-py" in parameters:
         item.add_marker("nats_py")
 
 
@@ -272,7 +272,7 @@ async def js(server: ServerUnderTest, events: list[Any]) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def foreign_js(server: ServerUnderTest, events: list[Any]) -> AsyncIterator[Any]:
+async def natspy_js(server: ServerUnderTest, events: list[Any]) -> AsyncIterator[Any]:
     jsclient = importlib.import_module("jsclient")
     nc = Client()
     await nc.connect(server.url)

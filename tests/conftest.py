@@ -11,7 +11,7 @@ import pytest
 
 _HERE = Path(__file__).resolve().parent
 if str(_HERE.parent) not in sys.path:
-    # At the end: an installed jsclient must win over the one in the checkout.
+    # At the end: an installed jsclient must win over the checkout.
     sys.path.append(str(_HERE.parent))
 
 from tests.support.examples import examples  # noqa: E402

@@ -1,4 +1,4 @@
-"""The benchmarks' own arithmetic, tables and picture. What they measure is not looked at here."""
+"""The benchmarks' own arithmetic, tables and picture. Their measurements are not checked here."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def example_of(kind: type[BaseException]) -> BaseException:
         "sent": 6,
         "stored": 5,
     }
-    if not inspect.isfunction(kind.__init__):  # that of a built-in exception
+    if not inspect.isfunction(kind.__init__):  # inherited from a built-in exception
         return kind("text")
     names = list(inspect.signature(kind).parameters)
     return kind(*[values.get(name, f"<{name}>") for name in names])

@@ -123,7 +123,7 @@ def test_dir_lists_the_public_names():
 
 
 def exported() -> dict[str, object]:
-    """Every public class and function by its path, without those of two rooms, which need pyarrow or pyspark."""
+    """Every public class and function by its path, without two rooms, which need pyarrow or pyspark."""
     paths = sorted(
         name for name in public_names() if not name.startswith(("jsclient.arrow.", "jsclient.spark."))
     )
@@ -199,7 +199,7 @@ def test_public_names_are_documented():
     } == set()
 
 
-# Methods by which parts of the library call each other. Type checkers and `dir` show them: there should be no more.
+# Methods by which parts of the library call each other. Type checkers and `dir` show them. Add none.
 HIDDEN = set(
     words("""
     abandon begin_publishing begin_reading deny has keep_record open publish reads retire sized start_reading subscribe

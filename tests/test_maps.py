@@ -31,7 +31,7 @@ SESSIONS = {"spark", "connect_spark", "standalone", "jobs", "java"}
 
 @cache
 def tool(name: str) -> dict[str, Any]:
-    """What a tool of the documentation defines."""
+    """The names that a tool of the documentation defines."""
     sys.path.insert(0, str(TOOLS))
     try:
         return runpy.run_path(str(TOOLS / f"{name}.py"))
@@ -62,7 +62,7 @@ def fixtures_of(path: Path) -> dict[str, set[str]]:
 
 
 def has_session(position: str) -> bool:
-    """Whether a test needs a session of Spark, by its fixtures and those that they use."""
+    """Whether a test needs a session of Spark, by its fixtures and the fixtures that they use."""
     path, _, test = position.partition("::")
     known: dict[str, set[str]] = {}
     for file in (*(folder / "conftest.py" for folder in reversed((ROOT / path).parents)), ROOT / path):
@@ -142,7 +142,7 @@ def test_spec_map_complete(systems: str) -> None:
 
 @pytest.mark.parametrize("map_of", MAPS.values())
 def test_map_says_what_its_tool_says(map_of: str) -> None:
-    """The words are those of the tool, and each test that a row names carries its mark. A new test may be missing."""
+    """The words are defined in the tool, and each test that a row names carries its mark. A new test may be missing."""
     again = "python docs/_tools/maps.py writes the page again"
     lines = tool("maps")["path_of"](map_of).read_text(encoding="utf-8").splitlines()
     assert list(map(words, lines)) == list(map(words, tool("maps")["page"](map_of).splitlines())), again

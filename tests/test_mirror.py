@@ -69,7 +69,7 @@ INDIRECT: dict[str, tuple[str, str]] = {
 }
 """Modules that another test module covers, and why they have none of their own. There are never more of them."""
 
-# Tests of `tables` that need pyarrow or a Spark session stand with those of Spark, which has both. Those of the
+# Tests of `tables` that need pyarrow or a Spark session stand in the room of Spark, which has both. Tests of the
 # connection that need a server are the room of that name.
 ALSO = {"": ("arrow",), "tables": ("spark", "spark/log", "arrow"), "runtime/connection": ("connection",)}
 # They have the name of a module, and use it through Arrow or Spark.
@@ -146,7 +146,7 @@ BY_BEHAVIOR = {
 
 
 def names_of(module: str) -> set[str]:
-    """What it defines at its top, in public, and the names of the module itself."""
+    """The public names that it defines at its top, and the names of the module itself."""
     nodes = parsed(ROOT / "jsclient" / module).body
     defined = {
         node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
@@ -170,7 +170,7 @@ def imports_of(path: Path) -> set[tuple[str, str]]:
 
 
 def members_of(module: str) -> set[str]:
-    """The public methods and properties of its classes, without those that many classes have."""
+    """The public methods and properties of its classes, without names that many classes have."""
     classes = [node for node in parsed(ROOT / "jsclient" / module).body if isinstance(node, ast.ClassDef)]
     methods = (node for one in classes for node in one.body)
     names = {node.name for node in methods if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

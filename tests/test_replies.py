@@ -1,4 +1,4 @@
-"""Nothing is published to a subject from the wire unless `jsclient.protocol.wire.replies` allows it.
+"""No code publishes to a subject from the wire unless `jsclient.protocol.wire.replies` allows it.
 
 All calls that publish on a connection, and all literal ``PUB`` commands, are listed here with the origin of their
 subject. A new one fails this test: add it only if its subject is the caller's or our own. If the subject comes from

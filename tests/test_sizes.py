@@ -42,7 +42,7 @@ def test_file_size(path):
 def test_function_size(path):
     functions = [n for n in ast.walk(TREES[path]) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     too_long = {f.name: without_docstring(f) for f in functions if without_docstring(f) > MAX_FUNCTION}
-    allowed = {"_scan"} if path.name == "wire.py" else set()  # the one loop over every byte
+    allowed = {"_scan"} if path.name == "wire.py" else set()  # the only loop over every byte
     assert set(too_long) <= allowed, too_long
 
 
@@ -73,7 +73,7 @@ def test_folder_size():
 
 
 def classes() -> dict[str, list[str]]:
-    """Where each class is defined."""
+    """The modules that define each class."""
     actual = defaultdict(list)
     for path, tree in TREES.items():
         for node in tree.body:
@@ -100,7 +100,7 @@ def test_class_names_unique_in_room():
 
 
 def test_import_chain():
-    """How far a reader has to follow imports from one module to the last one, those within functions left out."""
+    """The length of the longest chain of imports that a reader has to follow, without imports within functions."""
     imports = {module(path): eager_imports(path) & MODULES for path in FILES}
 
     @functools.cache
@@ -119,7 +119,7 @@ MODULES = {module(path) for path in FILES}
 
 
 def eager_imports(path: Path) -> set[str]:
-    """The modules that importing this one imports."""
+    """The modules that an import of this module imports."""
     package = module(path).split(".")[: None if path.name == "__init__.py" else -1]
     results = set()
 

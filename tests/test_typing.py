@@ -83,7 +83,7 @@ def annotations(kind: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def types_in(annotation: str) -> Iterator[str]:
-    """The names of an annotation. What a ``Literal`` has are values."""
+    """The names of an annotation. The parts of a ``Literal`` are values."""
     todo: list[ast.AST] = [ast.parse(annotation, mode="eval").body]
     while todo:
         node = todo.pop()

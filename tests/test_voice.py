@@ -23,7 +23,7 @@ ROOMS = [*ALLOWED] if examples(4) == 4 else ["jsclient", "tests"]
 """`full` counts all of them. Integration is large."""
 
 METHODS_ALIKE = 21.5  # percent of the methods of jsclient whose name has six or more definitions
-CLASSES_TWICE = 0  # public classes of jsclient that share a name with another one
+CLASSES_TWICE = 0  # public classes of jsclient that share a name with another class
 
 
 @pytest.fixture(scope="module")

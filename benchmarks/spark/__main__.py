@@ -102,7 +102,7 @@ def table(runs: list[dict[str, Any]]) -> str:
     for work, clients in summarize(runs).items():
         for client, figures in clients.items():
             shown = ", ".join(
-                f"{name} {found.median:,.2f} ±{found.spread:.0%}" for name, found in figures.items()
+                f"{name} {figure.median:,.2f} ±{figure.spread:.0%}" for name, figure in figures.items()
             )
             lines.append(f"| {work} | {client} | {shown} |")
     return "\n".join(lines)

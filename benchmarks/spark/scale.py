@@ -274,7 +274,7 @@ def parser() -> argparse.ArgumentParser:
     return command_line
 
 
-def save(found: dict[str, Figures]) -> None:
+def save(measured: dict[str, Figures]) -> None:
     about = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
@@ -282,7 +282,7 @@ def save(found: dict[str, Figures]) -> None:
         "load": [round(one, 1) for one in os.getloadavg()],
     }
     path = RESULTS / f"{about['date']}-spark-scale.json"
-    path.write_text(json.dumps({"about": about, "figures": found}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"about": about, "figures": measured}, indent=1) + "\n", encoding="utf-8")
     print(f"saved as benchmarks/results/{path.name}")
 
 

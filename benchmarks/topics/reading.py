@@ -59,7 +59,7 @@ async def _own_stream(job: Job, work: Any) -> dict[str, float]:
 async def _measured(job: Job, work: Any) -> dict[str, float]:
     meter = Meter(job)
     results: dict[str, float] = {}
-    if work in (_ordered_natspy, _live_natspy, _kept_natspy):
+    if work in (_ordered_natspy, _live_natspy, _table_natspy):
         nc = await nats.connect(job.url)
         try:
             for part in meter.parts():
@@ -203,13 +203,13 @@ async def _table(js: jsclient.JetStream, job: Job, part: Part) -> dict[str, floa
         with flooded(job, part.count):
             part.begin(0)
             final = job.subject.replace("*", f"s{(part.count - 1) % SUBJECTS}")
-            await table.wait_for(lambda found: final in found and found[final].seq >= part.last)
+            await table.wait_for(lambda records: final in records and records[final].seq >= part.last)
             part.done(part.count, table.position.seq)
         assert len(table) == min(SUBJECTS, part.count)
         return {"pushed": 1 - tracker.discarded / part.count}
 
 
-async def _kept_ordered(js: jsclient.JetStream, job: Job, part: Part) -> None:
+async def _table_ordered(js: jsclient.JetStream, job: Job, part: Part) -> None:
     sub = await js.subscribe(job.subject, ordered=True, config=jsclient.ConsumerConfig(deliver_policy="new"))
     seen, count, table = 0, part.count, {}
     with flooded(job, count):
@@ -223,7 +223,7 @@ async def _kept_ordered(js: jsclient.JetStream, job: Job, part: Part) -> None:
     await sub.unsubscribe()
 
 
-async def _kept_natspy(js: Any, job: Job, part: Part) -> None:
+async def _table_natspy(js: Any, job: Job, part: Part) -> None:
     config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
     sub = await js.subscribe(job.subject, ordered_consumer=True, config=config)
     seen, count, table = 0, part.count, {}
@@ -251,4 +251,4 @@ _LIVE = {
     "ordered": _live_ordered,
     "nats-py": _live_natspy,
 }
-_KEEPING = {"table": _table, "ordered": _kept_ordered, "nats-py": _kept_natspy}
+_KEEPING = {"table": _table, "ordered": _table_ordered, "nats-py": _table_natspy}

@@ -43,7 +43,7 @@ class Watched:
 
     async def newest(self) -> int:
         """Return the id of the newest connection."""
-        return max(int(found["cid"]) for found in (await self._ask("connz"))["connections"])
+        return max(int(connection["cid"]) for connection in (await self._ask("connz"))["connections"])
 
     async def sent_to(self, connection: int) -> int:
         """Return the number of messages sent to one connection so far."""

@@ -1,4 +1,4 @@
-"""Object stores as a file system: what programs do with files, and Parquet of pandas, pyarrow and Polars."""
+"""Object stores as a file system: the file operations of programs, and Parquet of pandas, pyarrow and Polars."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fs(server: Any):
 
 @pytest.fixture(autouse=True)
 def registered() -> None:
-    """The entry point does this where the package is installed."""
+    """The entry point does this if the package is installed."""
     fsspec.register_implementation("nats", NatsFileSystem, clobber=True)
 
 
@@ -358,7 +358,7 @@ def test_parquet_of_polars(server: Any, bucket: str, fs: Any) -> None:
 
 
 def test_threads_read_in_turns(fs: Any, bucket: str) -> None:
-    """Caches read ahead in threads of their own, and programs may do the same."""
+    """Caches read ahead in separate threads, and programs may do the same."""
     fs.pipe_file(f"{bucket}/x", DATA)
     with fs.open(f"{bucket}/x", cache_type="background", block_size=300_001) as file:
         parts = []

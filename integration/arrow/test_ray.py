@@ -109,7 +109,7 @@ NOTHING = {
 @pytest.mark.covers("L39")
 @pytest.mark.parametrize("case", NOTHING)
 async def test_nothing_to_read(ray, server, stream, case):
-    """Zero rows with the columns that were asked for: as rows, as a table, and behind another operation."""
+    """Zero rows with the requested columns: as rows, as a table, and after another operation."""
     from jsclient.arrow import read_ray_dataset
     from jsclient.tables.columns import arrow_schema
 

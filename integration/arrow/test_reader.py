@@ -1,4 +1,4 @@
-"""`read_jetstream`: the rows, from where to where, what is refused, and what it leaves behind. DuckDB reads it, too."""
+"""`read_jetstream`: its rows, its range, its refusals, and that it cleans up. DuckDB reads it, too."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ async def test_two_readers_one_connection(server, stream):
 
 
 async def test_without_pyspark_in_new_process(server, stream):
-    """A reader that is still open when the process ends is no error."""
+    """A reader that is still open when the process ends is not an error."""
     await stream.publish(3000)
     script = (
         "import sys; sys.modules['pyspark'] = None\n"
@@ -296,7 +296,7 @@ async def test_limit_of_duckdb(duckdb, server, oracle, stream):
 
 
 async def test_reader_is_read_once(duckdb, server, stream):
-    """A relation of DuckDB runs its query at each call. The second time there is nothing left, which is no result."""
+    """A relation of DuckDB runs its query at each call. The second time no row remains, so there is not a result."""
     await stream.publish(50)
     orders = read_jetstream(server.url, stream.name)
     relation = duckdb.sql("select count(*) from orders")

@@ -75,7 +75,7 @@ async def test_json_has_an_object_a_line(doctor: Any, stream: OwnStream) -> None
 
 
 async def test_reasons_of_a_stand_still(js: Any, stream: OwnStream) -> None:
-    async def found(name: str) -> list[str]:
+    async def finding_codes(name: str) -> list[str]:
         return codes(await jsclient.doctor.examine(js, stream.name, name))
 
     await stream.create_consumer("full", max_ack_pending=2)
@@ -84,11 +84,11 @@ async def test_reasons_of_a_stand_still(js: Any, stream: OwnStream) -> None:
     await stream.create_consumer("odd", filter_subject="nowhere.at.all")
     await stream.publish(5)
     assert len(await (await js.pull_subscribe(stream=stream.name, consumer="full")).fetch(2)) == 2
-    assert await found("full") == ["max_ack_pending"]
-    assert await found("idle") == ["no_request"]
-    assert await found("push") == ["no_interest"]
-    assert await found("odd") == ["filter"]
-    assert await found("none") == ["deleted"]
+    assert await finding_codes("full") == ["max_ack_pending"]
+    assert await finding_codes("idle") == ["no_request"]
+    assert await finding_codes("push") == ["no_interest"]
+    assert await finding_codes("odd") == ["filter"]
+    assert await finding_codes("none") == ["deleted"]
 
 
 async def test_limits_that_are_near(js: Any, oracle: Any, make_stream: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a delivery says of itself, against what the server stored. Source: ADR-15 §JSAck."""
+"""The metadata of a delivery, against the stored message. Source: ADR-15 §JSAck."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_timestamp_has_nanoseconds(js: Any, stream: OwnStream) -> None:
         assert one.timestamp_ns == await stored_at(stream, one.stream_seq)
         cut = timedelta(microseconds=one.timestamp_ns // 1000)
         assert one.timestamp == datetime(1970, 1, 1, tzinfo=UTC) + cut
-    # Else the test could not tell nanoseconds from microseconds.
+    # Else the test could not distinguish nanoseconds from microseconds.
     assert any(one.timestamp_ns % 1000 for one in metadata)
     await sub.unsubscribe()
 

@@ -126,14 +126,14 @@ async def test_nak_now_or_delayed(tap: Any, near: Any, stream: OwnStream) -> Non
 
 @pytest.mark.covers("J74")
 async def test_term_reason_in_advisory(js: Any, oracle: Any, stream: OwnStream) -> None:
-    async with oracle.listen(f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{stream.name}.>") as told_of:
+    async with oracle.listen(f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{stream.name}.>") as advisories:
         config = jsclient.ConsumerConfig(ack_wait=1.0)
         sub = await js.subscribe(stream.all, durable="d", config=config, delete_on_close=False)
         await stream.publish(1)
         [message] = await take(sub, 1)
         await message.term("cannot be read")
-        await eventually(lambda: told_of, what="the advisory")
-        assert b"cannot be read" in told_of[0].data
+        await eventually(lambda: advisories, what="the advisory")
+        assert b"cannot be read" in advisories[0].data
     await never(lambda: sub.pending, 1.5, "a redelivery")
     assert (await stream.consumer_info("d"))["num_ack_pending"] == 0
 
@@ -173,7 +173,7 @@ async def test_offline_ack_repeatable(
     tap.refuse()
     tap.cut()
     await wait_for_event(jsclient.Disconnected, events)
-    # ack_sync would wait for a connection as long as it may; a short while is enough here.
+    # ack_sync would wait for a connection until its timeout. A short time is enough here.
     failed = (jsclient.DisconnectedError, jsclient.RequestTimeoutError)
     with pytest.raises(failed):
         await (message.ack_sync(timeout=0.2) if kind == "ack and wait" else answer(kind, message))
@@ -239,9 +239,9 @@ async def test_ack_all_says_could_not_be_sent(tap: Any, near: Any, stream: OwnSt
 
 
 @pytest.mark.covers("J71", "J72", "J73", "J74", "J75")
-async def test_acks_on_user_connection(foreign_js: Any, stream: OwnStream) -> None:
+async def test_acks_on_user_connection(natspy_js: Any, stream: OwnStream) -> None:
     async with stream.oracle.listen("$JS.ACK.>") as seen:
-        sub = await foreign_js.subscribe(stream.all, durable="d", delete_on_close=False)
+        sub = await natspy_js.subscribe(stream.all, durable="d", delete_on_close=False)
         await stream.publish(4)
         one, two, three, four = await take(sub, 4)
         await one.ack()
@@ -249,7 +249,7 @@ async def test_acks_on_user_connection(foreign_js: Any, stream: OwnStream) -> No
         await two.term()
         await three.ack_sync(timeout=5)
         await four.nak(delay=60)
-        await foreign_js.ping()
+        await natspy_js.ping()
         mine = {m.reply for m in (one, two, three, four)}
         await eventually(lambda: len([m for m in seen if m.subject in mine]) == 5, what="five acks")
         assert [bytes(m.data) for m in seen if m.subject in mine] == [

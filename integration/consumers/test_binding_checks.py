@@ -13,7 +13,7 @@ from integration.kit.judge.oracle import Json, Oracle
 from integration.kit.judge.reading import numbers, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
-from integration.kit.network.asking import asked, delivers
+from integration.kit.network.asking import api_requests, delivers
 from integration.kit.network.proxy import Proxy
 from integration.kit.servers.nats_server import ServerUnderTest
 from jsclient import ConsumerConfig
@@ -56,7 +56,7 @@ def refused(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle, server: Serv
         async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
             with pytest.raises(error, match=text) as caught:
                 await getattr(js, kind)(**{"stream": stream.name, **arguments})
-        assert asked(tap, since=since) == [f"CONSUMER.INFO.{stream.name}.found"]
+        assert api_requests(tap, since=since) == [f"CONSUMER.INFO.{stream.name}.found"]
         assert delivers(tap, since) == []
         assert await _settled(stream) == before
         return caught.value
@@ -123,7 +123,7 @@ async def test_queue_subscription_joins_group(
     await make(deliver_subject=DELIVER, deliver_group="workers", bound=bound)
     sub = await js.subscribe(stream=stream.name, queue="workers", **{by: "found"})
     assert [(frame.subject, frame.queue) for frame in delivers(tap)] == [(DELIVER, "workers")]
-    assert asked(tap, "CONSUMER.>") == [f"CONSUMER.INFO.{stream.name}.found"]
+    assert api_requests(tap, "CONSUMER.>") == [f"CONSUMER.INFO.{stream.name}.found"]
     await stream.publish(60)
     if not bound:
         await eventually(lambda: sub.pending == 60, what="all of them: nobody else is in the group")
@@ -238,7 +238,7 @@ async def test_missing_push_not_created(js: Any, tap: Proxy, stream: OwnStream) 
     """§4.1-15."""
     with pytest.raises(jsclient.ConsumerNotFoundError):
         await js.subscribe(stream.all, consumer="missing")
-    assert asked(tap, "CONSUMER.>") == [f"CONSUMER.INFO.{stream.name}.missing"]
+    assert api_requests(tap, "CONSUMER.>") == [f"CONSUMER.INFO.{stream.name}.missing"]
     assert delivers(tap) == []
     assert await stream.consumer_names() == []
 
@@ -246,7 +246,7 @@ async def test_missing_push_not_created(js: Any, tap: Proxy, stream: OwnStream) 
 @pytest.mark.covers("J23", "J21", "J112")
 async def test_missing_pull_may_come(js: Any, tap: Proxy, stream: OwnStream) -> None:
     sub = await js.pull_subscribe(stream.all, consumer="later")
-    assert asked(tap, "CONSUMER.>") == [f"CONSUMER.INFO.{stream.name}.later"]
+    assert api_requests(tap, "CONSUMER.>") == [f"CONSUMER.INFO.{stream.name}.later"]
     with contextlib.suppress(jsclient.ConsumerNotFoundError):  # servers before 2.11 say nothing
         assert list(await sub.fetch(1, expires=0.5)) == []
     await stream.create_consumer("later")

@@ -68,11 +68,11 @@ async def test_mismatch_changes_nothing(js: Any, stream: OwnStream, name: str, b
 
     with pytest.raises(jsclient.ConfigMismatchError) as caught:
         await subscribe(stream=stream.name, config=ConsumerConfig(**{name: expected}), **{by: "found"})
-    ((field, asked_for, actual),) = caught.value.mismatches
+    ((field, requested, actual),) = caught.value.mismatches
     same = SAME.get(name, there)
     if name == "metadata":
         actual = {key: text for key, text in actual.items() if not key.startswith("_nats.")}
-    assert (field, asked_for, actual) == (name, expected, same)
+    assert (field, requested, actual) == (name, expected, same)
     for text in (name, repr(expected), "v" if name == "metadata" else repr(actual)):
         assert text in str(caught.value)
     assert (await stream.consumer_info("found"))["config"] == before
@@ -125,7 +125,7 @@ async def test_user_did_not_set_not_compared(js: Any, stream: OwnStream, kind: s
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
 async def test_own_config_never_conflicts(js: Any, stream: OwnStream, kind: str) -> None:
-    """§4.1-21: the server's defaults in the place of zeros and unset fields are no conflict."""
+    """§4.1-21: the server's defaults in the place of zeros and unset fields are not a conflict."""
     config = ConsumerConfig(
         ack_policy="explicit", ack_wait=0, max_deliver=0, max_ack_pending=0, description="", sample_freq="50%",
         replay_policy="instant", deliver_policy="all", num_replicas=0, metadata={},

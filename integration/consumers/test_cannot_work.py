@@ -1,4 +1,4 @@
-"""What cannot work is refused, by every way in, and before anything is sent where that is possible."""
+"""A configuration that cannot work is refused, by every way in, and before a request is sent if that is possible."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Acks, and how subscriptions end, as other clients are held to it. Rows 111 to 127 of docs/conformance.md.
 
-Where the behaviour is a race it is run 200 times.
+A case that is a race is run 200 times.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def test_one_terminal_ack_goes_out(tap: Any, near: Any, stream: OwnStream)
     await stream.publish(RACES)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     messages = list(await sub.fetch(RACES))
-    kinds = [kind for kind in ANSWERS if kind != "nak"]  # what comes again would be answered no more
+    kinds = [kind for kind in ANSWERS if kind != "nak"]  # a redelivered message would not be answered again
 
     async def answer(message: Any) -> None:
         chosen = [chance.choice(kinds) for _ in range(5)]
@@ -77,7 +77,7 @@ async def test_one_terminal_ack_goes_out(tap: Any, near: Any, stream: OwnStream)
             racing[0].cancel()
         results = await asyncio.gather(*racing, return_exceptions=True)
         assert all(result is None or isinstance(result, asyncio.CancelledError) for result in results)
-        await message.ack()  # where all were in progress, or cancelled
+        await message.ack()  # for handlers of which all were in progress, or cancelled
 
     await within(15, asyncio.gather(*(answer(message) for message in messages)), "all answers")
     await near.ping()
@@ -169,7 +169,7 @@ async def test_callback_acks_unless_reported(
     await stream.publish(2)
     await eventually(lambda: len(done) == 2, what="two messages handled")
     await near.ping()
-    # The ack behind the second one goes out when the handler has returned.
+    # The ack after the second message goes out when the handler has returned.
     expected = [] if answer == "nothing" else [ANSWERS[answer][1]]
     if auto_ack is not False and answer in ("nothing", "in progress"):
         expected.append(b"+ACK")

@@ -107,7 +107,7 @@ async def test_alarm_for_any_reading(js: Any, stream: OwnStream, events: list[An
 async def test_idle_pull_no_alarm(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
-    """The server's word that the consumer was deleted is lost: only silence tells, long before the request expires."""
+    """The status that the consumer was deleted is lost. Only silence shows it, long before the request expires."""
     sub = await near.pull_subscribe(stream.all)
     if way == "messages":
         call = sub.messages(expires=30, idle_heartbeat=0.2).next()

@@ -1,4 +1,4 @@
-"""What goes over the wire to create a consumer: subjects, bodies, and what comes before what. Source: ADR-15."""
+"""The requests that create a consumer: subjects, bodies, and their order. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from integration.kit.judge.oracle import number_of
 from integration.kit.judge.reading import numbers, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.network import match
-from integration.kit.network.asking import PREFIX, asked, body, creates, delivers
+from integration.kit.network.asking import PREFIX, api_requests, body, creates, delivers
 from integration.kit.network.proxy import Proxy
 from integration.kit.network.recording import in_order
 from jsclient import ConsumerConfig
@@ -77,7 +77,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
 async def test_every_field_on_the_wire(
     tap: Proxy, js: Any, stream: OwnStream, kind: str, fields: dict[str, tuple[Any, Any]]
 ) -> None:
-    config = ConsumerConfig(**{name: given for name, (given, _) in fields.items()})
+    config = ConsumerConfig(**{name: value for name, (value, _) in fields.items()})
     before = repr(config)
     sub = await getattr(js, kind)(stream.all, config=config)
     (create,) = creates(tap)
@@ -167,7 +167,7 @@ async def test_durable_looked_up_first(
     tap: Proxy, js: Any, stream: OwnStream, kind: str, arguments: dict[str, Any], name: str, group: str | None
 ) -> None:
     sub = await getattr(js, kind)(stream.all, **arguments)
-    assert asked(tap) == [
+    assert api_requests(tap) == [
         "STREAM.NAMES",
         f"CONSUMER.INFO.{stream.name}.{name}",
         f"CONSUMER.DURABLE.CREATE.{stream.name}.{name}",
@@ -188,7 +188,7 @@ async def test_durable_consumer_exists_not_created(tap: Proxy, js: Any, stream: 
     before = await stream.consumer_info("there")
     await js.pull_subscribe(stream.all, stream=stream.name, durable="there")
     push = await js.subscribe(stream.all, stream=stream.name, durable="pushed")
-    assert asked(tap) == [f"CONSUMER.INFO.{stream.name}.{name}" for name in ("there", "pushed")]
+    assert api_requests(tap) == [f"CONSUMER.INFO.{stream.name}.{name}" for name in ("there", "pushed")]
     after = await stream.consumer_info("there")
     assert [after[key] for key in ("config", "created")] == [before[key] for key in ("config", "created")]
     assert [frame.subject for frame in delivers(tap)] == ["deliver.pushed"] == [push.subject]
@@ -235,7 +235,7 @@ async def test_order_same_on_connection_of_nats_py(
         await js.close()
         await flushed(nc)
     assert listen.sid in [frame.sid for frame in tap.unsubs()]
-    assert asked(tap, "CONSUMER.DELETE.>") == [f"CONSUMER.DELETE.{stream.name}.{sub.consumer}"]
+    assert api_requests(tap, "CONSUMER.DELETE.>") == [f"CONSUMER.DELETE.{stream.name}.{sub.consumer}"]
 
 
 @pytest.mark.covers("J44")

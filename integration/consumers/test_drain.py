@@ -1,4 +1,4 @@
-"""Draining: what has arrived is handled, then the consumer goes. Source: ADR-15 §Drain."""
+"""Draining: the messages that have arrived are handled, then the consumer goes. Source: ADR-15 §Drain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap)
 
 
-async def gone(stream: OwnStream) -> bool:
+async def is_removed(stream: OwnStream) -> bool:
     return await stream.consumer_names() == []
 
 
@@ -57,7 +57,7 @@ async def test_drain_handles_acks_deletes(
     [ended], [deleted] = tap.unsubs(), tap.sent(DELETES)
     assert ended.number < deleted.number
     assert max(frame.number for frame in (*deliveries, *acks)) < deleted.number
-    assert await gone(stream)
+    assert await is_removed(stream)
     assert sub.is_closed
     await publishing
     assert len(handled) == count
@@ -81,7 +81,7 @@ async def test_drain_without_callback(tap: Any, near: Any, stream: OwnStream, ki
         await message.ack_sync(timeout=5)
         got += numbers([message])
     assert got == [1, 2, 3, 4, 5]
-    await eventually(lambda: gone(stream), what="the consumer is deleted")
+    await eventually(lambda: is_removed(stream), what="the consumer is deleted")
     [deleted] = tap.sent(DELETES)
     assert max(frame.number for frame in tap.find(match.is_ack)) < deleted.number
     with pytest.raises(jsclient.ClosedError):
@@ -104,7 +104,7 @@ async def test_drain_waits_in_flight(tap: Any, near: Any, stream: OwnStream) -> 
     await draining
     assert sub.pending == 3
     assert numbers([message async for message in sub]) == [1, 2, 3]
-    await eventually(lambda: gone(stream), what="the consumer is deleted")
+    await eventually(lambda: is_removed(stream), what="the consumer is deleted")
 
 
 @pytest.mark.row(126)
@@ -113,7 +113,7 @@ async def test_idle_subscription_drained_at_once(tap: Any, near: Any, stream: Ow
     sub = await near.subscribe(stream.all, config=jsclient.ConsumerConfig(idle_heartbeat=0.2))
     await tap.wait_for(match.is_heartbeat)
     await within(5, sub.drain(), "drain")
-    assert await gone(stream)
+    assert await is_removed(stream)
     await sub.drain()
     await sub.unsubscribe()
     assert len(tap.sent(DELETES)) == 1
@@ -164,7 +164,7 @@ async def test_stuck_handler_ends_drain(near: Any, stream: OwnStream) -> None:
         await sub.drain(timeout=0.5)
     assert 0.5 <= time.monotonic() - beginning < 5
     assert sub.is_closed
-    assert await gone(stream)
+    assert await is_removed(stream)
 
 
 @pytest.mark.covers("J110", "J113")
@@ -181,7 +181,7 @@ async def test_drain_inside_handler(tap: Any, near: Any, stream: OwnStream) -> N
     await stream.publish(5)
     await eventually(lambda: sub.is_closed, 10, "the end")
     assert handled == [1, 2, 3, 4, 5]
-    await eventually(lambda: gone(stream), what="the consumer is deleted")
+    await eventually(lambda: is_removed(stream), what="the consumer is deleted")
     acks, [deleted] = tap.find(match.is_ack), tap.sent(DELETES)
     assert len(acks) == 5
     assert max(frame.number for frame in acks) < deleted.number
@@ -198,7 +198,7 @@ async def test_unsubscribe_inside_handler(near: Any, stream: OwnStream) -> None:
 
     sub = await near.subscribe(stream.all, callback=handle)
     await stream.publish(5)
-    await eventually(lambda: gone(stream), what="the consumer is deleted")
+    await eventually(lambda: is_removed(stream), what="the consumer is deleted")
     await near.ping()
     assert handled == [1]
 
@@ -228,7 +228,7 @@ async def test_p20_drain_after_empty_fetch(near: Any, stream: OwnStream, events:
         assert (len(batch), batch.ending) == (0, jsclient.Ending.EXPIRED)
     await within(3, sub.drain(), "drain")
     await within(3, near.close(), "close")
-    assert await gone(stream)
+    assert await is_removed(stream)
     assert alarms(events) == []
 
 

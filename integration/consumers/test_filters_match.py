@@ -8,7 +8,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.streams import OwnStream
-from integration.kit.network.asking import asked
+from integration.kit.network.asking import api_requests
 from integration.kit.network.proxy import Proxy
 from jsclient import ConsumerConfig
 from jsclient.models import StreamSource, SubjectTransform
@@ -49,7 +49,7 @@ async def by(way: str, js: Any, stream: str, filter_subject: str) -> Any:
             return await js.ordered_consumer(stream, filter_subject=filter_subject)
 
 
-async def left(js: Any, stream: str) -> list[str]:
+async def consumer_names(js: Any, stream: str) -> list[str]:
     return [info.name async for info in (await js.stream(stream)).consumers()]
 
 
@@ -63,7 +63,7 @@ async def test_impossible_filter_refused(js: Any, stream: OwnStream, way: str) -
         await by(way, js, stream.name, "zzz")
     assert repr(stream.all) in str(caught.value)
     for _ in range(100):  # the deletion may be in progress
-        if not (names := await left(js, stream.name)):
+        if not (names := await consumer_names(js, stream.name)):
             break
     assert names == []
 
@@ -75,7 +75,7 @@ async def test_possible_filter_taken(js: Any, tap: Proxy, stream: OwnStream, way
     since = len(tap.frames)
     handle = await by(way, js, stream.name, stream.subject("b"))
     if way not in {"create", "ensure", "ordered pull"}:
-        assert [one for one in asked(tap, since=since) if one.startswith("STREAM.")] == []
+        assert [one for one in api_requests(tap, since=since) if one.startswith("STREAM.")] == []
     await handle.close()
 
 

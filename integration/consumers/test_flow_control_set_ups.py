@@ -112,13 +112,13 @@ async def test_other_account(
 @pytest.mark.covers("J98")
 @both_forms
 @pytest.mark.parametrize(
-    ("place", "subject"), [('prefix: "from.js"', "from.js.to.x"), ('to: "moved.>"', "moved.x")]
+    ("connected_to", "subject"), [('prefix: "from.js"', "from.js.to.x"), ('to: "moved.>"', "moved.x")]
 )
 async def test_renamed_imports(
-    own_server: Any, oracle_for: Any, make_stream: Any, place: str, subject: str, ack_v2: bool
+    own_server: Any, oracle_for: Any, make_stream: Any, connected_to: str, subject: str, ack_v2: bool
 ) -> None:
     """The deliveries get another subject on import. Their replies do not."""
-    own = await own_server(config=ACCOUNTS.replace("PLACE", place), ack_v2=ack_v2)
+    own = await own_server(config=ACCOUNTS.replace("PLACE", connected_to), ack_v2=ack_v2)
     stream = await make_stream(oracle=await oracle_for(own, user="judge", password="judge"))
     reader = await oracle_for(own, user="user", password="user")
     await stream.publish(COUNT, size=SIZE)
@@ -126,10 +126,12 @@ async def test_renamed_imports(
     async with reader.listen(subject) as received:
         await stream.create_consumer("c", deliver_subject="to.x", **config)
 
-        def asked() -> list[str]:
+        def requested_subjects() -> list[str]:
             statuses = [message for message in received if message.headers and not message.data]
             stalled = [message.headers.get("Nats-Consumer-Stalled") for message in statuses]
             return [text for text in (*stalled, *(message.reply for message in statuses)) if text]
 
-        await eventually(lambda: len(asked()) >= 2, what="a request, and the heartbeat that repeats it")
-        assert {text[:7] for text in asked()} == {"$JS.FC."}
+        await eventually(
+            lambda: len(requested_subjects()) >= 2, what="a request, and the heartbeat that repeats it"
+        )
+        assert {text[:7] for text in requested_subjects()} == {"$JS.FC."}

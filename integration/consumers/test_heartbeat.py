@@ -189,8 +189,8 @@ async def test_blocked_loop_is_no_silence(js: Any, stream: OwnStream, events: li
 
 
 @pytest.mark.covers("J82", "J84")
-async def test_alarm_on_user_connection(foreign_js: Any, stream: OwnStream, events: list[Any]) -> None:
-    sub = await foreign_js.subscribe(stream.all, config=CONFIG)
+async def test_alarm_on_user_connection(natspy_js: Any, stream: OwnStream, events: list[Any]) -> None:
+    sub = await natspy_js.subscribe(stream.all, config=CONFIG)
     await asyncio.sleep(5 * BEAT)
     assert alarms(events) == []
     await stream.delete_consumer(sub.consumer)

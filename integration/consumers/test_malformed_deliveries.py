@@ -156,9 +156,9 @@ async def test_damaged_number_within_a_run(
 
 
 @pytest.mark.covers("J66")
-@pytest.mark.parametrize("place", [-4, -3, -2, -1])
+@pytest.mark.parametrize("index", [-4, -3, -2, -1])
 async def test_damaged_number_reaches_no_handler(
-    place: int, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+    index: int, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """A durable push: it is reported, the handler gets only messages it can ack, and the server delivers it again."""
     tap = await proxy()
@@ -167,7 +167,7 @@ async def test_damaged_number_reaches_no_handler(
 
     def damaged(frame: Any) -> bytes:
         parts = frame.reply.split(".")
-        parts[place] = "7x"
+        parts[index] = "7x"
         raw: bytes = frame.but(reply=".".join(parts)).raw
         return raw
 
@@ -239,7 +239,7 @@ async def test_odd_headers_are_data(
 async def test_empty_data_with_status_line_data(
     kind: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """X6: what makes control is the missing ack reply, never a header."""
+    """X6: a message is control if it has no ack reply. Its headers never decide that."""
     tap = await proxy()
     js = await connect(tap)
     sub = await reader(kind, js, stream)
@@ -336,7 +336,7 @@ DEPUTY = [
 async def test_flow_control_forbidden(
     how: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """X6: whoever can write to the inbox cannot make us call the API. A plain subject is answered once."""
+    """X6: a client that can write to the inbox cannot make us call the API. A plain subject is answered once."""
     tap = await proxy()
     js = await connect(tap)
     sub = await js.subscribe(stream.all, durable="d")

@@ -14,7 +14,7 @@ from integration.kit.judge.reading import alarms, numbers, of, take, wait_for_ev
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
-from integration.kit.network.asking import asked, body, traffic
+from integration.kit.network.asking import api_requests, body, traffic
 
 LONG = timedelta(minutes=10)
 RACES = 200
@@ -31,7 +31,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap)
 
 
-async def made(js: Any, stream: OwnStream, **fields: Any) -> Any:
+async def new_consumer(js: Any, stream: OwnStream, **fields: Any) -> Any:
     """The handle of a new durable consumer, with long waits."""
     handle = await js.stream(stream.name)
     return await handle.create_consumer(durable_name="c", **{"ack_wait": 60, "mem_storage": True, **fields})
@@ -45,7 +45,7 @@ async def made(js: Any, stream: OwnStream, **fields: Any) -> Any:
 @pytest.mark.parametrize("way", ["fetch", "next", "messages", "push"])
 async def test_paused_until_resumed(near: Any, stream: OwnStream, events: list[Any], way: str) -> None:
     fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.2} if way == "push" else {}
-    consumer = await made(near, stream, **fields)
+    consumer = await new_consumer(near, stream, **fields)
     until = await consumer.pause(LONG)
     assert until is not None
     info = await consumer.info()
@@ -63,7 +63,7 @@ async def test_paused_until_resumed(near: Any, stream: OwnStream, events: list[A
     else:
         call = consumer.messages(idle_heartbeat=0.2).next()
     waiting = asyncio.create_task(call)
-    await asyncio.sleep(0.6)  # several heartbeats, where there are any
+    await asyncio.sleep(0.6)  # several heartbeats, if the consumer has any
     assert not waiting.done()
     assert (await consumer.info()).num_pending == 2
     await consumer.resume()
@@ -89,7 +89,7 @@ async def test_paused_until_resumed(near: Any, stream: OwnStream, events: list[A
     ids=["time", "time elsewhere", "timedelta", "int", "float"],
 )
 async def test_until_is_a_time_or_a_span(tap: Any, near: Any, stream: OwnStream, until: Any) -> None:
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     before = datetime.now(UTC)
     actual = await consumer.pause(until)
     after = datetime.now(UTC)
@@ -108,7 +108,7 @@ async def test_until_is_a_time_or_a_span(tap: Any, near: Any, stream: OwnStream,
 @pytest.mark.server(">=2.11")
 async def test_pause_ends_automatically(near: Any, stream: OwnStream) -> None:
     await stream.publish(1)
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     assert await consumer.pause(datetime.now(UTC) - timedelta(seconds=1)) is None
     assert not (await consumer.info()).paused
     assert await consumer.pause(0.3) is not None
@@ -135,7 +135,7 @@ async def test_pause_ends_automatically(near: Any, stream: OwnStream) -> None:
     ],
 )
 async def test_no_usable_time_refused_before_wire(tap: Any, near: Any, stream: OwnStream, until: Any) -> None:
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     before = len(tap.frames)
     with pytest.raises(jsclient.ConfigError):
         await consumer.pause(until)
@@ -146,7 +146,7 @@ async def test_no_usable_time_refused_before_wire(tap: Any, near: Any, stream: O
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
 async def test_pausing_not_there_error_by_name(near: Any, stream: OwnStream) -> None:
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     await consumer.delete()
     for call in (consumer.pause(1), consumer.resume()):
         with pytest.raises(jsclient.ConsumerNotFoundError):
@@ -160,9 +160,9 @@ async def test_pausing_not_there_error_by_name(near: Any, stream: OwnStream) -> 
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
 async def test_paused_fetch_ends_in_time(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
-    """The server's heartbeats continue: silence would be told."""
+    """The server's heartbeats continue. Silence would be reported."""
     await stream.publish(3)
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     await consumer.pause(LONG)
     batch = await within(10, consumer.fetch(3, expires=1.2, idle_heartbeat=0.2), "the fetch")
     assert (len(batch), batch.ending, batch.error) == (0, jsclient.Ending.EXPIRED, None)
@@ -182,7 +182,7 @@ async def test_readers_wait_out_pause(
 ) -> None:
     """Neither silence nor a gap is reported."""
     fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.4} if way == "push" else {}
-    consumer = await made(near, stream, **fields)
+    consumer = await new_consumer(near, stream, **fields)
     if way == "push":
         reader = await near.subscribe(stream=stream.name, consumer="c")
     else:
@@ -203,7 +203,7 @@ async def test_readers_wait_out_pause(
 @pytest.mark.server(">=2.11")
 async def test_created_paused_stays(near: Any, stream: OwnStream) -> None:
     until = datetime(2100, 1, 1, tzinfo=UTC)
-    consumer = await made(near, stream, pause_until=until)
+    consumer = await new_consumer(near, stream, pause_until=until)
     assert (await consumer.info()).paused
     handle = await near.stream(stream.name)
     changed = await handle.ensure_consumer(durable_name="c", max_deliver=7, on_drift="update")
@@ -225,7 +225,7 @@ async def half_acked(consumer: Any, count: int = 6) -> None:
 @pytest.mark.server(">=2.14")
 async def test_reset_begins_again_behind_ack_floor(near: Any, stream: OwnStream) -> None:
     await stream.publish(8)
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     await half_acked(consumer)
     assert await consumer.reset() == 4
     info = consumer.cached_info
@@ -242,7 +242,7 @@ async def test_reset_begins_again_behind_ack_floor(near: Any, stream: OwnStream)
 @pytest.mark.parametrize("seq", [1, 2, 4, 7, 9])
 async def test_reset_to_any_sequence(near: Any, stream: OwnStream, seq: int) -> None:
     await stream.publish(8)
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     await half_acked(consumer)
     assert await consumer.reset(seq=seq) == seq
     assert consumer.cached_info.ack_floor.stream_seq == seq - 1
@@ -263,7 +263,7 @@ async def test_reset_limited_by_policy(near: Any, stream: OwnStream, policy: str
     elif policy == "by_start_time":
         third = await (await near.stream(stream.name)).get_message(3)
         fields = {"opt_start_time": third.time}
-    consumer = await made(near, stream, deliver_policy=policy, **fields)
+    consumer = await new_consumer(near, stream, deliver_policy=policy, **fields)
     starts = policy.startswith("by_start")
     refused = (2,) if starts else (1, 4)
     for seq in refused:
@@ -273,13 +273,13 @@ async def test_reset_limited_by_policy(near: Any, stream: OwnStream, policy: str
     if starts:
         assert await consumer.reset(4) == 4
         assert numbers(await consumer.fetch(5, no_wait=True)) == [4]
-    await consumer.reset()  # behind the ack floor always
+    await consumer.reset()  # always after the ack floor
 
 
 @pytest.mark.row(91)
 @pytest.mark.parametrize("seq", [0, -1, True, 1.5, "1", 2**64])
 async def test_no_sequence_refused_before_wire(tap: Any, near: Any, stream: OwnStream, seq: Any) -> None:
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     before = len(tap.frames)
     with pytest.raises(jsclient.ConfigError):
         await consumer.reset(seq)
@@ -291,7 +291,7 @@ async def test_no_sequence_refused_before_wire(tap: Any, near: Any, stream: OwnS
 @pytest.mark.server(">=2.14")
 async def test_resetting_not_there_error_at_once(near: Any, stream: OwnStream) -> None:
     """The server answers nothing: it must be found out."""
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     await consumer.delete()
     with pytest.raises(jsclient.ConsumerNotFoundError):
         await within(3, consumer.reset(), "the error")
@@ -304,12 +304,12 @@ async def test_resetting_not_there_error_at_once(near: Any, stream: OwnStream) -
 @pytest.mark.server(">=2.14")
 @pytest.mark.parametrize("way", ["fetch", "next", "messages", "push", "flow control"])
 async def test_readers_go_on_over_a_reset(near: Any, stream: OwnStream, events: list[Any], way: str) -> None:
-    """What was not acked comes again, and no gap is reported."""
+    """Messages that were not acked come again, and no gap is reported."""
     fields: dict[str, Any] = {}
     if way in ("push", "flow control"):
         fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.2}
         fields["flow_control"] = way == "flow control"
-    consumer = await made(near, stream, **fields)
+    consumer = await new_consumer(near, stream, **fields)
     if fields:
         reader: Any = await near.subscribe(stream=stream.name, consumer="c")
     elif way == "messages":
@@ -346,7 +346,7 @@ async def test_readers_go_on_over_a_reset(near: Any, stream: OwnStream, events: 
 async def test_resets_200_lose_nothing(near: Any, stream: OwnStream, events: list[Any], way: str) -> None:
     """A race. Resets fall between messages, acks and heartbeats."""
     fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.1} if way == "push" else {}
-    consumer = await made(near, stream, **fields)
+    consumer = await new_consumer(near, stream, **fields)
     reader = (
         await near.subscribe(stream=stream.name, consumer="c")
         if way == "push"
@@ -379,8 +379,8 @@ async def test_resets_200_lose_nothing(near: Any, stream: OwnStream, events: lis
     await eventually(lambda: got[-1] == last, what="the last message")
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
-    told_kinds = {type(event) for event in alarms(events)}
-    assert told_kinds == ({jsclient.ConsumerReset} if way == "push" else set())
+    reported_kinds = {type(event) for event in alarms(events)}
+    assert reported_kinds == ({jsclient.ConsumerReset} if way == "push" else set())
     assert of(jsclient.GapDetected, events) == []
 
 
@@ -404,7 +404,7 @@ async def test_foreign_reset_of_ordered(near: Any, stream: OwnStream, events: li
 @pytest.mark.server("<2.14")
 async def test_server_knows_no_reset_not_asked(tap: Any, near: Any, stream: OwnStream) -> None:
     """Version gate. Such a server answers nothing at all."""
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     for seq in (None, 1):
         with pytest.raises(jsclient.ConfigError, match=r"2\.14"):
             await consumer.reset(seq)
@@ -416,7 +416,7 @@ async def test_server_knows_no_reset_not_asked(tap: Any, near: Any, stream: OwnS
 @pytest.mark.server("<2.11")
 async def test_old_server_refused(tap: Any, near: Any, stream: OwnStream) -> None:
     """Version gate. Such a server answers nothing, and overlooks the fields."""
-    consumer = await made(near, stream)
+    consumer = await new_consumer(near, stream)
     before = len(tap.frames)
     calls = [consumer.pause(1), consumer.pause(LONG), consumer.resume(), consumer.unpin("g")]
     until = datetime(2100, 1, 1, tzinfo=UTC)
@@ -438,7 +438,7 @@ async def test_old_server_refused(tap: Any, near: Any, stream: OwnStream) -> Non
             await call
     await near.ping()
     lookups = ("STREAM.INFO.", "CONSUMER.INFO.", "STREAM.NAMES")
-    assert [subject for subject in asked(tap, since=before) if not subject.startswith(lookups)] == []
+    assert [subject for subject in api_requests(tap, since=before) if not subject.startswith(lookups)] == []
     sub = await near.pull_subscribe(stream=stream.name, consumer="c")
     with pytest.raises(jsclient.ConfigError, match="no priority groups"):
         await sub.fetch(1, group="g")

@@ -17,7 +17,7 @@ INBOX = "_INBOX_guest"
 
 @pytest.fixture
 async def world(own_server: Any, connect: Any) -> Any:
-    """`owner, guest = await world(rights)`: the guest has what ``await rights(owner)`` returned, and no more.
+    """`owner, guest = await world(rights)`: the guest has what ``await rights(owner)`` returned, and no other rights.
 
     The permissions are made on a server without users. That server is then started again with them.
     """

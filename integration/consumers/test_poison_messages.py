@@ -99,7 +99,7 @@ async def test_every_reader_survives_every_poison(
             repr(message)
             await message.ack()
         assert tally.counts(20) == {"lost": 0, "repeated": 0, "disordered": 0, "untold": 0}
-        # What was odd survived: not cut, not rewritten.
+        # The odd message survived: not cut, not rewritten.
         assert messages[9].subject.encode("utf-8", "surrogateescape").endswith(b"." + token), name
     assert of(Disconnected, events) == []
 

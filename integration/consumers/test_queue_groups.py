@@ -44,7 +44,7 @@ async def test_example_of_seed_holds_as_written(
     # Both ends get an event: the deletion, and at member2 the loss of its consumer.
     deleted = await wait_for_event(jsclient.ConsumerDeleted, events)
     assert (deleted.stream, deleted.consumer) == (stream.name, "shared")
-    # What member2 did not create it does not delete: no error about a consumer that is gone.
+    # member2 deletes no consumer that it did not create: no error about a consumer that is gone.
     await member2.drain()
     kinds = [type(event) for event in alarms(events)]
     assert kinds == [jsclient.ConsumerNotKept, jsclient.DurableDeleted, jsclient.ConsumerDeleted]

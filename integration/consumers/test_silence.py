@@ -1,4 +1,4 @@
-"""What would be silent without an alarm: a deleted consumer, dropped messages, a named consumer deleted at the end."""
+"""Faults that would be silent without an alarm: a deleted consumer, dropped messages, a deletion at the end."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_creation_of_named_consumer_warns(
     assert "delete_on_close=False" in str(warning)
     assert "delete_on_close=True" in str(warning)
     assert await anext(sub.events()) == warning
-    if kind == "pull_subscribe" or "queue" in arguments:  # another reader binds, which is no creation
+    if kind == "pull_subscribe" or "queue" in arguments:  # another reader binds, and does not create
         await getattr(js, kind)(stream.all, **({"queue": "d"} if "queue" in arguments else {"consumer": "d"}))
     await sub.unsubscribe()
     assert len(of(ConsumerNotKept, events)) == 1
@@ -203,7 +203,7 @@ async def test_deletion_reported_without_right_to_ask(
 async def test_members_left_behind_reported(
     server: Any, connect: Any, stream: OwnStream, events: list[Any], end: str
 ) -> None:
-    """The first member of a queue group left. The other members received no more messages and no error (B2)."""
+    """The first member of a queue group left. The other members received no further message and no error (B2)."""
     first = await (await connect(server)).subscribe(stream.all, queue="crew")
     second = await (await connect(server)).subscribe(stream.all, queue="crew")
     await getattr(first, end)()

@@ -25,8 +25,8 @@ MakeStream = Callable[..., Awaitable[OwnStream]]
 
 
 @dataclass
-class Place:
-    """What a case needs. Each has a separate stream and connection."""
+class StallCase:
+    """The parts of a case. Each has a separate stream and connection."""
 
     oracle: Oracle
     stream: OwnStream
@@ -41,7 +41,7 @@ class Place:
         return await self.js.pull_subscribe(stream=self.stream.name, consumer="c", **options)
 
 
-Case = Callable[[Place], Awaitable[Awaitable[Any]]]
+Case = Callable[[StallCase], Awaitable[Awaitable[Any]]]
 """Makes the stand-still and returns the read that waits for a message for ever."""
 
 
@@ -53,7 +53,7 @@ async def forever(sub: Any, **options: Any) -> None:
             await asyncio.sleep(1)
 
 
-async def max_ack_pending(at: Place) -> Awaitable[Any]:
+async def max_ack_pending(at: StallCase) -> Awaitable[Any]:
     await at.stream.create_consumer("c", ack_policy="explicit", max_ack_pending=3)
     await at.stream.publish(5)
     other = await at.other.pull_subscribe(stream=at.stream.name, consumer="c")
@@ -61,14 +61,14 @@ async def max_ack_pending(at: Place) -> Awaitable[Any]:
     return forever(await at.pull())
 
 
-async def paused(at: Place) -> Awaitable[Any]:
+async def paused(at: StallCase) -> Awaitable[Any]:
     await at.stream.create_consumer("c", ack_policy="explicit")
     await (await (await at.js.stream(at.stream.name)).consumer("c")).pause(600)
     await at.stream.publish(2)
     return forever(await at.pull())
 
 
-async def pinned(at: Place) -> Awaitable[Any]:
+async def pinned(at: StallCase) -> Awaitable[Any]:
     handle = await (await at.other.stream(at.stream.name)).create_consumer(
         durable_name="c", priority_groups=["g"], priority_policy="pinned_client", priority_timeout=600
     )
@@ -77,7 +77,7 @@ async def pinned(at: Place) -> Awaitable[Any]:
     return forever(await at.pull(), group="g")
 
 
-async def no_interest(at: Place) -> Awaitable[Any]:
+async def no_interest(at: StallCase) -> Awaitable[Any]:
     """The server does not know of the subscription."""
     target = at.stream.prefix + "-to"
     await at.stream.create_consumer("c", deliver_subject=target)
@@ -89,7 +89,7 @@ async def no_interest(at: Place) -> Awaitable[Any]:
     return sub.next()
 
 
-async def recreated_elsewhere(at: Place) -> Awaitable[Any]:
+async def recreated_elsewhere(at: StallCase) -> Awaitable[Any]:
     await at.stream.create_consumer("c", deliver_subject=at.stream.prefix + "-old")
     sub = await at.js.subscribe(stream=at.stream.name, consumer="c")
     await at.stream.delete_consumer("c")
@@ -98,7 +98,7 @@ async def recreated_elsewhere(at: Place) -> Awaitable[Any]:
     return sub.next()
 
 
-async def handler(at: Place) -> Awaitable[Any]:
+async def handler(at: StallCase) -> Awaitable[Any]:
     await at.stream.create_consumer("c", ack_policy="explicit", ack_wait=10_000_000_000)
     await at.stream.publish(3)
     sub = await at.pull()
@@ -109,64 +109,64 @@ async def handler(at: Place) -> Awaitable[Any]:
     return sub.run(hangs)
 
 
-async def impossible_filter(at: Place) -> Awaitable[Any]:
+async def impossible_filter(at: StallCase) -> Awaitable[Any]:
     await at.stream.create_consumer("c", ack_policy="explicit", filter_subject="nowhere.at.all")
     await at.stream.publish(1)
     return forever(await at.pull())
 
 
-async def filter_of_nothing_stored(at: Place) -> Awaitable[Any]:
+async def filter_of_nothing_stored(at: StallCase) -> Awaitable[Any]:
     await at.stream.create_consumer("c", ack_policy="explicit", filter_subject=at.stream.subject("ordesr"))
     await at.stream.publish(5, "orders")
     return forever(await at.pull())
 
 
-async def full_mirror(at: Place) -> OwnStream:
+async def full_mirror(at: StallCase) -> OwnStream:
     limits = {"max_msgs": 2, "discard": "new"}
     mirror = await at.make_stream(oracle=at.oracle, subjects=[], mirror={"name": at.stream.name}, **limits)
     await at.stream.publish(9)
     return mirror
 
 
-async def mirror_of_a_consumer(at: Place) -> Awaitable[Any]:
+async def mirror_of_a_consumer(at: StallCase) -> Awaitable[Any]:
     at.stream = await full_mirror(at)
     await at.stream.create_consumer("c", ack_policy="explicit")
     return forever(await at.pull())
 
 
-async def mirror_of_a_topic(at: Place) -> Awaitable[Any]:
+async def mirror_of_a_topic(at: StallCase) -> Awaitable[Any]:
     mirror = await full_mirror(at)
     reader = await at.js.topic(at.stream.all, stream=mirror.name).each()
     await take(reader, 2)
     return reader.next()
 
 
-async def mirror_of_a_table(at: Place) -> Awaitable[Any]:
+async def mirror_of_a_table(at: StallCase) -> Awaitable[Any]:
     mirror = await full_mirror(at)
     table = await at.js.topic(at.stream.all, stream=mirror.name).table()
     return table.wait_for(lambda _: False)
 
 
-async def deleted(at: Place) -> Awaitable[Any]:
+async def deleted(at: StallCase) -> Awaitable[Any]:
     await at.stream.create_consumer("c", deliver_subject=at.stream.prefix + "-to")
     sub = await at.js.subscribe(stream=at.stream.name, consumer="c")
     await at.stream.delete_consumer("c")
     return sub.next()
 
 
-async def expired(at: Place) -> Awaitable[Any]:
+async def expired(at: StallCase) -> Awaitable[Any]:
     """The server removes it while its program is busy with something else."""
     await at.stream.create_consumer("c", ack_policy="explicit", inactive_threshold=1_000_000_000)
     sub = await at.pull()
 
-    async def is_gone() -> bool:
+    async def is_removed() -> bool:
         return "c" not in await at.stream.consumer_names()
 
-    await eventually(is_gone, 30)
+    await eventually(is_removed, 30)
     return forever(sub)
 
 
-async def stream_deleted(at: Place) -> Awaitable[Any]:
+async def stream_deleted(at: StallCase) -> Awaitable[Any]:
     topic = at.js.topic(f"pushed.{at.stream.prefix}")
     log = await topic.create(storage="memory")
     reader = await topic.each(quiet=300.0)
@@ -181,7 +181,7 @@ def is_info(frame: Frame) -> bool:
     return frame.direction == TO_CLIENT and b"_info_response" in frame.payload
 
 
-async def no_answer_about_a_topic(at: Place) -> Awaitable[Any]:
+async def no_answer_about_a_topic(at: StallCase) -> Awaitable[Any]:
     tap = await at.proxy()
     js = await at.own_connection(tap)
     reader = await js.topic(at.stream.all, stream=at.stream.name).each()
@@ -189,7 +189,7 @@ async def no_answer_about_a_topic(at: Place) -> Awaitable[Any]:
     return reader.next()
 
 
-async def no_answer_about_a_consumer(at: Place) -> Awaitable[Any]:
+async def no_answer_about_a_consumer(at: StallCase) -> Awaitable[Any]:
     await at.stream.create_consumer("c", ack_policy="explicit")
     tap = await at.proxy()
     js = await at.own_connection(tap)
@@ -220,12 +220,12 @@ CASES: dict[Case, set[str]] = {
 
 
 def word(event: Event) -> str:
-    """The reason of a stand-still, or the event that tells it before."""
+    """The reason of a stand-still, or the event that reports it before."""
     return event.reason if isinstance(event, ConsumerStalled) else type(event).__name__
 
 
-async def measured(case: Case, at: Place) -> tuple[float, str]:
-    """Seconds until one of its reasons was reported, and which. An error of the read tells it, too."""
+async def measured(case: Case, at: StallCase) -> tuple[float, str]:
+    """Seconds until one of its reasons was reported, and which. An error of the read counts, too."""
     began = time.monotonic()
     reading = asyncio.ensure_future(await case(at))
     telling = asyncio.ensure_future(
@@ -264,7 +264,7 @@ async def test_each_stand_still_reported(
             return connections[-1]
 
         stream = await make_stream(oracle=oracle)
-        at = Place(oracle, stream, make_stream, await own(server), js, proxy, own, events)
+        at = StallCase(oracle, stream, make_stream, await own(server), js, proxy, own, events)
         return await measured(case, at)
 
     try:

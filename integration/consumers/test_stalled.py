@@ -176,7 +176,7 @@ async def test_hanging_handler_reported(quick: Any, stream: OwnStream, events: l
 async def test_lone_hanging_handler_reported(
     quick: Any, stream: OwnStream, events: list[Any], others_go_on: bool
 ) -> None:
-    """No message waits behind it, and other handlers of its worker may continue: it is reported once."""
+    """No message waits for it, and other handlers of its worker may continue: it is reported once."""
     await stream.create_consumer("c", ack_policy="explicit", ack_wait=300_000_000)
     free, handled_others = asyncio.Event(), 0
     publishes = others_go_on
@@ -288,7 +288,7 @@ async def test_silent_mirror_reported(
 async def test_wait_for_nothing_is_logged_once(
     quick: Any, stream: OwnStream, events: list[Any], caplog: Any, filters: bool
 ) -> None:
-    """`next` without a timeout waits for ever: that is no fault, but the log says what it waits for."""
+    """`next` without a timeout waits for ever. That is not a fault, but the log says what it waits for."""
     caplog.set_level("INFO", "jsclient.consumer")
     subject = stream.subject("orders")
     await stream.publish(1, "orders")

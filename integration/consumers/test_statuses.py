@@ -1,4 +1,4 @@
-"""Statuses are handled, told or raised, and never handed over. Source: ADR-15 §Automatic Status Management."""
+"""Statuses are handled, reported or raised, and never handed over. Source: ADR-15 §Automatic Status Management."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
-from integration.kit.network.asking import asked, delivers
+from integration.kit.network.asking import api_requests, delivers
 from integration.kit.network.proxy import Proxy
 from jsclient import ConsumerConfig
 
@@ -66,7 +66,7 @@ async def test_denied_listen_removes_new(limited: Any, durable: str | None) -> N
             with pytest.raises(jsclient.PermissionDeniedError) as caught:
                 await js.subscribe(stream.all, durable=durable, config=config)
             assert caught.value.operation == "subscribe"
-    assert len(asked(tap, "CONSUMER.DELETE.>")) == 2
+    assert len(api_requests(tap, "CONSUMER.DELETE.>")) == 2
 
 
 @pytest.mark.covers("J3", "J40")
@@ -97,7 +97,7 @@ async def test_denied_lookup_pull_only(
     with pytest.raises(jsclient.PermissionDeniedError):
         await js.subscribe(stream=stream.name, consumer="push")
     await js.ping()
-    assert asked(tap, "CONSUMER.CREATE.>") + asked(tap, "CONSUMER.DELETE.>") == []
+    assert api_requests(tap, "CONSUMER.CREATE.>") + api_requests(tap, "CONSUMER.DELETE.>") == []
     assert {frame.sid for frame in delivers(tap)} == {frame.sid for frame in tap.unsubs()}
 
 

@@ -14,7 +14,7 @@ from integration.kit.judge.oracle import Oracle, number_of
 from integration.kit.judge.reading import noting, numbers, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
-from integration.kit.network.asking import asked, delivers
+from integration.kit.network.asking import api_requests, delivers
 from integration.kit.servers.nats_server import ServerUnderTest
 from jsclient import ConsumerConfig
 
@@ -60,7 +60,7 @@ PULL = [read_next, read_iterating, read_fetching]
 @pytest.fixture(params=["own", "foreign"])
 def door(request: pytest.FixtureRequest) -> Any:
     """A `JetStream` on a connection of jsclient, and one on a connection of nats-py."""
-    return request.getfixturevalue("js" if request.param == "own" else "foreign_js")
+    return request.getfixturevalue("js" if request.param == "own" else "natspy_js")
 
 
 @pytest.mark.covers("J1", "J2")
@@ -178,7 +178,7 @@ async def test_queue_creator_deletes(connect: Any, server: ServerUnderTest, stre
         assert (creator.created, member.created) == (True, False)
         await creator.drain()
         await eventually(
-            stream.consumer_names if not delete_on_close else lambda: _gone(stream),
+            stream.consumer_names if not delete_on_close else lambda: _is_removed(stream),
             what="the consumer's fate",
         )
         if not delete_on_close:
@@ -188,7 +188,7 @@ async def test_queue_creator_deletes(connect: Any, server: ServerUnderTest, stre
     assert await stream.consumer_names() == ["shared"], "who did not create it must not delete it"
 
 
-async def _gone(stream: OwnStream) -> bool:
+async def _is_removed(stream: OwnStream) -> bool:
     return not await stream.consumer_names()
 
 
@@ -238,7 +238,7 @@ async def test_recreated_durable_new_inbox(proxy: Any, connect: Any, stream: Own
         assert await stream.consumer_names() == []
     assert subjects == [frame.subject for frame in delivers(tap)]
     assert len(set(subjects)) == 2
-    assert len(asked(tap, "CONSUMER.DELETE.>")) == 2
+    assert len(api_requests(tap, "CONSUMER.DELETE.>")) == 2
 
 
 @pytest.mark.covers("J70")

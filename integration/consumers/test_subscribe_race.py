@@ -17,7 +17,7 @@ from integration.kit.judge.oracle import Oracle, OracleError, number_of
 from integration.kit.judge.reading import numbers, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
-from integration.kit.network.asking import answers_to, asked, creates, delivers
+from integration.kit.network.asking import answers_to, api_requests, creates, delivers
 from integration.kit.network.proxy import Proxy
 from integration.kit.network.recording import in_order
 from integration.kit.servers.nats_server import ServerUnderTest
@@ -68,7 +68,7 @@ async def test_plain_race_loser_refused(
         with pytest.raises(jsclient.DuplicateSubscriptionError) as caught:
             await losing(js.subscribe(stream.all, durable="shared"), meanwhile)
     assert caught.value.consumer == "shared"
-    assert asked(tap, "CONSUMER.>") == [
+    assert api_requests(tap, "CONSUMER.>") == [
         f"CONSUMER.INFO.{stream.name}.shared",
         f"CONSUMER.DURABLE.CREATE.{stream.name}.shared",
         f"CONSUMER.INFO.{stream.name}.shared",
@@ -97,7 +97,7 @@ async def test_queue_race_loser_joins(
     assert numbers(await take(sub, 10)) == list(range(1, 11))
     await sub.unsubscribe()
     await js.close()
-    assert asked(tap, "CONSUMER.DELETE.>") == []
+    assert api_requests(tap, "CONSUMER.DELETE.>") == []
     assert await stream.consumer_names() == ["workers"]
 
 
@@ -114,7 +114,7 @@ async def test_pull_race_loser_reads(js: Any, tap: Proxy, losing: Any, stream: O
     assert numbers(await sub.fetch(5)) == [1, 2, 3, 4, 5]
     await getattr(sub, end)()
     await js.close()
-    assert asked(tap, "CONSUMER.DELETE.>") == []
+    assert api_requests(tap, "CONSUMER.DELETE.>") == []
     assert await stream.consumer_names() == ["shared"]
 
 
@@ -182,7 +182,7 @@ async def test_race_winner_must_fit(
     async with no_leaks(monitor=server.monitor):
         with pytest.raises(error):
             await losing(getattr(js, kind)(stream.all, **arguments), meanwhile)
-    assert asked(tap, "CONSUMER.DELETE.>") == []
+    assert api_requests(tap, "CONSUMER.DELETE.>") == []
     assert await stream.consumer_names() == ["shared"]
 
 
@@ -202,9 +202,9 @@ async def test_unanswered_create_keeps(
     with pytest.raises(jsclient.RequestTimeoutError):
         await losing(getattr(js, kind)(stream.all, durable="shared"), meanwhile)
     if kind == "subscribe":
-        await eventually(lambda: len(asked(tap, "CONSUMER.INFO.>")) == 2, what="the look whose it is")
-    await js.close()  # waits for what continues behind the caller's back
-    assert asked(tap, "CONSUMER.DELETE.>") == []
+        await eventually(lambda: len(api_requests(tap, "CONSUMER.INFO.>")) == 2, what="the look whose it is")
+    await js.close()  # waits for the tasks that continue in the background
+    assert api_requests(tap, "CONSUMER.DELETE.>") == []
     assert await stream.consumer_names() == ["shared"]
 
 
@@ -342,7 +342,7 @@ async def test_unanswered_pull_durable_removed(tap: Proxy, connect: Any, stream:
     with pytest.raises(jsclient.RequestTimeoutError):
         await js.pull_subscribe(stream.all, durable="shared")
 
-    async def gone() -> bool:
+    async def is_removed() -> bool:
         return await stream.consumer_names() == []
 
-    await eventually(gone, what="the consumer's removal")
+    await eventually(is_removed, what="the consumer's removal")

@@ -15,7 +15,7 @@ from integration.kit.judge.reading import alarms
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
-from integration.kit.network.asking import answers_to, asked, creates, delivers, traffic
+from integration.kit.network.asking import answers_to, api_requests, creates, delivers, traffic
 from integration.kit.network.proxy import Proxy
 from integration.kit.servers.nats_server import ServerUnderTest
 from jsclient import ConsumerConfig
@@ -28,7 +28,7 @@ async def tap(proxy: Any) -> Proxy:
 
 @pytest.fixture
 async def js(connect: Any, tap: Proxy) -> Any:
-    """A `JetStream` behind the proxy, its request inbox made."""
+    """A `JetStream` connected to the proxy, after its request inbox was made."""
     js = await connect(tap, timeout=0.5)
     await js.account_info()
     return js
@@ -38,7 +38,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
 async def leaving_nothing(
     js: Any, oracle: Oracle, stream: OwnStream, server: ServerUnderTest
 ) -> AsyncIterator[None]:
-    """Fails where the test leaves a consumer, a NATS subscription or a task."""
+    """Fails if the test leaves a consumer, a NATS subscription or a task."""
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor, settle=10):
         yield
 
@@ -126,7 +126,7 @@ async def test_bad_arguments_refused(
 async def test_ordered_refuses_unordered(
     tap: Proxy, js: Any, leaving_nothing: None, arguments: dict[str, Any]
 ) -> None:
-    """P35: nats-py takes a durable, a queue, acks and redeliveries, and leaves a durable behind."""
+    """P35: nats-py takes a durable, a queue, acks and redeliveries, and leaves a durable on the server."""
     since = len(tap.frames)
     with pytest.raises(jsclient.ConfigError):
         await js.subscribe("a", ordered=True, **arguments)
@@ -221,10 +221,10 @@ async def test_lost_connection_in_create(tap: Proxy, connect: Any, stream: OwnSt
         await within(10, call, "the subscribe call")
     await tap.wait_for(match.published("$JS.API.CONSUMER.DELETE.>"), 15)
 
-    async def gone() -> bool:
+    async def is_removed() -> bool:
         return await stream.consumer_names() == []
 
-    await eventually(gone, what="the consumer's removal")
+    await eventually(is_removed, what="the consumer's removal")
     await js.ping()
     assert [sub for sub in tap.link.subs.values() if not (sub.subject or "").endswith(".*")] == []
 
@@ -268,7 +268,7 @@ async def test_subscribe_cancelled_leaves_nothing(
         await call
     held.release()
     if "CREATE" in pattern:
-        await eventually(lambda: asked(tap, "CONSUMER.DELETE.>"), what="the consumer's removal")
+        await eventually(lambda: api_requests(tap, "CONSUMER.DELETE.>"), what="the consumer's removal")
     assert (await stream.state())["messages"] == 0
 
 

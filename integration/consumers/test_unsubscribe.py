@@ -184,7 +184,7 @@ async def test_many_leave_nothing(
                 assert numbers(await sub.fetch(2)) == [1, 2]
             await (sub.unsubscribe() if number % 2 else sub.drain())
             if number % 2 == 0 and kind in ("ephemeral", "durable", "queue", "ordered"):
-                async for _ in sub:  # what had arrived. The deletion follows it
+                async for _ in sub:  # buffered messages. The deletion follows them
                     pass
                 await eventually(lambda sub=sub: sub.is_closed, what="closed")
                 await eventually(lambda: _none(stream), what="the consumer is deleted")

@@ -14,7 +14,7 @@ import pytest
 
 @pytest.fixture(params=["jsclient", "nats-py"])
 def core(request: pytest.FixtureRequest) -> Any:
-    name = "js" if request.param == "jsclient" else "foreign_js"
+    name = "js" if request.param == "jsclient" else "natspy_js"
     return request.getfixturevalue(name).core
 
 

@@ -55,7 +55,7 @@ async def test_answers_no_other_subject(js: Any, oracle: Any, subject: str, repl
 
 
 async def test_reply_prefixes(js: Any, subject: str) -> None:
-    """Where requesters have inboxes of another form."""
+    """For requesters that have inboxes of another form."""
     message = await one(
         js.core, subject, reply=f"{subject}-answers.1", reply_prefixes=[f"{subject}-answers."]
     )

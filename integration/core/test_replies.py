@@ -115,7 +115,7 @@ async def test_cancelled_read_loses_nothing(js: Any, subject: str) -> None:
 
 
 async def test_connection_lost(own_server: Any, connect: Any, subject: str) -> None:
-    """What has arrived is returned first."""
+    """Answers that have arrived are returned first."""
     own = await own_server()
     js = await connect(own, **FAST)
     async with AsyncExitStack() as stack:

@@ -36,12 +36,12 @@ async def test_read_in_order(core: Any, subject: str) -> None:
     async with core.subscribe(f"{subject}.*") as sub:
         await publish(core, f"{subject}.a", 1000)
         assert [int((await sub.next(5)).data) for _ in range(400)] == list(range(400))
-        rest = []
+        remaining = []
         async for message in sub:
-            rest.append(int(message.data))
-            if len(rest) == 600:
+            remaining.append(int(message.data))
+            if len(remaining) == 600:
                 break
-        assert rest == list(range(400, 1000))
+        assert remaining == list(range(400, 1000))
         assert (sub.received, sub.dropped, sub.pending, sub.pending_bytes) == (1000, 0, 0, 0)
 
 

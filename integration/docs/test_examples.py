@@ -126,7 +126,7 @@ async def start(example: str, *arguments: str, folder: str = "examples") -> asyn
 
 
 async def finish(process: asyncio.subprocess.Process) -> str:
-    """What it said. It must end well, in time, and say nothing on stderr."""
+    """The output of the program. It must end well, in time, and write nothing to stderr."""
     try:
         async with asyncio.timeout(LIMIT):
             out, err = await process.communicate()

@@ -1,4 +1,4 @@
-"""What the guarantee table of README.md says, row by row, where no other test shows it."""
+"""The guarantee table of README.md, row by row, for rows that no other test shows."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ async def test_offline_deletion_reported(
         await oracle.delete_consumer(stream.name, sub.consumer)
     await link.accept()
 
-    def told() -> set[str]:
+    def reported() -> set[str]:
         return {event.consumer for event in events if isinstance(event, jsclient.ConsumerDeleted)}
 
-    await eventually(lambda: told() == {sub.consumer for sub in subs}, WAIT, "the events")
+    await eventually(lambda: reported() == {sub.consumer for sub in subs}, WAIT, "the events")
 
 
 async def test_unacked_full_queue_drops(stream: OwnStream, js: Any, events: list[Any]) -> None:

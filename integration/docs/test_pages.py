@@ -1,8 +1,8 @@
-"""The Python of README.md, the tutorial and the how-to guides is executed, page by page, and prints what they say.
+"""The Python of README.md, the tutorial and the how-to guides is executed, page by page, and prints the page's output.
 
 In README and tutorial it is typed line by line, as at the prompt of `python -m asyncio`. In the guides each block is
-executed as a whole. It can use `js`, a connection to a separate server. A block of text behind a block of Python is
-what that prints. `...` in it stands for anything.
+executed as a whole. It can use `js`, a connection to a separate server. A block of text after a block of Python is
+its output. `...` in it stands for anything.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 def python_of(page: str) -> list[tuple[str, str | None]]:
     """The blocks of Python, each with the text that it prints, if the page says."""
-    fences = [(found[1], found[2]) for found in FENCE.finditer((ROOT / page).read_text())]
+    fences = [(fence[1], fence[2]) for fence in FENCE.finditer((ROOT / page).read_text())]
     following = [*fences[1:], ("", "")]
     return [
         (code, following[at][1] if following[at][0] == "text" else None)
@@ -85,7 +85,7 @@ async def execute(page: str, namespace: dict[str, Any]) -> None:
             continue
         package = PACKAGE_NEEDS.match(code)
         if package and find_spec(package[1]) is None and not os.environ.get("CI"):
-            continue  # not in every environment; where it must be, its import fails
+            continue  # not in every environment. If it is required, its import fails
         compiled = typed(code, page) if "howto" not in page else [compile(code, page, "exec", flags=AWAIT)]
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
@@ -100,7 +100,7 @@ async def execute(page: str, namespace: dict[str, Any]) -> None:
 
 @pytest.fixture
 def log_settings() -> Iterator[None]:
-    """What a page changes in the log of jsclient ends with it: the next test in this process reads the log too."""
+    """The changes of a page to the log of jsclient end with it: the next test in this process reads the log too."""
     log = logging.getLogger("jsclient")
     level, handlers = log.level, list(log.handlers)
     yield

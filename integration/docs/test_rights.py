@@ -1,4 +1,4 @@
-"""What docs/explanation/rights.md says that a permission lets a user do, done by a user who has no other."""
+"""Each permission of docs/explanation/rights.md, used by a user who has no other."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from integration.kit.servers.nats_server import NEWEST, ServerUnderTest, find_bi
 from integration.kit.servers.ports import free_port
 from jsclient.server import NatsServer
 
-LIMIT = 120.0  # seconds; ten are usual, of which five are ack_wait
+LIMIT = 120.0  # seconds. Ten are usual, of which five are ack_wait
 
 
 @pytest.fixture

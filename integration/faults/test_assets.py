@@ -51,7 +51,7 @@ async def remake(oracle: Oracle, stream: OwnStream, count: int) -> None:
 async def test_durable_deletion_named(
     what: str, js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
-    """R6: told within 3 heartbeats, by name. Silent for ever in nats-py."""
+    """R6: reported within 3 heartbeats, by name. Silent for ever in nats-py."""
     await stream.publish(20)
     sub = await js.subscribe(stream.all, durable="d", config=durable())
     for message in await take(sub, 20):
@@ -64,12 +64,12 @@ async def test_durable_deletion_named(
     else:
         await remake(oracle, stream, 5)
     missed = await wait_for_event(HeartbeatMissed, events, timeout=ALARM)
-    found_missed = time.monotonic() - started
+    missed_after = time.monotonic() - started
     missing = await wait_for_event(ConsumerDeleted, events, timeout=ALARM)
-    found_gone = time.monotonic() - started
-    print(what, f"missed after {found_missed:.2f} s, gone after {found_gone:.2f} s")
+    deleted_after = time.monotonic() - started
+    print(what, f"missed after {missed_after:.2f} s, gone after {deleted_after:.2f} s")
     assert (missed.stream, missed.consumer) == (missing.stream, missing.consumer) == (stream.name, "d")
-    assert found_missed <= ALARM
+    assert missed_after <= ALARM
     assert missed.silent_for >= 3 * HEARTBEAT
     # Once by name. The silence is reported again while it lasts.
     await asyncio.sleep(4 * HEARTBEAT)
@@ -232,7 +232,7 @@ async def test_handler_raises_stops_nothing(js: Any, stream: OwnStream, events: 
 async def test_stuck_handler_is_isolated(
     js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
-    """R16, R19: other subscriptions continue, heartbeats are no alarm, drain ends by its own deadline."""
+    """R16, R19: other subscriptions continue, heartbeats raise no alarm, drain ends by its own deadline."""
     stuck = await js.subscribe(
         stream.all, durable="stuck", config=durable(), callback=lambda _: asyncio.Event().wait()
     )

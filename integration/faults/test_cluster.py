@@ -48,7 +48,7 @@ async def test_range_whole_over_election(
     cluster: OwnCluster, oracle_there: Any, connect: Any, way: Any
 ) -> None:
     js = await connect(cluster.servers["n1"])
-    stream = await js.stream("R3")  # before: where no one leads, no one answers this
+    stream = await js.stream("R3")  # before, because without a leader this request has no answer
     done = asyncio.Event()
     changes = 0
 
@@ -93,7 +93,7 @@ async def test_range_read_whole_though_node_dies(
 async def test_follower_lags_does_not_end_range(
     cluster: OwnCluster, oracle_there: Any, connect: Any, way: Any
 ) -> None:
-    """It was frozen while messages were stored. Who asks it has to hear from the leader that there are more."""
+    """It was frozen while messages were stored. Its reader has to hear from the leader that more messages exist."""
     stored, short = COUNT, 0
     for _ in range(4):
         _, (follower, _) = await cluster.places(oracle_there, "R3")

@@ -81,7 +81,7 @@ async def _stall(own: Any, tap: Any, js: Any) -> None:
 
 async def _half_open(own: Any, tap: Any, js: Any) -> None:
     tap.half_open()
-    # No one says a word: only a PING without answer, or a heartbeat that does not come, can tell.
+    # The server is silent: only a PING without answer, or a missing heartbeat, can show that.
     await eventually(lambda: len(tap.links) > 1, 6.0, "the dead connection to be found")
 
 

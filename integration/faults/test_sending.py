@@ -407,7 +407,7 @@ def pings(tap: Any) -> list[Any]:
 
 
 async def test_deliveries_seen_on_wire(proxy: Any, connect: Any, stream: OwnStream) -> None:
-    """The positive control of this file: what its faults act on is there without them."""
+    """The positive control of this file: without the faults, the calls that they harm succeed."""
     tap = await proxy()
     js = await connect(tap)
     sub = await js.subscribe(stream.all, durable="d")

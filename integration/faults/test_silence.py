@@ -1,4 +1,4 @@
-"""Silence is reported, gaps are reported once, and a busy client is no silence (R6-R10)."""
+"""Silence is reported, gaps are reported once, and a busy client does not count as silent (R6-R10)."""
 
 from __future__ import annotations
 

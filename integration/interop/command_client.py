@@ -63,11 +63,11 @@ class CommandClient:
 
     async def create_bucket(self, name: str, **options: Any) -> None:
         names = {"ttl": "ttl", "limit_marker_ttl": "markerTTL"}
-        given = {
+        renamed = {
             names.get(option, option): value * _MILLISECONDS if option in names else value
             for option, value in options.items()
         }
-        await self.call("kv_create_bucket", name=name, options=given)
+        await self.call("kv_create_bucket", name=name, options=renamed)
 
     async def encode_keys(self, name: str) -> None:
         """Encode the keys of a bucket with the base64 codec, from now on. For JavaScript only."""

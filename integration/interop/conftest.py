@@ -1,8 +1,8 @@
 """Fixtures of the tests of interoperability: jsclient reads what another client writes, and the reverse.
 
-client_named    connects another client by its name. The modules have a fixture `theirs` with their clients
-javascript      the official client for JavaScript alone, for what others cannot do
-name            the name of a bucket, a store and a service of this test alone
+client_named  another client, opened by its name. The modules have a fixture `theirs` with their clients
+javascript    the official client for JavaScript alone, for calls that the others do not have
+name          the name of a bucket, a store and a service of this test alone
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ async def test_ttl_of_ours(expiring: Any, theirs: Any, name: str) -> None:
     assert [(await watch.next()).operation for _ in range(2)] == ["PUT", "PURGE"]
     await watch.stop()
     if theirs.name == "js":
-        # For nats-py the marker is a value that is None, and it cannot create over it.
+        # nats-py reads the marker as an empty value, and cannot create over it.
         assert await theirs.get(name, "a") is None
         await theirs.create(name, "a", b"2")
         assert (await expiring.get("a")).value == b"2"

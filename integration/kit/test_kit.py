@@ -119,7 +119,7 @@ def test_version_conditions() -> None:
 
 
 def test_no_server_error_says_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NoServerError, match="where nothing answers"):
+    with pytest.raises(NoServerError, match="but no server answers"):
         choose(env={URL_VARIABLE: "nats://127.0.0.1:1"})
     with pytest.raises(NoServerError, match="give 'newest' or three numbers"):
         install("../latest", tmp_path)

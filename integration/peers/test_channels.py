@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from integration.kit.calls.peers import ADDED, INBOUND, OUTBOUND, REMOVED, lists, names, requested
-from integration.kit.clients.peers import Ground, LocalGround, ServerGround, heard, related
+from integration.kit.clients.peers import Ground, LocalGround, ServerGround, received_events, related
 from integration.kit.judge.reading import noting
 from integration.kit.judge.waiting import eventually
 from jsclient import ClosedError, ConfigError, NoRespondersError, RequestTimeoutError
@@ -64,7 +64,7 @@ async def test_well_known_channel_stays_same(ground: Ground) -> None:
 async def test_well_known_takes_requests(two: tuple[Peer, Peer], ground: Ground) -> None:
     a, b = two
     which = await related(a, b)
-    reports = heard(b)
+    reports = received_events(b)
     wk = await b.wellKnown_Rx()
     for event, attrs in (
         ("wrangler:subscription", {"wellKnown_Tx": await a.wellKnown_Rx()}),
@@ -77,7 +77,7 @@ async def test_well_known_takes_requests(two: tuple[Peer, Peer], ground: Ground)
     for rid, name in (("subscription", "established"), ("door", "state")):
         with pytest.raises(QueryRefusedError, match="POLICY"):
             await a.query(wk, rid, name)
-    await eventually(lambda: [event.count for event in ground.told(EventRefused)] == [1, 2, 4])
+    await eventually(lambda: [event.count for event in ground.reports(EventRefused)] == [1, 2, 4])
     assert reports == []
     assert len(b.established()) == 1
     await a.event_send(wk, "wrangler", "new_subscription_request", {"Id": "x"})
@@ -172,7 +172,7 @@ async def test_asked_while_peer_away_waits_for(ground: Ground) -> None:
     other = await ground.engine()
     events: list[Any] = []
     b = await other.peer("b", handlers={"*:*": noting(events)})
-    soon = heard(b)  # soon enough, as no event was reported yet
+    soon = received_events(b)  # soon enough, as no event was reported yet
     assert (await b.wait_for(INBOUND, Id=which))["note"] == "hello"
     one, a = await reopened(ground, one, "a")
     assert lists(a) == (1, 0, 0)
@@ -195,7 +195,7 @@ async def test_handlers_not_told_told_next_time(ground: Ground) -> None:
         raise OSError("the disk is full")
 
     which = await a.request(await b.wellKnown_Rx())
-    failed = await eventually(lambda: ground.told(PeerHandlerFailed))
+    failed = await eventually(lambda: ground.reports(PeerHandlerFailed))
     assert (failed[0].peer, failed[0].event, failed[0].attempt) == ("a", OUTBOUND, 1)
     _, a = await reopened(ground, one, "a")
     assert (await a.wait_for(OUTBOUND))["Id"] == which
@@ -259,12 +259,12 @@ async def test_event_retried_until_handled(two: tuple[Peer, Peer], ground: Groun
 
     for number in (1, 2, 3):
         await a.send("job", "todo", {"n": number}, Id=which)
-    await eventually(lambda: ground.told(EventGivenUp))
+    await eventually(lambda: ground.reports(EventGivenUp))
     await eventually(lambda: sorted(tries) == [1, 1, 1, 2, 2, 3])
-    (given_up,) = ground.told(EventGivenUp)
-    assert (given_up.peer, given_up.event, given_up.attempts) == ("b", "job:todo", 3)
-    assert str(given_up.error) == "not now"
-    assert [one.retry_in is None for one in ground.told(PeerHandlerFailed) if one.attempt == 3] == [True]
+    (reported,) = ground.reports(EventGivenUp)
+    assert (reported.peer, reported.event, reported.attempts) == ("b", "job:todo", 3)
+    assert str(reported.error) == "not now"
+    assert [one.retry_in is None for one in ground.reports(PeerHandlerFailed) if one.attempt == 3] == [True]
     assert b.refused == {}
 
 
@@ -273,14 +273,14 @@ async def test_failing_event_abandoned(two: tuple[Peer, Peer], ground: Ground) -
     b.on(INBOUND, lambda event: 1 / 0)
     b.auto_accept(lambda attrs: True)
     await a.request(await b.wellKnown_Rx())
-    await b.wait_for(ADDED)  # what comes behind it is not lost
-    (given_up,) = await eventually(lambda: ground.told(EventGivenUp))
-    assert (given_up.event, given_up.attempts) == (INBOUND, 3)
+    await b.wait_for(ADDED)  # the messages after it are not lost
+    (reported,) = await eventually(lambda: ground.reports(EventGivenUp))
+    assert (reported.event, reported.attempts) == (INBOUND, 3)
 
 
 async def test_peer_raises_in_itself_callers(ground: Ground) -> None:
     a = await (await ground.engine()).peer("a")
-    reports = heard(a, "door:*")
+    reports = received_events(a, "door:*")
     await a.raise_event("door:opened", wide=True)
     assert (reports[0].name, reports[0]["wide"], reports[0].eci) == ("door:opened", True, None)
     a.on("door:closed", lambda event: 1 / 0)
@@ -319,7 +319,7 @@ async def test_query_not_answered_says_why(two: tuple[Peer, Peer], ground: Groun
         await a.query(which, "subscription", "nonsense")
     with pytest.raises(RequestTimeoutError):
         await a.query(which, "lamp", "slow", timeout=0.05)
-    failed = await eventually(lambda: ground.told(PeerHandlerFailed))
+    failed = await eventually(lambda: ground.reports(PeerHandlerFailed))
     assert "a secret path" in str(failed[0].error)
     await b.close()
     with pytest.raises(NoRespondersError):
@@ -385,7 +385,7 @@ async def test_running_handler_may_end(ground: Ground, event: str) -> None:
     await (a.send("chat", "bye", Id=which) if event == "chat:bye" else a.cancel(which))
     await running.wait()
     _, b = await reopened(ground, engine, "b")
-    reports = heard(b)
+    reports = received_events(b)
     assert done == [event]
     await requested(a, b)
-    assert names(reports) == ["inbound_pending_subscription_added"]  # it is not told again
+    assert names(reports) == ["inbound_pending_subscription_added"]  # it is not reported again

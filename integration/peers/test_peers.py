@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from integration.kit.calls.peers import ADDED, INBOUND, OUTBOUND, REMOVED, lists, names, requested
-from integration.kit.clients.peers import Ground, LocalGround, ServerGround, heard, related
+from integration.kit.clients.peers import Ground, LocalGround, ServerGround, received_events, related
 from integration.kit.judge.reading import noting
 from integration.kit.judge.waiting import eventually
 from jsclient import ConfigError, InvalidNameError
@@ -49,7 +49,7 @@ async def two(ground: Ground) -> tuple[Peer, Peer]:
 )  # fmt: skip
 async def test_relationship_requested_and_approved(two: tuple[Peer, Peer]) -> None:
     a, b = two
-    of_a, of_b = heard(a), heard(b)
+    of_a, of_b = received_events(a), received_events(b)
     wk = await b.wellKnown_Rx()
     await a.raise_event(
         "wrangler:subscription", wellKnown_Tx=wk, Id="fleet", Rx_role="owner", Tx_role="thing", note="hello"
@@ -146,7 +146,7 @@ async def test_requests_approved_by_rule(two: tuple[Peer, Peer]) -> None:
 async def test_a_request_is_rejected(two: tuple[Peer, Peer]) -> None:
     a, b = two
     which = await requested(a, b)
-    of_a, of_b = heard(a), heard(b)
+    of_a, of_b = received_events(a), received_events(b)
     rx = b.inbound()[0]["Rx"]
     await b.raise_event("wrangler:inbound_rejection", Rx=rx, why="no room")
     cancelled = await a.wait_for("wrangler:outbound_subscription_cancelled")
@@ -163,7 +163,7 @@ async def test_a_request_is_rejected(two: tuple[Peer, Peer]) -> None:
 async def test_a_request_is_revoked(two: tuple[Peer, Peer]) -> None:
     a, b = two
     await requested(a, b)
-    of_a, of_b = heard(a), heard(b)
+    of_a, of_b = received_events(a), received_events(b)
     rx = a.outbound()[0]["Rx"]
     await a.raise_event("wrangler:outbound_cancellation", Rx=rx)
     await b.wait_for("wrangler:inbound_subscription_cancelled")
@@ -182,7 +182,7 @@ async def test_either_side_ends_it(two: tuple[Peer, Peer], who: int, by: str) ->
     which = await related(*two)
     ends, other = two[who], two[1 - who]
     (record,) = ends.established()
-    events = [heard(peer) for peer in two]
+    events = [received_events(peer) for peer in two]
     await ends.raise_event("wrangler:subscription_cancellation", {by: record[by]}, reason="enough")
     for peer in two:
         removed = await peer.wait_for(REMOVED)
@@ -200,7 +200,7 @@ async def test_either_side_ends_it(two: tuple[Peer, Peer], who: int, by: str) ->
 async def test_both_end_it_at_once(two: tuple[Peer, Peer]) -> None:
     a, b = two
     which = await related(a, b)
-    events = [heard(peer) for peer in two]
+    events = [received_events(peer) for peer in two]
     await asyncio.gather(a.cancel(which), b.cancel(which), a.cancel(which))
     for peer in two:
         await peer.wait_for(REMOVED)
@@ -230,18 +230,18 @@ async def test_comes_twice_changes_nothing(two: tuple[Peer, Peer], ground: Groun
         await peer.wait_for(ADDED)
     before = [peer.established() for peer in two]
     (at_b,) = b.established()
-    of_a, of_b = heard(a, "wrangler:*", "done:*"), heard(b, "wrangler:*", "done:*")
+    of_a, of_b = received_events(a, "wrangler:*", "done:*"), received_events(b, "wrangler:*", "done:*")
     await b.event_send(at_b, "wrangler", "outbound_pending_subscription_approved", {"Tx": at_b["Rx"]})
     await a.event_send(wk, "wrangler", "new_subscription_request", request)
     await b.approve(which)
-    # What comes on another channel may overtake: so the end of the test is sent on the same ones.
+    # Messages on another channel may overtake, so the end of the test is sent on the same channels.
     await b.send("done", "now", Id=which)
     await a.wait_for("done:now")
     await requested(a, b, Id="next")
     assert [peer.established() for peer in two] == before
     assert names(of_a) == ["now", "subscription_request_needed", "outbound_pending_subscription_added"]
     assert names(of_b) == ["inbound_pending_subscription_added"]
-    assert not ground.told(EventRefused)
+    assert not ground.reports(EventRefused)
 
 
 # --- sending -----------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ async def test_relationship_attributes(two: tuple[Peer, Peer]) -> None:
 async def test_cannot_be_done_raised_and_reported(two: tuple[Peer, Peer]) -> None:
     a, b = two
     await related(a, b)
-    reports = heard(a)
+    reports = received_events(a)
 
     async def fails(event: str, match: str, call: Any) -> None:
         with pytest.raises(PeerError, match=match) as caught:

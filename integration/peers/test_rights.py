@@ -1,4 +1,4 @@
-"""What strangers with limited rights can do to peers, and what they cannot."""
+"""The abilities of strangers with limited rights against peers, and their limits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def with_guest(permissions: dict[str, Any] | None) -> dict[str, Any]:
 
 
 async def give_rights(own: Any, permissions: Permissions) -> None:
-    """Tell the server of a guest. It starts again: before 2.11 a reload of users takes streams from their subjects."""
+    """Add a guest to the server. It starts again: before 2.11 a reload of users takes streams from their subjects."""
     own.process.config = own._with(with_guest(permissions.to_config()))
     await own.restart()
 
@@ -169,7 +169,7 @@ async def test_answer_stored_as_state_blocks_nothing(own_server: Any, events_of:
 
 @pytest.mark.covers("P10")
 async def test_messages_of_strangers_remove_nothing(ground: ServerGround, oracle: Oracle) -> None:
-    """On the keys of a running engine, which then reads what is new: what it knows counts on."""
+    """On the keys of a running engine, which then reads new records. The records it knows still count."""
     engine = await ground.engine()
     a, b = await engine.peer("a"), await engine.peer("b")
     which = await related(a, b)
@@ -227,7 +227,7 @@ async def test_guests_of_other_account(own_server: Any, events_of: Any, connect:
 
 
 async def test_answer_goes_to_inboxes_only(ground: ServerGround, oracle: Oracle) -> None:
-    """The asker chooses where it goes: with the engine's rights, so to no other place."""
+    """The asker chooses the reply subject: it is used with the engine's rights, so only an inbox is allowed."""
     engine = await ground.engine()
     b = await engine.peer("b")
     subject = query_subject(await b.wellKnown_Rx(), "subscription", "wellKnown_Rx", ground.prefix)

@@ -13,7 +13,7 @@ import pytest
 
 import jsclient
 from integration.kit.calls.peer_server import ADDED, INBOUND, REMOVED, ROOT, of
-from integration.kit.clients.peers import FAST, ServerGround, heard, related
+from integration.kit.clients.peers import FAST, ServerGround, received_events, related
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import noting
@@ -221,7 +221,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_killed_process_loses_nothing(ground: ServerGround, when: str) -> None:
     b = await (await ground.engine()).peer("b")
-    reports = heard(b)
+    reports = received_events(b)
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", DYING, ground.url, ground.prefix, await b.wellKnown_Rx(), when, cwd=ROOT
     )
@@ -338,8 +338,8 @@ async def test_engine_leaves_nothing_behind(
         await engine.peer("c")
 
 
-async def test_engine_on_nats_py(ground: ServerGround, foreign_js: Any) -> None:
-    engine = Engine(foreign_js, prefix=ground.prefix, **FAST)
+async def test_engine_on_nats_py(ground: ServerGround, natspy_js: Any) -> None:
+    engine = Engine(natspy_js, prefix=ground.prefix, **FAST)
     a, b = await engine.peer("a"), await engine.peer("b")
     which = await related(a, b)
     b.answers("door", "state")(lambda: "open")
@@ -350,7 +350,7 @@ async def test_engine_on_nats_py(ground: ServerGround, foreign_js: Any) -> None:
 
 
 async def test_two_processes_may_overlap(ground: ServerGround) -> None:
-    """As in a rolling restart: a process that does not know a relationship yet does not refuse its events."""
+    """In a rolling restart, a process that does not know a relationship yet does not refuse its events."""
     old, new = await ground.engine(), await ground.engine()
     a = await (await ground.engine()).peer("a")
     pair = [await engine.peer("b") for engine in (old, new)]
@@ -417,7 +417,7 @@ async def test_a_hostile_peer_meets_limits(ground: ServerGround) -> None:
     await eventually(lambda: b.refused[Refusal.FOREIGN] == 1)
     await b.wait_for("wrangler:duplicate_id_failure")
     assert {one["Id"] for one in b.established()} == {which, mine}
-    for number in range(4):  # two wait here, the others where they were sent to
+    for number in range(4):  # two wait here, the others at their destination
         await evil.event_send(
             wk, "wrangler", "new_subscription_request", {"Id": f"n{number}", "Tx": f"evil.n{number}"}
         )
@@ -455,7 +455,7 @@ async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracl
         assert [message.subject for message in stored] == [f"{ground.prefix}.ev.{tx[which]}.set.state"]
         assert (await oracle.state(events))["last_seq"] == before + 1
 
-    async def kept() -> set[str]:
+    async def stored_keys() -> set[str]:
         """The Ids of the hub's relationships that the server has as established."""
         of_hub = f"{ground.prefix}.state.hub.relationship."
         actual = [
@@ -465,12 +465,12 @@ async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracl
         ]
         return {one["Id"] for one in actual if one["state"] == "established"}
 
-    assert await kept() == {*ids}
+    assert await stored_keys() == {*ids}
     for which, key in zip(list(ids), ("Id", "Rx", "Tx"), strict=True):
         (named,) = hub.established("Id", which)
         await hub.raise_event("wrangler:subscription_cancellation", {key: named[key]})
         ids.remove(which)
-        assert await kept() == {*ids}, key
+        assert await stored_keys() == {*ids}, key
 
 
 @pytest.mark.parametrize("excess", [3, 1200])

@@ -1,4 +1,4 @@
-"""What peers have stored: one contract, in a stream and in this process."""
+"""The stored state of peers: one contract, in a stream and in this process."""
 
 from __future__ import annotations
 

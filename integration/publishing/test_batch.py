@@ -37,7 +37,7 @@ async def stream(oracle: Any, make_stream: Any) -> OwnStream:
 
 
 def numbers(tap: Proxy, stream: OwnStream) -> list[str | None]:
-    """What was sent, by its number in the batch. The commit is marked."""
+    """The messages that were sent, by their number in the batch. The commit is marked."""
     return [
         f"{frame.header('Nats-Batch-Sequence')}{'c' if frame.header('Nats-Batch-Commit') else ''}"
         for frame in tap.sent(stream.all)
@@ -166,14 +166,14 @@ async def test_messages_of_batch_lie_side_by_side(js: Any, near: Any, stream: Ow
     assert (batch.ack.seq, batch.ack.count) == (14, 10)
 
 
-async def test_batch_on_nats_py(foreign_js: Any, stream: OwnStream) -> None:
-    async with foreign_js.batch(ack_every=5) as batch:
+async def test_batch_on_nats_py(natspy_js: Any, stream: OwnStream) -> None:
+    async with natspy_js.batch(ack_every=5) as batch:
         for number in range(12):
             await batch.publish(stream.subject("a"), b"%d" % number, headers={"Many": ["1", "2"]})
     assert batch.ack.count == 12
     assert len(await stored(stream)) == 12
     with pytest.raises(ZeroDivisionError):
-        await batched(foreign_js, *[stream.subject("a")] * 12, fail=ZeroDivisionError())
+        await batched(natspy_js, *[stream.subject("a")] * 12, fail=ZeroDivisionError())
     assert len(await stored(stream)) == 12
 
 
@@ -525,16 +525,16 @@ async def test_batch_server_gave_up_stores_nothing(
     js = await connect(own)
     oracle = await oracle_for(own)
     stream = await make_stream(oracle=oracle, allow_atomic=True)
-    given_up: list[Any] = []
+    abandoned: list[Any] = []
 
     async def keep(message: Any) -> None:
-        given_up.append(message)
+        abandoned.append(message)
 
     await oracle.nc.subscribe("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.>", cb=keep)
     batch = js.batch()
     await batch.publish(stream.subject("a"))
     await batch.publish(stream.subject("a"))
-    await eventually(lambda: given_up, what="the server's patience to end")
+    await eventually(lambda: abandoned, what="the server's patience to end")
     with pytest.raises(jsclient.BatchIncompleteError):
         await batch.commit(stream.subject("a"))
     assert await stored(stream) == []
@@ -556,7 +556,7 @@ async def test_nothing_stays_behind(near: Any, stream: OwnStream, oracle: Any, s
 
 
 async def test_single_store_detected(tap: Proxy, near: Any, stream: OwnStream) -> None:
-    """Behind a leaf node or another domain the stream's server may be older than the connected server."""
+    """Beyond a leaf node or in another domain, the stream's server may be older than the connected server."""
     answer = b'{"stream":"OLD","seq":7}'
     tap.modify_frames(
         match.match(op="MSG", direction=match.TO_CLIENT, payload=b""),

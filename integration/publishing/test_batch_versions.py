@@ -86,7 +86,7 @@ async def test_batch_of_stored_messages_needs_2_11(
 async def test_old_leaf_detected(
     connect: Any, server: Any, oracle: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a leaf node or another domain: the server connected to is no measure."""
+    """Beyond a leaf node or in another domain, the version of the connected server does not decide."""
     js = await connect(server)
     own: OwnStream = await make_stream(allow_direct=True)
     await own.publish(3)

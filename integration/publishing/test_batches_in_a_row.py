@@ -1,5 +1,5 @@
 """Atomic batches one after another: once a batch was accepted on a subject, the next ones do not wait for the answer to
-their first message. If it is a refusal, a later call raises it, and nothing is stored. Source: ADR-50.
+their first message. If it is a refusal, a later call raises it, and no message is stored. Source: ADR-50.
 """
 
 from __future__ import annotations

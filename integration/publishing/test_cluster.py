@@ -39,7 +39,7 @@ async def everything(js: Any, count: int) -> list[bytes]:
 
 
 async def test_duplicate_check_is_harmless(cluster: OwnCluster, oracle_there: Oracle, connect: Any) -> None:
-    """From 2.14 on a last id that does not hold breaks such a stream on all its servers, so that is not asked for."""
+    """From 2.14 on a failed check of a last id breaks such a stream on all its servers, so that is not asked for."""
     js = await connect(cluster.servers["n1"])
     assert (await js.publish("out.x", b"1", msg_id="a")).seq == 1
 
@@ -136,7 +136,7 @@ async def publish_in_a_chain(js: Any, until: asyncio.Event) -> int:
 
 
 OUTAGES: dict[str, tuple[Any, bool]] = {
-    # the way to publish; whether the leader may die while messages are in flight, because each has an id
+    # the way to publish, and whether the leader may die with messages in flight, because each has an id
     "publish": (functools.partial(publish_singly, with_id=False), False),
     "publish with id": (functools.partial(publish_singly, with_id=True), True),
     "publisher": (functools.partial(publish_through_a_window, with_id=False), False),

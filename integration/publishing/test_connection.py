@@ -57,7 +57,7 @@ async def test_lost_connection_no_id(js: Any, tap: Proxy, stream: OwnStream, eve
 async def test_cut_is_ack_or_unknown(
     js: Any, tap: Proxy, oracle: Oracle, make_stream: Any, events: list[Any]
 ) -> None:
-    """R1, R2: what was acked is stored, nothing twice, and what was stored without an ack is unknown."""
+    """R1, R2: acked messages are stored, each once, and a message that was stored without an ack is unknown."""
     stream = await make_stream()
     futures: list[Any] = []
 
@@ -131,7 +131,7 @@ async def test_ids_stored_once_in_order(
 
 
 async def test_offline_publish_waits(js: Any, tap: Proxy, stream: OwnStream, events: list[Any]) -> None:
-    """R2, R3: what was given up is not sent later."""
+    """R2, R3: a publish that timed out is not sent later."""
     async with js.publisher(timeout=10) as pub:
         await (await pub.publish(stream.subject("x"), b"before"))
         tap.refuse()
@@ -146,9 +146,9 @@ async def test_offline_publish_waits(js: Any, tap: Proxy, stream: OwnStream, eve
     assert [m.payload for m in await stream.messages()] == [b"before", b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_over_connection_of_nats_py(foreign_js: Any, stream: OwnStream) -> None:
+async def test_over_connection_of_nats_py(natspy_js: Any, stream: OwnStream) -> None:
     with pytest.raises(PublishesFailedError) as caught:  # noqa: PT012
-        async with foreign_js.publisher(max_in_flight=20) as pub:
+        async with natspy_js.publisher(max_in_flight=20) as pub:
             for n in range(200):
                 await pub.publish(stream.subject("x"), b"%d" % n, headers={"A": ["1", "2"]})
             await pub.publish(stream.subject("y"), b"refused", expected_last_seq=7)

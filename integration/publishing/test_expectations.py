@@ -15,7 +15,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
 from integration.kit.network import match
-from integration.kit.network.asking import asked, traffic
+from integration.kit.network.asking import api_requests, traffic
 from integration.kit.network.proxy import Proxy
 
 
@@ -40,7 +40,7 @@ async def three(js: Any, stream: OwnStream) -> None:
     await js.publish(stream.subject("a"), msg_id="last")
 
 
-# (arguments that are met, arguments that are not, the error, its number, the header on the wire); {p}: the stream's
+# (arguments that are met, arguments that are not, the error, its number, the header on the wire), {p} is the stream's
 # prefix
 EACH: list[Any] = [
     pytest.param(
@@ -283,7 +283,7 @@ async def test_nothing_asked_without_lost_answer(js: Any, tap: Proxy, stream: Ow
     await three(js, stream)
     with pytest.raises(jsclient.WrongLastSequenceError):
         await js.publish(stream.subject("a"), msg_id="mine", expected_last_seq=1)
-    assert asked(tap) == []
+    assert api_requests(tap) == []
     assert len(tap.sent(stream.subject("a"))) == 3
 
 

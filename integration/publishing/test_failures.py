@@ -1,4 +1,4 @@
-"""What a publisher says of publishes that fail, and of those it may not send."""
+"""The errors of a publisher for publishes that fail, and for publishes that it may not send."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_unanswered_frees_place(js: Any, tap: Proxy, stream: OwnStream) ->
         assert time.monotonic() - started > 0.25
         assert short.done()
         assert not long.done()
-        assert [type(found) for found in await results([short, long, third])] == [RequestTimeoutError] * 3
+        assert [type(error) for error in await results([short, long, third])] == [RequestTimeoutError] * 3
     assert len(tap.sent(stream.all)) == 3
     assert (await stream.state())["messages"] == 3
 

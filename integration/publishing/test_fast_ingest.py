@@ -118,14 +118,14 @@ async def test_tasks_may_share_it(near: Any, stream: OwnStream) -> None:
     assert ingest.ack.count == 100
 
 
-async def test_several_share_a_stream(js: Any, near: Any, foreign_js: Any, stream: OwnStream) -> None:
+async def test_several_share_a_stream(js: Any, near: Any, natspy_js: Any, stream: OwnStream) -> None:
     async def ingested(connection: Any, name: str) -> int:
         async with connection.fast_ingest(ack_every=20) as ingest:
             await ingest.publish_many(stream.subject(name), numbered(1, 300))
         return ingest.ack.count
 
     done = await asyncio.gather(
-        *(ingested(connection, name) for connection in (js, near, foreign_js) for name in ("a", "b"))
+        *(ingested(connection, name) for connection in (js, near, natspy_js) for name in ("a", "b"))
     )
     assert done == [300] * 6
     assert (await stream.state())["messages"] == 1800

@@ -423,7 +423,7 @@ async def test_channel_nonsense_ignored(
 
 
 async def test_single_store_detected(tap: Proxy, near: Any, stream: OwnStream) -> None:
-    """Behind a leaf node or another domain the stream's server may be older than the connected server."""
+    """Beyond a leaf node or in another domain, the stream's server may be older than the connected server."""
     tap.modify_frames(
         control("ack"), lambda frame: frame.but(payload=b'{"stream":"OLD","seq":7}').raw, count=1
     )

@@ -1,4 +1,4 @@
-"""What a limit of the stream, the account or the server refuses: the error names the limit and the remedy."""
+"""A limit of the stream, the account or the server refuses a publish: the error names the limit and the remedy."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def limited(own_server: Any) -> Any:
 
 
 async def test_no_room_for_a_stream(limited: Any, connect: Any) -> None:
-    """Whose limit it is. Both, where the user may not ask for the account. That is not a separate event."""
+    """The limit's owner. Both, if the user may not ask for the account. That is not a separate event."""
     for user, storage, whose, remedy in RESERVES:
         seen: list[Any] = []
         js = await connect(limited, user=user, password=user, on_event=seen.append)

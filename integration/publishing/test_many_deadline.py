@@ -67,7 +67,7 @@ async def test_connection_late_and_acks_never(js: Any, tap: Proxy, stream: OwnSt
 
 
 async def test_connection_late_and_no_stream(js: Any, tap: Proxy, stream: OwnStream) -> None:
-    """What no stream took is not stored, also when the time ends while it waits for another attempt."""
+    """A message that no stream took is not stored, also when the time ends while it waits for another attempt."""
     await js.publish(stream.subject("x"), b"")
     await stream.oracle.delete_stream(stream.name)
     tap.refuse()

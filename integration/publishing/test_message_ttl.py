@@ -20,7 +20,7 @@ from integration.kit.network.proxy import Proxy
 
 NEW = pytest.mark.server(">=2.11")
 
-# 2.11 writes markers as 2.14 does, but for the form of their own time to live.
+# 2.11 writes markers as 2.14 does, but for the form of the markers' time to live.
 MARKER_TTL = {"1m0s", "60", "60s"}
 
 
@@ -37,12 +37,12 @@ async def js(connect: Any, tap: Proxy) -> Any:
 async def until(stream: OwnStream, expected: list[int]) -> None:
     """Wait until exactly these sequences are left."""
 
-    async def left() -> bool:
+    async def is_expired() -> bool:
         messages = [message.seq for message in await stream.messages()]
         assert messages == expected, messages
         return True
 
-    await eventually(left, 20, f"{expected} to be what is left", interval=0.1)
+    await eventually(is_expired, 20, f"{expected} to be what is left", interval=0.1)
 
 
 @NEW
@@ -132,5 +132,5 @@ async def test_old_server_refused(js: Any, tap: Proxy, stream: OwnStream) -> Non
             await js.publish(stream.subject("a"), ttl=ttl)
     await js.ping()
     assert traffic(tap, since) == []
-    # Behind an old server, a newer server may have the stream, so a header is sent unchanged.
+    # Beyond an old server, a newer server may have the stream, so a header is sent unchanged.
     assert (await js.publish(stream.subject("a"), headers={"Nats-TTL": "5"})).seq == 1

@@ -64,13 +64,13 @@ async def test_headers_come_back_as_they_given(js: Any, stream: OwnStream) -> No
             name: value if isinstance(value, str) else value[0] for name, value in headers.items()
         }
         assert actual.get_all("Many") == ["1", "2", "3"]
-    # What was read can be published again as it is.
+    # A message can be published again as it was read.
     await js.publish(stream.subject("b"), pushed.data, headers=pushed.headers)
     assert (await stream.messages())[1].headers == stored.headers
 
 
-async def test_header_lists_on_nats_py(foreign_js: Any, stream: OwnStream) -> None:
-    await foreign_js.publish(stream.subject("a"), b"x", headers={"One": "1", "Many": ["1", "2"]})
+async def test_header_lists_on_nats_py(natspy_js: Any, stream: OwnStream) -> None:
+    await natspy_js.publish(stream.subject("a"), b"x", headers={"One": "1", "Many": ["1", "2"]})
     (stored,) = await stream.messages()
     assert stored.headers == block("One: 1", "Many: 1", "Many: 2")
 
@@ -155,10 +155,10 @@ async def test_time_to_live_kept_by_server(js: Any, oracle: Oracle, make_stream:
         block(f"Nats-TTL: {seconds}") for seconds in (100, 1, 2)
     ]
 
-    async def left() -> bool:
+    async def one_remains() -> bool:
         return (await stream.state())["messages"] == 1
 
-    await eventually(left, 10, "the end of the short ones")
+    await eventually(one_remains, 10, "the end of the short ones")
     assert (await oracle.message(stream.name, 1)).payload == b"long"
 
 
@@ -215,14 +215,14 @@ async def test_max_payload_refused(
     tap = await proxy(own)
     js = await connect(tap)
     headers = {"Name": "value"} if with_headers else None
-    room = 3000 - (len(block("Name: value")) if with_headers else 0)
+    size_limit = 3000 - (len(block("Name: value")) if with_headers else 0)
     since = len(tap.frames)
     with pytest.raises(jsclient.MaxPayloadError) as caught:
-        await js.publish(stream.subject("a"), bytes(room + 1), headers=headers)
+        await js.publish(stream.subject("a"), bytes(size_limit + 1), headers=headers)
     assert (caught.value.size, caught.value.limit) == (3001, 3000)
     await js.ping()
     assert traffic(tap, since) == []
-    assert (await js.publish(stream.subject("a"), bytes(room), headers=headers)).seq == 1
+    assert (await js.publish(stream.subject("a"), bytes(size_limit), headers=headers)).seq == 1
 
 
 async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
@@ -261,7 +261,7 @@ async def test_answer_that_is_lost_says_nothing_about_the_stream(
 
 
 async def test_stream_being_created(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle) -> None:
-    """P32: nats-py gives up at once."""
+    """P32: nats-py fails at once."""
     subject = f"{stream.prefix}x.soon"
     first_try = asyncio.create_task(tap.wait_for(match.with_status("503")))
     publishing = asyncio.create_task(js.publish(subject, b"x", timeout=10))
@@ -301,7 +301,7 @@ async def test_ack_without_place(js: Any, oracle: Oracle, stream: OwnStream, ack
 
 
 async def scripted(oracle: Oracle, subject: str, *answers: tuple[float, bytes]) -> list[bytes]:
-    """In place of a stream: a publish is answered after so many seconds, or not at all (b""). What was published."""
+    """In place of a stream: answer publishes after this many seconds, or never (b""). Returns the list of publishes."""
     got: list[bytes] = []
     answering: set[asyncio.Task[None]] = set()
 

@@ -110,7 +110,7 @@ async def test_one_header_of_a_message(js: Any, stream: OwnStream) -> None:
 async def test_ten_thousand_in_order(
     server: Any, connect: Any, oracle: Oracle, make_stream: Any, tasks: int
 ) -> None:
-    """Also where many tasks publish, more than there is room for: each in the order of its calls."""
+    """Also when more tasks publish than there is room for: each in the order of its calls."""
     stream = await make_stream(max_msgs_per_subject=-1)
     js = await connect(server)
     each = 10_000 // tasks
@@ -316,18 +316,18 @@ async def test_full_window_waits(js: Any, tap: Proxy, stream: OwnStream) -> None
 
 
 @pytest.mark.row(130, 135)
-@pytest.mark.parametrize("patience", [0, 0.3])
-async def test_full_window_error(js: Any, tap: Proxy, stream: OwnStream, patience: float) -> None:
+@pytest.mark.parametrize("timeout", [0, 0.3])
+async def test_full_window_error(js: Any, tap: Proxy, stream: OwnStream, timeout: float) -> None:
     """Rows 130, 135: the window is full for ever. It recovers when the acks come."""
     held = tap.hold_frames(match.is_publish_ack)
-    async with js.publisher(max_in_flight=3, room_timeout=patience) as pub:
+    async with js.publisher(max_in_flight=3, room_timeout=timeout) as pub:
         for _ in range(3):
             await pub.publish(stream.subject("x"))
         started = time.monotonic()
         for _ in range(2):
             with pytest.raises(TooManyInFlightError):
                 await within(5, pub.publish(stream.subject("x"), b"never"), "the publish")
-        assert time.monotonic() - started >= 2 * patience - 0.01  # timers of uvloop count milliseconds
+        assert time.monotonic() - started >= 2 * timeout - 0.01  # timers of uvloop count milliseconds
         assert (pub.in_flight, pub.waiting, pub.published) == (3, 0, 3)
         held.release()
         await pub.flush()
@@ -387,7 +387,7 @@ async def test_publishing_waits_while_wire_slower(
 ) -> None:
     """Not more than the bound of the write buffer is kept, though the window has room for more."""
     stream = await make_stream(max_bytes=200 << 20)
-    js = await connect(tap)  # whose PINGs, behind all that, may take their time
+    js = await connect(tap)  # its PINGs, after all that, may take their time
     tap.rate(20 << 20, TO_SERVER)
     async with js.publisher(max_bytes=None) as pub:
         most = 0

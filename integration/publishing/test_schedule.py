@@ -57,13 +57,15 @@ async def on(stream: OwnStream, *tokens: str) -> list[Stored]:
 
 
 async def arrived(stream: OwnStream, *tokens: str, count: int = 1, timeout: float = 20) -> list[Stored]:
-    """The messages of a subject, once there are so many."""
+    """The messages of a subject, once there are this many."""
 
-    async def look() -> list[Stored] | None:
+    async def stored_messages() -> list[Stored] | None:
         actual = await on(stream, *tokens)
         return actual if len(actual) >= count else None
 
-    results: list[Stored] = await eventually(look, timeout, f"{count} messages on {tokens}", interval=0.1)
+    results: list[Stored] = await eventually(
+        stored_messages, timeout, f"{count} messages on {tokens}", interval=0.1
+    )
     return results
 
 
@@ -314,7 +316,7 @@ async def test_cron_may_replace(js: Any, planned: OwnStream) -> None:
 
 @COMPLETE
 async def test_a_source_is_sampled(js: Any, planned: OwnStream) -> None:
-    """The last message of another subject is sent. The schedule's own while there is none."""
+    """The last message of another subject is sent. Until it exists, the schedule's own message is sent."""
     await js.schedule(
         planned.subject("s"), planned.subject("t"), b"nothing yet", every=1, source=planned.subject("u")
     )
@@ -420,7 +422,7 @@ async def test_lost_answer_stored_once(js: Any, tap: Proxy, planned: OwnStream) 
 async def test_a_schedule_has_a_lifetime(js: Any, planned: OwnStream) -> None:
     await js.schedule(planned.subject("s"), planned.subject("t"), b"never", at=later(), lifetime=1)
 
-    async def gone() -> bool:
+    async def is_removed() -> bool:
         return (await planned.state())["messages"] == 0
 
-    await eventually(gone, 20, "the end of the schedule", interval=0.1)
+    await eventually(is_removed, 20, "the end of the schedule", interval=0.1)

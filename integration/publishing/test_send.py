@@ -1,4 +1,4 @@
-"""`Publisher.send`: a publish as a plain call, which raises where `publish` waits. Source: ADR-22."""
+"""`Publisher.send`: a publish as a plain call, which raises when `publish` would wait. Source: ADR-22."""
 
 from __future__ import annotations
 
@@ -174,13 +174,13 @@ async def test_closed(js: Any, tap: Proxy, stream: OwnStream) -> None:
             closed.send(stream.subject("x"))
 
 
-async def test_wrong_thread_and_connection_refused(js: Any, foreign_js: Any, stream: OwnStream) -> None:
-    async with js.publisher() as pub, foreign_js.publisher() as foreign:
+async def test_wrong_thread_and_connection_refused(js: Any, natspy_js: Any, stream: OwnStream) -> None:
+    async with js.publisher() as pub, natspy_js.publisher() as natspy_pub:
         with pytest.raises(WrongLoopError):
             await asyncio.to_thread(pub.send, stream.subject("x"))
         with pytest.raises(jsclient.ConfigError, match="await `publish`"):
-            foreign.send(stream.subject("x"))
-        assert (pub.published, foreign.published) == (0, 0)
+            natspy_pub.send(stream.subject("x"))
+        assert (pub.published, natspy_pub.published) == (0, 0)
 
 
 def test_wrong_loop_refused(server: ServerUnderTest) -> None:

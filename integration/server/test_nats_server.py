@@ -1,4 +1,4 @@
-"""`jsclient.server.NatsServer` against the real executable: life, death, and everything that may not be left behind."""
+"""`jsclient.server.NatsServer` against the real executable: its start, its end, and that it leaves nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEADLINE = 10.0  # seconds for what should happen at once
 
 
 def alive(pid: int) -> bool:
-    """Whether the process is there and not merely waiting to be reaped by someone else."""
+    """Whether the process exists, and is not merely waiting to be reaped by its parent."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat")

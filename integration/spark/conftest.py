@@ -1,4 +1,4 @@
-"""Fixtures of the tests with Spark. Those of `integration/conftest.py` (server, oracle, make_stream, ...) are here too.
+"""Fixtures of the tests with Spark. The fixtures of `integration/conftest.py` (server, oracle, ...) are here too.
 
 spark          the classic session of the whole run: local[2,4], the data source registered
 connect_spark  runs Python in a process with a Spark Connect session: `connect_spark("result = spark.range(5).count()")`
@@ -46,13 +46,13 @@ from integration.kit.spark.sessions import (
 from integration.kit.spark.sessions import drain as run_to_end
 from integration.kit.spark.standalone import StandaloneCluster
 
-# What pyspark and py4j leave open or use of what is deprecated. None of it is ours to mend.
+# Warnings of pyspark and py4j about open files and deprecated calls. None of them is ours to mend.
 _NOT_OURS = (
     r"ignore:unclosed <socket\.socket .*127\.0\.0\.1:ResourceWarning",
     r"ignore:unclosed file <_io\.BufferedWriter:ResourceWarning",
 )
 
-# Where both cores are slow or busy, a minute passes before a driver, its JVM and its Python processes have started.
+# On two slow or busy cores a minute passes before a driver, its JVM and its Python processes have started.
 LIMIT = 300.0
 
 
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(warning))
             if item.get_closest_marker("limit") is None:
                 item.add_marker(pytest.mark.limit(LIMIT))
-            # In a parallel run there is one session of each kind anyway. What needs none goes anywhere.
+            # In a parallel run each kind of session exists once anyway. Tests without a session go to any process.
             for session in ("spark", "connect_spark"):
                 if session in getattr(item, "fixturenames", ()):
                     item.add_marker(pytest.mark.xdist_group(session))
@@ -80,7 +80,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 class _NoSpark(pytest.Module):
-    """A file of tests where Spark cannot run: skipped with the reason, which in CI is a failure."""
+    """A file of tests, if Spark cannot run: skipped with the reason, which in CI is a failure."""
 
     def collect(self) -> list[pytest.Item]:
         reason = missing()
@@ -94,7 +94,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """A table of all recounts of the run, also where its tests ran side by side."""
+    """A table of all recounts of the run, also when its tests ran side by side."""
     reports = [one for kind in ("passed", "failed") for one in terminalreporter.getreports(kind)]
     rows = [
         (report.nodeid, *json.loads(value).values())
@@ -125,7 +125,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """For tests that start Spark themselves. Where it cannot run, they do not get as far as this."""
+    """For tests that start Spark themselves. If it cannot run, they end here."""
 
 
 @pytest.fixture(scope="session")
@@ -147,7 +147,7 @@ def connect_spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 async def make_stream(oracle: Oracle, make_stream: Callable[..., Awaitable[OwnStream]]) -> Any:
-    """As of all tests. Where a test asks for nothing else, its judge would have to be made in the middle of it."""
+    """The fixture of all tests. It requires `oracle`, so that the judge is made before the test, not in its middle."""
     return make_stream
 
 

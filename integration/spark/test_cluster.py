@@ -27,7 +27,7 @@ from integration.kit.spark import copying
 from integration.kit.spark.sessions import PASSWORD, PASSWORD_VARIABLE
 from integration.kit.spark.standalone import StandaloneCluster, Submitted
 
-# A cluster takes a good part of a minute to start where it has two slow cores, and each application does, too.
+# A cluster takes a good part of a minute to start on two slow cores, and each application does, too.
 pytestmark = [
     pytest.mark.full,
     pytest.mark.limit(600),
@@ -53,7 +53,7 @@ def submit(standalone: StandaloneCluster, tmp_path: Path) -> Iterator[Callable[.
 
     def start(
         options: dict[str, str],
-        *given: str,
+        *arguments: str,
         register: bool = True,
         columns: list[str] = COLUMNS,
         env: dict[str, str] | None = None,
@@ -74,7 +74,7 @@ def submit(standalone: StandaloneCluster, tmp_path: Path) -> Iterator[Callable[.
         python = {"PYSPARK_PYTHON": str(standalone.python)} if env is None else env
         program = Path(copying.__file__)
         started.append(
-            standalone.submit(tmp_path / "driver", program, json.dumps(job), given=given, env=python)
+            standalone.submit(tmp_path / "driver", program, json.dumps(job), given=arguments, env=python)
         )
         return started[-1]
 

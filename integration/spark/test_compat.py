@@ -1,6 +1,6 @@
-"""What depends on Spark itself, in short: the tests that also run on the oldest PySpark that will do.
+"""The parts that depend on Spark itself, in short: the tests that also run on the oldest PySpark that will do.
 
-Those marked `full` have a test of the same promise elsewhere that `check` runs.
+Tests marked `full` have a test of the same promise elsewhere that `check` runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Under Spark Connect, where the client has no JVM: source, sink, both in one query, and what foreachBatch does."""
+"""Under Spark Connect, whose client has no JVM: source, sink, both in one query, and the calls of foreachBatch."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from integration.kit.spark.copies import (
     with_consumer,
 )
 
-# A driver needs up to a minute to start where it has two slow cores, and these tests start several.
+# A driver needs up to a minute to start on two slow cores, and these tests start several.
 pytestmark = [pytest.mark.full, pytest.mark.limit(600), pytest.mark.server(">=2.11")]
 
 COUNT = 60_000
@@ -42,7 +42,7 @@ async def stored(oracle: Oracle, name: str) -> int:
 @pytest.mark.covers("L2", "L25")
 @pytest.mark.fault("driver, JVM and workers killed in mid-batch, restarted late")
 async def test_killed_in_batch(own_server: Any, oracle_for: Any, jobs: Any, recount: Any) -> None:
-    """Restarted from the checkpoint later than two of the streams remember ids. Nothing is missing or twice: ids are
+    """Restarted from the checkpoint later than two of the streams remember ids. No message is missing or twice: ids are
     remembered long enough, a ledger is kept, or the rows are found by the record of runs."""
     server = await own_server()
     oracle = await oracle_for(server)

@@ -69,18 +69,18 @@ def validate(one: dict[str, Any]) -> None:
     kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
 
 
-def check_fields(given: Any, known: Any, place: str) -> None:
+def check_fields(manifest: Any, known: Any, path: str) -> None:
     """Raise for a field that is unknown or has another type."""
     if isinstance(known, list):
-        assert isinstance(given, list), place
-        for at, one in enumerate(given):
-            check_fields(one, known[0], f"{place}[{at}]")
+        assert isinstance(manifest, list), path
+        for at, one in enumerate(manifest):
+            check_fields(one, known[0], f"{path}[{at}]")
     elif isinstance(known, dict):
-        assert set(given) <= set(known), f"{place}: {set(given) - set(known)}"
-        for name, one in given.items():
-            check_fields(one, known[name], f"{place}.{name}")
+        assert set(manifest) <= set(known), f"{path}: {set(manifest) - set(known)}"
+        for name, one in manifest.items():
+            check_fields(one, known[name], f"{path}.{name}")
     else:
-        assert type(given) is known, place
+        assert type(manifest) is known, path
 
 
 @pytest.mark.parametrize("name", ["cluster.yaml", "pod.yaml"])
@@ -121,7 +121,7 @@ def submitted(**env: str) -> list[dict[str, Any]]:
         for kind in (
             "connection",
             "request",
-        ):  # milliseconds; 10 s each are too few where the machine is busy
+        ):  # milliseconds, because 10 s each are too few on a busy machine
             command += ["--conf", f"spark.kubernetes.submission.{kind}Timeout=120000"]
         done = subprocess.run(
             command,

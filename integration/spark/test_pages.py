@@ -1,7 +1,7 @@
 """The Python of the pages about Spark is executed, page by page, and prints what they say, so do their commands.
 
-As in `integration/docs/test_pages.py`. A separate server listens at the address in the pages, and a PostgreSQL database
-at the address in the page about databases. In README.md it is the blocks marked `py`.
+See also `integration/docs/test_pages.py`. A separate server listens at the address in the pages, and a PostgreSQL
+database at the address in the page about databases. In README.md the blocks marked `py` are executed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DATABASE = "postgresql://127.0.0.1/shop"
 
 def blocks(page: str, language: str) -> list[tuple[str, str | None]]:
     """The code, each block with the text that it prints, if the page says. A ``console`` block is both."""
-    fences = [(found[1], found[2]) for found in FENCE.finditer((ROOT / page).read_text(encoding="utf-8"))]
+    fences = [(match[1], match[2]) for match in FENCE.finditer((ROOT / page).read_text(encoding="utf-8"))]
     following = [*fences[1:], ("", "")]
     return [
         tuple(code.split("\n", 1))

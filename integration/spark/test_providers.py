@@ -28,11 +28,11 @@ def provider(spark: Any, tmp_path: Path) -> tuple[str, Path]:
 async def until_read(in_thread: Any, spark: Any, options: dict[str, str]) -> None:
     """All five messages, by connections of the driver and of tasks that may still have to be restored."""
 
-    async def look() -> bool:
+    async def is_ready() -> bool:
         frame = spark.read.format("jetstream").options(**options)
         return await in_thread(lambda: frame.load().count()) == 5
 
-    await eventually(look, 60, what="a read with the new secret")
+    await eventually(is_ready, 60, what="a read with the new secret")
 
 
 @pytest.mark.covers("L33")

@@ -1,5 +1,5 @@
-"""The tables of docs/howto/spark-operating.md: what a query does that is restarted with other options, or from an older
-checkpoint.
+"""The tables of docs/howto/spark-operating.md: the behaviour of a query that is restarted with other options, or
+from an older checkpoint.
 
 With the calls that Spark makes, and without Spark. Of a change while a batch is not committed, `sink/test_replanned.py`
 shows more.
@@ -34,7 +34,7 @@ async def alternating(stream: OwnStream, first: int, last: int) -> None:
 
 
 async def restarted(server: Any, stream: OwnStream, before: dict[str, Any], after: dict[str, Any]) -> Query:
-    """What a query reads in a second run with other options, of messages that are published between the runs."""
+    """The rows of a query in a second run with other options, of messages that are published between the runs."""
     await alternating(stream, 1, FIRST)
     first = Query(server, stream, startingOffsets="earliest", **filled(before, stream))
     await asyncio.to_thread(first.drain)
@@ -88,7 +88,7 @@ def name_of(options: Any) -> str | None:
 async def test_read_after_change(
     server: Any, make_stream: Any, before: dict[str, Any], after: dict[str, Any], expected: list[int]
 ) -> None:
-    """The checkpoint says where the query continues, whatever says where it would begin."""
+    """The checkpoint decides at which position the query continues, whatever start the options name."""
     stream = await make_stream(allow_direct=True)
     assert (await restarted(server, stream, before, after)).sequences == expected
 
@@ -293,7 +293,7 @@ async def test_batch_again_with_other_rows(connect: Any, server: Any, stream: Ow
 
 COLUMNS = ("data", "stream", "stream_created", "sequence")
 RESTORED = [
-    # ids, options, limit of a batch before and after; whether rows are stored twice
+    # ids, options, limit of a batch before and after, and whether rows are stored twice
     ("source", {"dedup": "source"}, 8, 5, False),
     ("column", {}, 8, 5, False),
     ("content", {}, 8, 8, False),

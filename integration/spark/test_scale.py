@@ -184,5 +184,5 @@ async def test_thousand_streams(own_server, oracle_for):
 
     _, sent = await requests.of(idle)
     assert sent["STREAM.INFO"] == 0
-    # However slow the machine: after a look, no more than one page is asked for in each interval of 100 ms.
+    # However slow the machine: after a look, at most one page is asked for in each interval of 100 ms.
     assert 4 <= sent["STREAM.LIST"] <= 4 + requests.seconds / 0.1

@@ -1,7 +1,7 @@
 """Secrets in options: never in a plan, a query's progress, an error or a log, and every way to say who we are works.
 
-A password or token that is given by value is hidden by ``spark.redaction.regex`` where Spark itself shows options. What
-jsclient shows has none, whatever that setting is.
+A password or token that is given by value is hidden by ``spark.redaction.regex`` when Spark itself shows options. The
+output of jsclient has none, whatever that setting is.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ async def test_password_in_no_plan_and_no_progress(spark, guarded, in_thread, dr
         stream = spark.readStream.format("jetstream").options(**options, startingOffsets="earliest").load()
         plans: list[str] = []
 
-        def look(rows: Any, number: int) -> None:
+        def copy_rows(rows: Any, number: int) -> None:
             publish_batch(rows.selectExpr("'s.copy' as subject", "data"), {**connect, "expectedStream": "S"})
 
         connect = {name: options[name] for name in ("servers", "user", "password")}
-        drained = drain(stream, also=look)
+        drained = drain(stream, also=copy_rows)
         assert len(drained.rows) == 5
         query = stream.writeStream.format("noop").trigger(availableNow=True).start()
         assert query.awaitTermination(60)

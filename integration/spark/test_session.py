@@ -14,7 +14,7 @@ from jsclient.tables.session import session
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_objects_of_worker_frozen(spark: Any, server: Any) -> None:
-    """Spark collects all garbage after each task: what modules have made is left out. Only in workers."""
+    """Spark collects all garbage after each task. Objects that modules have made are left out, only in workers."""
     url = server.url
 
     def work(batches: Any) -> Any:

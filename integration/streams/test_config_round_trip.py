@@ -21,7 +21,7 @@ from jsclient import ConsumerConfig, StreamConfig
 PAST = "2021-01-31T12:00:00.123456789Z"
 NOON = "2035-01-31T12:00:00.123456789Z"  # times that are set keep their nanoseconds
 
-# (name, server, fields); {p}: a prefix of the test's own, {o}: a stream that can be copied from
+# (name, server, fields), {p} is a prefix for this test, {o} is a stream that can be copied from
 STREAMS: list[tuple[str, str, dict[str, Any]]] = [
     ("limits", ">=2.10", {
         "description": "d", "subjects": ["{p}.>"], "retention": "limits", "max_consumers": 7, "max_msgs": 8,
@@ -122,14 +122,14 @@ def unknown(value: Any, where: str = "") -> Iterator[str]:
                 yield from unknown(getattr(value, name), f"{where}.{name}")
 
 
-def differing(expected: Any, found: Any) -> list[str]:
+def differing(expected: Any, reported: Any) -> list[str]:
     """The fields set in `wanted` that came back otherwise."""
     names = [name for name in expected.__struct_fields__ if name != "extra"]
     return [
-        f"{name}: {getattr(expected, name)!r} came back as {getattr(found, name)!r}"
+        f"{name}: {getattr(expected, name)!r} came back as {getattr(reported, name)!r}"
         for name in names
         if getattr(expected, name) is not None
-        and plain(getattr(expected, name)) != plain(getattr(found, name))
+        and plain(getattr(expected, name)) != plain(getattr(reported, name))
     ]
 
 

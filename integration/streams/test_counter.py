@@ -16,7 +16,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
-from integration.kit.network.asking import asked, body, traffic
+from integration.kit.network.asking import api_requests, body, traffic
 from integration.kit.network.proxy import Proxy
 
 pytestmark = pytest.mark.server(">=2.12")
@@ -169,7 +169,7 @@ async def test_goes_wrong_while_many_read_reported(
         await within(10, reading, "reading")
     answers.remove()
     assert [entry.value async for entry in counter.entries()] == [1]
-    # The stream is changed behind the handle's back: no one answers.
+    # Another client changes the stream, so no one answers.
     await oracle.update_stream(counting.name, allow_direct=False)
     with pytest.raises(jsclient.NoRespondersError, match="direct gets"):
         await anext(counter.entries())
@@ -220,7 +220,7 @@ async def test_id_used_for_another_counter_reported(js: Any, counting: OwnStream
         await counter.load(counting.subject("b"))
 
 
-# What cannot be
+# Values that cannot occur
 
 
 async def test_counter_is_not_pickled(js: Any, counting: OwnStream) -> None:
@@ -264,7 +264,7 @@ async def test_only_stream_counts_counters(
         await js.counter("missing")
     with pytest.raises(jsclient.InvalidNameError):
         await js.counter("a.b")
-    assert asked(tap) == [f"STREAM.INFO.{stream.name}", "STREAM.INFO.missing"]
+    assert api_requests(tap) == [f"STREAM.INFO.{stream.name}", "STREAM.INFO.missing"]
     counter = await js.counter(counting.name)
     with pytest.raises(jsclient.ApiError) as caught:
         await counter.add(stream.subject("a"))
@@ -283,7 +283,7 @@ async def test_other_stream_reported(js: Any, oracle: Oracle, make_stream: Any, 
 
 
 async def test_sourced_counter(js: Any, oracle: Oracle, make_stream: Any, counting: OwnStream) -> None:
-    """ADR-49 §Source-based: what each source stood at, apart from what was added here."""
+    """ADR-49 §Source-based: the value of each source, apart from the additions here."""
     origin = await make_stream(allow_msg_counter=True)
     source = {
         "name": origin.name,
@@ -309,4 +309,4 @@ async def test_sourced_counter(js: Any, oracle: Oracle, make_stream: Any, counti
     entry = await here.get(counting.subject("all"))
     assert (entry.value, entry.increment) == (1033, 1000)
     assert entry.sources == {origin.name: {origin.subject("hits"): 33}}
-    assert [found.sources async for found in here.entries()] == [entry.sources]
+    assert [counter_entry.sources async for counter_entry in here.entries()] == [entry.sources]

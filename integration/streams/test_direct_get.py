@@ -1,4 +1,4 @@
-"""Stored messages read directly, one or many: what comes, how it ends, what is refused. Source: ADR-31."""
+"""Stored messages read directly, one or many: the messages, the end, the refusals. Source: ADR-31."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ async def test_not_allowed_refused(tap: Proxy, near: Any, make_stream: Any, orac
         await within(10, stream.get_message(1, direct=True), "a direct get of a stream that is gone")
 
 
-async def test_over_connection_of_nats_py(foreign_js: Any, stream: Any, own: OwnStream) -> None:
-    theirs = await foreign_js.stream(own.name)
+async def test_over_connection_of_nats_py(natspy_js: Any, stream: Any, own: OwnStream) -> None:
+    theirs = await natspy_js.stream(own.name)
     assert (await theirs.get_message(4, direct=True)).data == b"m4"
     with pytest.raises(jsclient.MessageNotFoundError):
         await theirs.get_message(44, direct=True)
@@ -229,8 +229,8 @@ async def test_headers_in_a_batch(near: Any, stream: Any, own: OwnStream) -> Non
 
 
 @batches
-async def test_batch_over_connection_of_nats_py(foreign_js: Any, stream: Any, own: OwnStream) -> None:
-    theirs = await foreign_js.stream(own.name)
+async def test_batch_over_connection_of_nats_py(natspy_js: Any, stream: Any, own: OwnStream) -> None:
+    theirs = await natspy_js.stream(own.name)
     assert await seqs(theirs.get_batch(6)) == [1, 2, 3, 4, 5, 6]
     assert await seqs(theirs.get_last_messages(own.all)) == [9, 10]
 
@@ -275,9 +275,9 @@ async def test_message_lost_on_way_no_hole(tap: Proxy, stream: Any, lost: int) -
     assert results == list(range(1, lost))
 
 
-async def _into(found: list[int], batch: Any) -> None:
+async def _into(sequences: list[int], batch: Any) -> None:
     async for message in batch:
-        found.append(message.seq)  # noqa: PERF401  what came before an error counts
+        sequences.append(message.seq)  # noqa: PERF401  what came before an error counts
 
 
 @batches

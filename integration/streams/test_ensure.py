@@ -1,4 +1,4 @@
-"""Having a consumer or a stream as wished, whatever is there: ensure, its drift and its races."""
+"""Having a consumer or a stream as wished, whatever exists before: ensure, its drift and its races."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import jsclient
 from integration.kit.judge.oracle import Oracle, OracleError
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
-from integration.kit.network.asking import answers_to, asked, body, traffic
+from integration.kit.network.asking import answers_to, api_requests, body, traffic
 from jsclient import ConsumerConfig, StreamConfig
 
 RACES = 200
@@ -168,7 +168,7 @@ async def test_server_fills_in_no_drift(near: Any, tap: Any, stream: OwnStream) 
     assert (
         await handle.ensure_consumer(durable_name="c", max_deliver=-1, ack_wait=30)
     ).config == created.config
-    assert set(asked(tap, since=since)) == {f"CONSUMER.INFO.{stream.name}.c"}
+    assert set(api_requests(tap, since=since)) == {f"CONSUMER.INFO.{stream.name}.c"}
 
 
 async def test_deliver_subject_compared(near: Any, stream: OwnStream) -> None:
@@ -232,7 +232,7 @@ async def test_update_keeps_unknown(near: Any, tap: Any, stream: OwnStream) -> N
 
 
 async def test_partial_update_reported(near: Any, tap: Any, stream: OwnStream) -> None:
-    """As one that is too old for a field does. The consumer is there, and is not as wished."""
+    """A server that is too old for a field does this. The consumer exists, and is not as wished."""
     handle = await near.stream(stream.name)
 
     def forget(frame: Any) -> bytes:
@@ -273,7 +273,7 @@ async def test_created_in_between(near: Any, tap: Any, stream: OwnStream, on_dri
         actual = await within(5, ensuring, "the consumer")
         assert actual.config.max_deliver == (4 if on_drift == "update" else 3)
         assert actual.config.description == "theirs"
-    assert "CONSUMER.INFO" in " ".join(asked(tap)[-2:])
+    assert "CONSUMER.INFO" in " ".join(api_requests(tap)[-2:])
 
 
 async def test_deleted_in_between(near: Any, tap: Any, stream: OwnStream) -> None:
@@ -403,7 +403,7 @@ async def test_server_fills_in_no_drift_of_stream(near: Any, tap: Any, name: str
     assert (await near.ensure_stream(created.config)).config == created.config
     unlimited = {"max_msgs": -1, "max_bytes": -1, "max_consumers": -1, "num_replicas": 1}
     assert (await near.ensure_stream(name, **unlimited)).config == created.config
-    assert set(asked(tap, since=since)) == {f"STREAM.INFO.{name}"}
+    assert set(api_requests(tap, since=since)) == {f"STREAM.INFO.{name}"}
 
 
 async def test_stream_update_keeps_unknown(near: Any, tap: Any, stream: OwnStream) -> None:
@@ -467,7 +467,7 @@ async def test_concurrent_stream_ensures(
             )
         )
         has = (await oracle.stream_info(stream))["config"]["max_msgs"]
-        assert has in {found.config.max_msgs for found in streams}
-        assert {found.name for found in streams} == {stream}
+        assert has in {info.config.max_msgs for info in streams}
+        assert {info.name for info in streams} == {stream}
         with contextlib.suppress(OracleError):
             await oracle.delete_stream(stream)

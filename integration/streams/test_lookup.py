@@ -12,7 +12,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
-from integration.kit.network.asking import answers_to, asked, body
+from integration.kit.network.asking import answers_to, api_requests, body
 from integration.kit.network.proxy import Proxy
 
 KINDS = pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
@@ -42,9 +42,9 @@ async def test_stream_found_by_subject(tap: Proxy, js: Any, stream: OwnStream, k
 @pytest.mark.covers("J20")
 async def test_no_lookup_sent_where_stream_given(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
     sub = await getattr(js, kind)(stream.subject("a"), stream=stream.name)
-    assert asked(tap, "STREAM.NAMES") == []
+    assert api_requests(tap, "STREAM.NAMES") == []
     # Nothing matches yet: the consumer exists, and whether its filter can match anything is asked afterwards.
-    kinds = [request.partition(".")[0] for request in asked(tap)]
+    kinds = [request.partition(".")[0] for request in api_requests(tap)]
     assert kinds == ["CONSUMER", "STREAM"]
     assert (await sub.consumer_info()).config.filter_subject == stream.subject("a")
 
@@ -65,7 +65,7 @@ async def test_no_stream_in_answer_error(
     with pytest.raises(jsclient.NoMatchingStreamError, match="no matching stream") as caught:
         await getattr(js, kind)(stream.all)
     assert caught.value.subject == stream.all
-    assert asked(tap) == ["STREAM.NAMES"]
+    assert api_requests(tap) == ["STREAM.NAMES"]
 
 
 @KINDS
@@ -85,7 +85,7 @@ async def test_none_or_several_streams(
     with pytest.raises(jsclient.NoMatchingStreamError) as caught:
         await getattr(js, kind)(f"{first.prefix}x.c")
     assert caught.value.streams == ()
-    assert asked(tap) == ["STREAM.NAMES"] * 2
+    assert api_requests(tap) == ["STREAM.NAMES"] * 2
     with pytest.raises(jsclient.ConfigError):
         await getattr(js, kind)("")
     assert sorted([name async for name in js.stream_names(several)]) == sorted([first.name, second.name])
@@ -103,7 +103,7 @@ async def test_error_in_answer_raised(tap: Proxy, js: Any, stream: OwnStream, ki
     with pytest.raises(jsclient.ApiError) as caught:
         await getattr(js, kind)(stream.all)
     assert (caught.value.code, caught.value.err_code) == (503, 10008)
-    assert asked(tap) == ["STREAM.NAMES"]
+    assert api_requests(tap) == ["STREAM.NAMES"]
 
 
 @KINDS
@@ -117,7 +117,7 @@ async def test_answer_makes_no_sense_error_of_ours(
     tap.modify_frames(answers_to(tap, "STREAM.NAMES"), lambda frame: frame.but(payload=answer).raw)
     with pytest.raises(jsclient.JetStreamError):
         await within(10, getattr(js, kind)(stream.all), "the subscribe call")
-    assert asked(tap) == ["STREAM.NAMES"]
+    assert api_requests(tap) == ["STREAM.NAMES"]
 
 
 @pytest.mark.covers("J15", "J50", "J51", "J108")
@@ -150,7 +150,7 @@ async def test_domain_in_subjects(
         f"CONSUMER.INFO.{stream.name}.d",  # an ack may not have been counted yet
         f"CONSUMER.DELETE.{stream.name}.d",
     ]
-    assert asked(tap) == []
+    assert api_requests(tap) == []
     assert (await js.account_info()).domain == "hub"
 
 
@@ -197,5 +197,5 @@ async def test_prefix_to_other_account(
         f"team.a.CONSUMER.INFO.{stream.name}.d",
         f"team.a.CONSUMER.DELETE.{stream.name}.d",
     ]
-    assert asked(tap) == []
+    assert api_requests(tap) == []
     assert await stream.consumer_names() == []

@@ -14,7 +14,7 @@ import pytest
 import jsclient
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
-from integration.kit.network.asking import asked, body
+from integration.kit.network.asking import api_requests, body
 from integration.kit.network.proxy import Proxy
 from integration.kit.servers.nats_server import ServerUnderTest
 from jsclient import ConsumerConfig, StreamConfig
@@ -99,7 +99,7 @@ async def test_illegal_names_refused_before_wire(js: Any, tap: Proxy, stream: Ow
             with pytest.raises(jsclient.ConfigError):
                 await call
     await js.ping()
-    assert asked(tap, since=since) == []
+    assert api_requests(tap, since=since) == []
 
 
 async def test_ensure_stream_compares_only_set(js: Any, tap: Proxy, oracle: Oracle, name: str) -> None:
@@ -113,7 +113,7 @@ async def test_ensure_stream_compares_only_set(js: Any, tap: Proxy, oracle: Orac
         {"subjects": subjects, "max_bytes": -1, "storage": "file", "discard": "old"},
     ):
         assert (await js.ensure_stream(name, **same)).config == created.config
-    assert set(asked(tap, since=since)) == {f"STREAM.INFO.{name}"}
+    assert set(api_requests(tap, since=since)) == {f"STREAM.INFO.{name}"}
 
     with pytest.raises(
         jsclient.ConfigMismatchError, match=f"^stream '{name}': .* update the stream"
@@ -308,7 +308,7 @@ async def test_ensure_consumer_compares_only_set(js: Any, tap: Proxy, stream: Ow
         ConsumerConfig(durable_name="c", ack_policy="explicit"),
     ):
         assert (await handle.ensure_consumer(same)).config == created.config
-    assert set(asked(tap, since=since)) == {f"CONSUMER.INFO.{stream.name}.c"}
+    assert set(api_requests(tap, since=since)) == {f"CONSUMER.INFO.{stream.name}.c"}
     with pytest.raises(jsclient.ConfigMismatchError) as caught:
         await handle.ensure_consumer(durable_name="c", max_deliver=4, ack_wait=9)
     assert sorted(caught.value.mismatches) == [("ack_wait", 9.0, 30.0), ("max_deliver", 4, 3)]

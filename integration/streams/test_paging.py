@@ -49,7 +49,7 @@ async def test_streams_in_pages(own_server: Any, proxy: Any, connect: Any, oracl
 
 
 async def test_subjects_in_pages(js: Any, tap: Proxy, oracle: Oracle, make_stream: Any) -> None:
-    """Row 137: past the server's 100,000, where nats-py and others stop without a word."""
+    """Row 137: past the server's 100,000. At that limit nats-py and others stop silently."""
     stream = await make_stream(no_ack=True)
     for number in range(100_005):
         await oracle.nc.publish(f"{stream.prefix}.{number}", b"")
@@ -111,7 +111,7 @@ async def test_subjects_are_reported_by_filter(js: Any, tap: Proxy, stream: OwnS
 
 
 async def test_deleted_messages_are_reported(js: Any, stream: OwnStream) -> None:
-    """Row 137: how many always, which ones where asked for."""
+    """Row 137: how many always, and which, if that was asked for."""
     await stream.publish(10)
     handle = await js.stream(stream.name)
     for seq in (2, 3, 7):
@@ -160,7 +160,7 @@ async def test_every_form_of_purge(js: Any, oracle: Oracle, make_stream: Any, st
             requests["subject"] = stream.subject(requests["subject"])
         assert await handle.purge(**requests) == removed, arguments
         assert [message.seq for message in await stream.messages()] == remaining, arguments
-        # The numbers continue behind what was there, and behind what was purged.
+        # The numbers continue after the existing messages, and after the purged messages.
         assert (await js.publish(stream.subject("a"))).seq == max(11, arguments.get("seq", 0))
 
 

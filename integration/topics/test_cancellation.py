@@ -66,9 +66,9 @@ async def test_cancelled_waiting_for_latest(
     )
     await stream.publish(1)
     topic = js.topic(stream.subject("x"))
-    # A consumer whose creation was cut off may outlive its delete, and goes by itself.
-    looked_at = [stream.name] if republishes else []
-    async with no_leaks(oracle=oracle, streams=looked_at, settle=8):
+    # A consumer whose creation was cut off may outlive its delete, and is removed by the server later.
+    names = [stream.name] if republishes else []
+    async with no_leaks(oracle=oracle, streams=names, settle=8):
         before = set(js._context.open)
         for turns in [*range(30), *range(30, 300, 30)]:
             reader = topic.latest()

@@ -32,7 +32,7 @@ async def test_a_chain_waits_for_a_retry(js: Any, oracle: Any, stream: OwnStream
 
 
 async def test_lost_records_end_the_chain_at_once(js: Any, stream: OwnStream) -> None:
-    """A stream with one replica has no leader that lags: what it does not store is lost."""
+    """A stream with one replica has no leader that lags: a record that it does not store is lost."""
     topic = js.topic(stream.subject("a"))
     pub = await topic.publisher(chained=True)
     for number in range(3):
@@ -66,11 +66,11 @@ async def test_chain_through_cut_connections(
     assert [m.payload for m in await stream.messages()] == [*(b"%d" % n for n in range(1000)), b"end"]
 
 
-@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("uses_natspy", [False, True])
 async def test_chain_after_cancelled_publishes(
-    js: Any, foreign_js: Any, oracle: Any, stream: OwnStream, foreign: bool
+    js: Any, natspy_js: Any, oracle: Any, stream: OwnStream, uses_natspy: bool
 ) -> None:
-    topic = (foreign_js if foreign else js).topic(stream.subject("a"))
+    topic = (natspy_js if uses_natspy else js).topic(stream.subject("a"))
     chance, sent = random.Random(1), []
     async with topic.publisher(chained=True, max_in_flight=3) as pub:
         for number in range(200):

@@ -32,7 +32,7 @@ async def near(cluster: OwnCluster, connect: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def elections(cluster: OwnCluster, stream: str) -> AsyncIterator[list[str]]:
-    """During the block the stream's leader gives up its place repeatedly. The list has an entry for each time."""
+    """During the block the stream's leader steps down repeatedly. The list has an entry for each time."""
     done, reports = asyncio.Event(), list[str]()
 
     async def disturb() -> None:
@@ -136,7 +136,7 @@ async def test_table_current_after_the_leader_died(
             await server.kill()
             await update(first, f"s.s{first // 60}")
             condition = table.wait_for(
-                lambda found: {subject: int(one.data) for subject, one in found.items()} == expected
+                lambda records: {subject: int(one.data) for subject, one in records.items()} == expected
             )
             await within(60, condition, "the newest records")
             await server.start()
@@ -192,29 +192,29 @@ async def test_peers_agree_whoever_leads(cluster: OwnCluster, near: Any, connect
     requests.auto_accept(Rx_role="store")
     received: list[int] = []
     requests.on("door:opened", noting(received, lambda event: event.attrs["number"]))
-    asked_for: list[str] = []
+    requested: list[str] = []
     sent = 0
 
     async def between() -> None:
         nonlocal sent
-        asked_for.append(await asking.request(await requests.wellKnown_Rx(), Rx_role="shop", Tx_role="store"))
-        await eventually(lambda: asking.established("Id", asked_for[-1]), 20.0, "the relationship")
+        requested.append(await asking.request(await requests.wellKnown_Rx(), Rx_role="shop", Tx_role="store"))
+        await eventually(lambda: asking.established("Id", requested[-1]), 20.0, "the relationship")
         for _ in range(5):
             sent += 1
-            await asking.send("door", "opened", {"number": sent}, Id=asked_for[0])
+            await asking.send("door", "opened", {"number": sent}, Id=requested[0])
 
     async with elections(cluster, "PICO_EVENTS") as reports:
         await between()
         await eventually(lambda: len(reports) > 2, 20.0, "elections")
         await between()
     await each_node_dies(cluster, "PICO_STATE", between)
-    # What was on its way to a node that died comes again when its time for an ack is over: late, and out of order.
+    # A message on its way to a node that died comes again when its time for an ack is over: late, and out of order.
     await eventually(lambda: set(received) >= {*range(1, sent + 1)}, 60.0, "all events")
     assert set(received) == {*range(1, sent + 1)}
     mine, theirs = asking.established(), requests.established()
     assert {one["Id"]: (one["Tx"], one["Rx"]) for one in mine} == {
         one["Id"]: (one["Rx"], one["Tx"]) for one in theirs
     }
-    assert {one["Id"] for one in mine} == set(asked_for)
+    assert {one["Id"] for one in mine} == set(requested)
     await engine.close()
     await other.close()

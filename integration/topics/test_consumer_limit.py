@@ -37,7 +37,7 @@ async def test_topic_read_at_the_limit(js: Any, oracle: Any, make_stream: Any, e
 
 
 async def test_no_direct_gets_at_the_limit(js: Any, oracle: Any, make_stream: Any) -> None:
-    """Without them a history is read by a consumer, or record by record if there is no room for one."""
+    """Without them a history is read by a consumer, or record by record if the limit allows no further consumer."""
     stream = await make_stream(max_consumers=1)
     await stream.publish(250, "a")
     await oracle.create_consumer(stream.name, "first", ack_policy="none")
@@ -53,7 +53,7 @@ async def test_no_direct_gets_at_the_limit(js: Any, oracle: Any, make_stream: An
 async def test_idle_at_the_limit_asks_nothing(
     proxy: Any, connect: Any, js: Any, oracle: Any, make_stream: Any
 ) -> None:
-    """Until the next request for a consumer there was none, so no record arrived."""
+    """Until the next request the consumer was missing, so no record arrived."""
     tap = await proxy()
     near = await connect(tap)
     stream = await make_stream(max_consumers=1, allow_direct=True)
@@ -98,7 +98,7 @@ async def test_pushes_when_there_is_room(
 
 @pytest.mark.server(">=2.11")
 async def test_copy_read_at_the_limit(js: Any, oracle: Any, make_stream: Any) -> None:
-    """The records of a mirror are not published where they could be heard."""
+    """The records of a mirror are not published on a subject that can be subscribed to."""
     stream = await make_stream(allow_direct=True)
     name = f"{stream.name}_COPY"
     await oracle.create_stream(
@@ -116,7 +116,7 @@ async def test_copy_read_at_the_limit(js: Any, oracle: Any, make_stream: Any) ->
 
 @pytest.mark.server(">=2.11")
 async def test_no_right_to_listen_at_the_limit(own_server: Any, connect: Any) -> None:
-    """Whoever may not subscribe to the subject looks into the history from time to time."""
+    """A reader that may not subscribe to the subject looks into the history from time to time."""
     rights = {"publish": {"allow": ["$JS.API.>"]}, "subscribe": {"allow": ["_INBOX.>"]}}
     users = [
         {"user": "judge", "password": "x"},
@@ -160,12 +160,12 @@ async def test_table_at_the_limit(
 
 
 @pytest.mark.server(">=2.11")
-@pytest.mark.parametrize("foreign", [False, True], ids=["own", "nats-py"])
+@pytest.mark.parametrize("uses_natspy", [False, True], ids=["own", "nats-py"])
 async def test_own_records_at_the_limit_without_echo(
-    connect: Any, server: Any, oracle: Any, make_stream: Any, foreign: bool
+    connect: Any, server: Any, oracle: Any, make_stream: Any, uses_natspy: bool
 ) -> None:
     """A connection with ``no_echo`` does not receive its own publishes, so its readers poll about once a second."""
-    if foreign:
+    if uses_natspy:
         nc = await nats.connect(server.url, no_echo=True)
         js = jsclient.JetStream(nc)
     else:

@@ -1,4 +1,4 @@
-"""What feeds a reader of a topic: a consumer whose creation is not answered, and large pages of history."""
+"""The feeds of a reader of a topic: a consumer whose creation is not answered, and large pages of history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each reader of a topic promises: a test for each cell of docs/guarantee-table.md."""
+"""The promises of each reader of a topic: a test for each cell of docs/guarantee-table.md."""
 
 from __future__ import annotations
 

@@ -42,16 +42,16 @@ class World:
         self.stored[at.seq] = subject
 
     async def produce(self, total: int = TOTAL, producers: int = 3) -> None:
-        """Append so many, several at a time."""
+        """Append this many, several at a time."""
 
         async def one() -> None:
-            while self._left > 0:
-                self._left -= 1
+            while self._remaining > 0:
+                self._remaining -= 1
                 await self.append()
                 if self.chance.random() < 0.05:
                     await asyncio.sleep(0.01)
 
-        self._left = total
+        self._remaining = total
         await asyncio.gather(*(one() for _ in range(producers)))
 
     def check(
@@ -236,7 +236,7 @@ async def test_subject_limit_reported(js: Any, oracle: Any, make_stream: Any, pu
                     got += await taken(reader, 1)
                 except HistoryTruncatedError as error:
                     truncated = error
-                # the message keeps the head of the stream where it is
+                # the message fixes the head of the stream
                 if world.chance.random() < 0.05:
                     await stream.publish(1, "other")
         await producing

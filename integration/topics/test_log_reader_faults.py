@@ -80,7 +80,7 @@ async def test_connections_cut(own_server: Any, proxy: Any, connect: Any, push: 
 
 @pytest.mark.server(">=2.11")
 async def test_answers_of_part_gets_lost(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
-    """Of the pages of the history too: what came before the loss counts, the rest is asked for again."""
+    """The same for pages of the history: records from before the loss count, the rest is asked for again."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(1000, size=16)
     tap = await proxy()
@@ -310,10 +310,10 @@ async def test_republish_has_sid(proxy: Any, connect: Any, oracle: Any, make_str
             sids.append(tap.received(f"pushed.{stream.subject('a')}")[-1].sid)
             reader.set_push("republish")
 
-        async def none_left() -> bool:  # before 2.11, a history is read by a consumer
+        async def no_consumers() -> bool:  # before 2.11, a history is read by a consumer
             return await stream.consumer_names() == []
 
-        await eventually(none_left, what="no consumer")
+        await eventually(no_consumers, what="no consumer")
     assert len(set(sids)) == 3
 
 

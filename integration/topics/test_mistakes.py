@@ -1,4 +1,4 @@
-"""What someone meets who uses topics for the first time: mistakes are reported with what to do instead."""
+"""Mistakes of a first-time user of topics: each is reported with the remedy."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ async def test_loops_have_own_readers(js: Any, oracle: Any, stream: OwnStream) -
         await pub.finish()
     assert await within(10, asyncio.gather(*loops), "both loops") == [1, 1]
 
-    async def none_is_left() -> bool:
+    async def no_consumers() -> bool:
         return not await stream.consumer_names()
 
-    await eventually(none_is_left, what="no consumer is left")
+    await eventually(no_consumers, what="no consumer is left")
 
 
 async def test_many_subjects(js: Any, oracle: Any, stream: OwnStream) -> None:

@@ -201,7 +201,7 @@ async def test_server_restarts_in_middle(own_server: Any, connect: Any, oracle_f
 
 @pytest.mark.server(">=2.11")
 async def test_lagging_replica_continues(js: Any, oracle: Any, make_stream: Any) -> None:
-    """Like a lagging replica of a cluster, it answers that no more messages exist. The leader knows better."""
+    """Like a lagging replica of a cluster, it answers that the stream has ended. The leader knows better."""
 
     class Lagging(DirectRange):
         ends = 0

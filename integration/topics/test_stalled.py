@@ -1,4 +1,4 @@
-"""Readers of topics from which nothing comes are told why by the state of the stream, once, and so is the end of it."""
+"""Readers of topics that receive no records report the reason by the state of the stream, once, and its end, too."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_silent_mirror_reported(
 async def test_lagging_mirror_reported(
     quick: Any, oracle: Oracle, make_stream: MakeStream, events: list[Any], read: Any, way: str
 ) -> None:
-    """It is full and takes no more."""
+    """It is full and takes none."""
     origin = await make_stream(oracle=oracle)
     limits = {"max_msgs": 2, "discard": "new"}
     mirror = await make_stream(oracle=oracle, subjects=[], mirror={"name": origin.name}, **limits)

@@ -11,7 +11,7 @@ import jsclient
 from integration.kit.clients.topics import FEEDS, has_push, live, publish, read, republishing
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
-from integration.kit.network.asking import asked
+from integration.kit.network.asking import api_requests
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ async def has_last(oracle: Any, stream: str, seq: int) -> bool:
 
 
 async def answers(oracle: Any, stream: str, status: int) -> bool:
-    """Whether a direct get of the first message was answered with this status by whoever was asked."""
+    """Whether a direct get of the first message was answered with this status, by any replica."""
     answer = await oracle.nc.request(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":1}', timeout=2)
     return (answer.headers or {}).get("Status") == str(status)
 
@@ -192,7 +192,7 @@ async def test_position_of_latest_asked_while_the_new_stream_is_empty(
     leader = f"STREAM.MSG.GET.{await create_again(js, three)}"
     mark = len(tap.frames)
     reading = asyncio.ensure_future(reader.next())
-    await eventually(lambda: len(asked(tap, leader, mark)) > 2, 20, "answers that no record exists")
+    await eventually(lambda: len(api_requests(tap, leader, mark)) > 2, 20, "answers that no record exists")
     await js.publish(three, b"new")
     record = await within(20, reading, "the record of the new stream")
     assert_first_of_another(record, old)

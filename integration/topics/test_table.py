@@ -62,7 +62,7 @@ async def test_snapshot_then_current(
         assert len(table) == 20
         assert table.position.seq == 60
         expected = await update(js, stream, 60, 100)
-        await within(10, table.wait_for(lambda found: content(found) == expected), "the changes")
+        await within(10, table.wait_for(lambda records: content(records) == expected), "the changes")
         subject = stream.subject("s3")
         assert subject in table
         assert table[subject].position.seq == table[subject].seq == 84
@@ -124,7 +124,7 @@ async def test_opened_while_it_changes(
     tables = [await js.topic(stream.all).table(check=0.2) for _ in range(4)]
     await publishing
     for table in tables:
-        await within(20, table.wait_for(lambda found: content(found) == expected), "the newest records")
+        await within(20, table.wait_for(lambda records: content(records) == expected), "the newest records")
         await table.close()
     assert [event for event in events if isinstance(event, jsclient.HistoryTruncated)] == []
 
@@ -138,16 +138,16 @@ async def test_removed_subjects(js: Any, stream: OwnStream) -> None:
         await handle.delete_message(37)  # the newest record of s16. The previous record remains
         await within(
             20,
-            table.wait_for(lambda found: len(found) == 19 and found[stream.subject("s16")].seq == 17),
+            table.wait_for(lambda records: len(records) == 19 and records[stream.subject("s16")].seq == 17),
             "the removals",
         )
         seen = dict([await changes.next(timeout=5) for _ in range(2)])
         assert seen[stream.subject("s19")] is None
         assert seen[stream.subject("s16")].data == b"16"
         await handle.purge()
-        await within(20, table.wait_for(lambda found: not found), "the purge")
+        await within(20, table.wait_for(lambda records: not records), "the purge")
         await js.publish(stream.subject("s1"), b"7")
-        await within(20, table.wait_for(lambda found: content(found) == {"s1": 7}), "a new record")
+        await within(20, table.wait_for(lambda records: content(records) == {"s1": 7}), "a new record")
 
 
 @pytest.mark.parametrize("push", ["republish", "auto", None])
@@ -159,13 +159,13 @@ async def test_removed_before_the_history_is_read(js: Any, stream: OwnStream, pu
     async with js.topic(stream.subject("*")).table(push=push, quiet=3, check=0.2) as table:
         await js.publish(stream.subject("other.x"), b"")
         await js.publish(stream.subject("a"), b"3")
-        await within(20, table.wait_for(lambda found: content(found) == {"a": 3, "b": 2}), "the update")
+        await within(20, table.wait_for(lambda records: content(records) == {"a": 3, "b": 2}), "the update")
         await js.publish(stream.subject("other.x"), b"")
         await js.publish(stream.subject("b"), b"4")
-        await within(20, table.wait_for(lambda found: content(found) == {"a": 3, "b": 4}), "the update")
+        await within(20, table.wait_for(lambda records: content(records) == {"a": 3, "b": 4}), "the update")
         await handle.purge(subject=stream.subject("a"))
         await handle.delete_message(6)  # the newest record of b. The previous record remains
-        await within(20, table.wait_for(lambda found: content(found) == {"b": 2}), "the removals")
+        await within(20, table.wait_for(lambda records: content(records) == {"b": 2}), "the removals")
 
 
 async def test_removed_while_a_page_is_on_its_way(
@@ -191,12 +191,12 @@ async def test_removed_while_a_page_is_on_its_way(
         await js.publish(stream.subject("a"), b"2")
         await held.wait()
         await handle.purge(subject=stream.subject("a"))
-        await within(10, table.wait_for(lambda found: content(found) == {"b": 1}), "the removal")
+        await within(10, table.wait_for(lambda records: content(records) == {"b": 1}), "the removal")
         looks = len(tap.sent("$JS.API.STREAM.INFO.>"))
         await eventually(lambda: len(tap.sent("$JS.API.STREAM.INFO.>")) > looks + 5, 10, "more comparisons")
         held.release()
-        await within(10, table.wait_for(lambda found: found.position.seq >= 3), "the page")
-        await within(10, table.wait_for(lambda found: content(found) == {"b": 1}), "the removal again")
+        await within(10, table.wait_for(lambda records: records.position.seq >= 3), "the page")
+        await within(10, table.wait_for(lambda records: content(records) == {"b": 1}), "the removal again")
 
 
 @pytest.mark.parametrize("remaining", [0, 1])
@@ -214,7 +214,7 @@ async def test_many_removed(
         slow.delay(0.05)  # 2,000 requests one after the other take more than 100 s
         await handle.purge(keep=remaining)
         expected = {f"s{count - 1}": count - 1} if remaining else {}
-        await within(40, table.wait_for(lambda found: content(found) == expected), "the removals")
+        await within(40, table.wait_for(lambda records: content(records) == expected), "the removals")
 
 
 async def test_connection_closed(stream: OwnStream, connect: Any, server: Any) -> None:
@@ -239,7 +239,7 @@ async def test_deletion_markers(js: Any, stream: OwnStream) -> None:
         assert content(table) == {"s1": 1, "s2": 2, "s3": 3}
         for number in (1, 2):
             await js.publish(stream.subject(f"s{number}"), b"", headers=marks[number])
-        await within(10, table.wait_for(lambda found: content(found) == {"s3": 3}), "the deletions")
+        await within(10, table.wait_for(lambda records: content(records) == {"s3": 3}), "the deletions")
 
 
 async def test_changes(js: Any, stream: OwnStream) -> None:
@@ -250,9 +250,9 @@ async def test_changes(js: Any, stream: OwnStream) -> None:
         with pytest.raises(RequestTimeoutError):
             await new.next(timeout=0.05)
         with pytest.raises(RequestTimeoutError):
-            await table.wait_for(lambda found: len(found) == 4, timeout=0.05)
+            await table.wait_for(lambda records: len(records) == 4, timeout=0.05)
         expected = await update(js, stream, 3, 303, 3)
-        await within(10, table.wait_for(lambda found: content(found) == expected), "the changes")
+        await within(10, table.wait_for(lambda records: content(records) == expected), "the changes")
         assert len([await new.next(timeout=5) for _ in range(3)]) == 3, "one for each subject"
         with pytest.raises(RequestTimeoutError):
             await new.next(timeout=0.05)
@@ -286,7 +286,7 @@ async def test_server_killed(own_server: Any, connect: Any, push: Any) -> None:
         await eventually(lambda: purged(handle), 20, "the purge")
         expected = {f"s{number % 30}": number for number in range(270, 300)}
         del expected["s0"]
-        await within(30, table.wait_for(lambda found: content(found) == expected), "the newest records")
+        await within(30, table.wait_for(lambda records: content(records) == expected), "the newest records")
 
 
 def users(denied: list[str]) -> dict[str, Any]:
@@ -314,11 +314,13 @@ async def test_may_not_be_compared(own_server: Any, connect: Any) -> None:
         # The reader and the comparison each ask once.
         await eventually(lambda: denied() == ["$JS.API.STREAM.MSG.GET.S"] * 2, 10, "the events")
         await judge.publish("s.s1", b"7")
-        await within(10, table.wait_for(lambda found: content(found)["s1"] == 7), "a record")
+        await within(10, table.wait_for(lambda records: content(records)["s1"] == 7), "a record")
         assert table.position.seq == 4
         server.reload(users([]))
         await server.restart()
-        await within(20, table.wait_for(lambda found: content(found) == {"s1": 7, "s2": 2}), "the removal")
+        await within(
+            20, table.wait_for(lambda records: content(records) == {"s1": 7, "s2": 2}), "the removal"
+        )
         assert len(denied()) == 2
     assert [event for event in seen if isinstance(event, jsclient.ErrorRaised)] == []
 
@@ -346,7 +348,7 @@ async def test_stream_recreated(js: Any, stream: OwnStream, oracle: Any) -> None
         await js.create_stream(config)
         with pytest.raises(PositionInvalidError):
             await within(20, table.wait_for(lambda _: False), "the error")
-        for access in (dict, len, lambda found: found.get("x"), TopicTable.changes):
+        for access in (dict, len, lambda records: records.get("x"), TopicTable.changes):
             with pytest.raises(PositionInvalidError):
                 access(table)
 

@@ -13,7 +13,7 @@ import jsclient
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
-from integration.kit.network.asking import asked
+from integration.kit.network.asking import api_requests
 
 FEEDS = pytest.mark.parametrize("push", ["consumer", "republish", None])
 
@@ -89,7 +89,7 @@ async def test_since_asks_no_stream_name(
     mark = len(tap.frames)
     async with topic.since(position) as reader:
         assert (await reader.next(5)).seq == 2
-    first, *others = asked(tap, since=mark)
+    first, *others = api_requests(tap, since=mark)
     assert first == f"STREAM.INFO.{stream.name}"
     assert others  # they read: direct gets, or before 2.11 a consumer
     assert not [call for call in others if call.startswith("STREAM.")]

@@ -1,4 +1,4 @@
-"""Arguments of the readers: what they become, and what is refused before anything is sent."""
+"""The arguments of the readers: the options they become, and the refusals before anything is sent."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_subjects():
 
 
 def test_name_of_connections():
-    """Other than that of Spark's, which keeps its connections."""
+    """The name differs from the name of Spark's connections, because Spark keeps its connections."""
     assert read().connect.arguments()["name"] == "jsclient-arrow"
     named = read({"servers": "nats://127.0.0.1:4222", "nats.name": "mine"})
     assert named.connect.arguments()["name"] == "mine"

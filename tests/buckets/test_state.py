@@ -10,7 +10,7 @@ from tests.support.virtual import virtual
 
 
 class Raced(StoredState):
-    """``stored_entry``: what the key holds at each look, which others change meanwhile. The last one stays."""
+    """``stored_entry``: the entry of the key at each read. The last value repeats."""
 
     def __init__(self, *stored_entry: StateEntry) -> None:
         self.stored_entry = list(stored_entry)

@@ -1,4 +1,4 @@
-"""A watch, on a reader that the test feeds: what it holds, when it is current, and who waits for that."""
+"""A watch on a reader that the test feeds: its entries, when it is current, and the tasks that wait for that."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_no_entries():
 @pytest.mark.parametrize("last", [[deletion(5), deletion(6)], [None], [deletion(5), None]], ids=len)
 @virtual
 async def test_nothing_to_return_at_the_end(last):
-    """The last entry that is returned is known as the last, although others were behind it."""
+    """The last returned entry is known as the last, although other entries followed it."""
     reader = Reader(2 + len(last), put(1), put(2), *last)
     async with watch_of(reader, ignore_deletes=True) as watch:
         assert await taken(watch, 2) == [(1, False), (2, True)]
@@ -112,7 +112,7 @@ async def test_deletions_are_returned():
 
 @virtual
 async def test_one_entry_is_held():
-    """No more is read ahead than it takes to know of an entry whether it is the last."""
+    """The watch reads ahead only until it knows whether an entry is the last."""
     reader = Reader(4, put(1), put(2), put(3), put(4))
     async with watch_of(reader) as watch:
         assert reader.fed.qsize() == 3
@@ -249,7 +249,7 @@ async def test_cancelled_reader_loses_nothing():
 
 @virtual
 async def test_two_tasks():
-    """Another task may take the entry that was held, while this one looks ahead."""
+    """Another task may take the entry that was held back while this task looks ahead."""
     reader = Reader(2, put(1))
     async with watch_of(reader) as watch:
         first, second = (asyncio.ensure_future(watch.next()) for _ in range(2))

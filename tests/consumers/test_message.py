@@ -63,7 +63,7 @@ async def test_headers_and_odd_subject():
 async def test_one_header():
     msg = message(FakeConnection(), (b"a", jsack(1), b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n", b""))
     assert (msg.header("A"), msg.header("a"), msg.header("B", "none")) == ("1", None, "none")
-    msg.headers["A"] = "3"  # what a caller changes is what it reads
+    msg.headers["A"] = "3"  # a caller reads its own changes
     assert (msg.header("A"), msg.header("B", "none")) == ("3", "none")
     assert message(FakeConnection()).header("A") is None
 

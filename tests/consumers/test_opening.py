@@ -30,7 +30,7 @@ DURABLE = "$JS.API.CONSUMER.DURABLE.CREATE."
 
 
 def wire(connection) -> list[tuple[str, str]]:
-    """What went out, without the inbox of the API answers."""
+    """The requests that were sent, without the inbox of the API answers."""
     return [entry for entry in connection.log if not entry[1].endswith(".*")]
 
 

@@ -1,4 +1,4 @@
-"""What every system of peers shares: attributes as JSON, answers to queries, pauses."""
+"""The parts that all systems of peers share: attributes as JSON, answers to queries, pauses."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class FlakyBackend(LocalBackend):
         self._weather.strike(RequestTimeoutError("it was sent, and nobody knows"))
 
 
-class World:
+class ChaosWorld:
     def __init__(self, seed: int) -> None:
         self.weather = Weather(seed)
         self.hub = LocalHub()
@@ -99,7 +99,7 @@ class World:
         target = await other.wellKnown_Rx()
         call = peer.request(target, Id=which) if move == "request" else getattr(peer, move)(which)
         task = asyncio.ensure_future(call)
-        # The caller may give up at any instant, also after the request was sent.
+        # The caller may be cancelled at any instant, also after the request was sent.
         if chance.random() < 0.2:
             await asyncio.wait({task}, timeout=0.03)
             task.cancel()
@@ -110,7 +110,7 @@ class World:
 
 
 async def kill(peer) -> None:
-    """Whatever it does ends where it is, as if the process were gone."""
+    """All its calls stop at the next await, as if the process were gone."""
     if peer is not None:
         peer.stop()
         await peer._tasks.cancel()
@@ -121,7 +121,7 @@ async def kill(peer) -> None:
 @pytest.mark.parametrize("seed", range(60))
 @virtual
 async def test_both_sides_agree_whatever_fails(seed):
-    world = World(seed)
+    world = ChaosWorld(seed)
     for name in "ab":
         await world.peer(name)
     for _ in range(25):

@@ -1,4 +1,4 @@
-"""What a peer takes in: how often its handlers are notified of an event, whatever becomes of its deliveries."""
+"""The intake of a peer: how often its handlers are notified of an event, whatever becomes of its deliveries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Ground:
 
 @virtual
 async def test_first_time_is_first():
-    """A delivery that was returned, as when a process stops, came to no handler: whoever waits is not notified yet."""
+    """A delivery that was returned, as when a process stops, reached no handler. Waiting tasks are not notified yet."""
     ground = Ground()
     await ground.delivered(attempt=7)
     assert (ground.attempts, ground.events, ground.refused) == ([1], [], [])

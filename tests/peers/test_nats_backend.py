@@ -22,7 +22,7 @@ class Connected:
 
 @pytest.fixture
 def dialed(monkeypatch):
-    """What was dialed, and how. The first attempt fails."""
+    """The addresses and options of each connection attempt. The first attempt fails."""
     seen = []
 
     async def connect(host, **options):

@@ -1,4 +1,4 @@
-"""What is decided is stored first, and judged anew where somebody else has written."""
+"""Decisions are stored before they are announced, and are made again after another process has written."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_concurrent_write_is_checked_again():
 
 
 class Replaced(MemoryStore):
-    """``stranger``: a key whose newest message was not written by a peer, as `jsclient.buckets.state` tells it."""
+    """``stranger``: a key whose newest message was not written by a peer, as `jsclient.buckets.state` detects it."""
 
     stranger = ""
 
@@ -113,7 +113,7 @@ async def test_message_of_another_client_removes_nothing():
 
 @virtual
 async def test_catches_up_with_another_process():
-    """Two processes of one peer: what one stores, the other has after `catch_up`. A removal too."""
+    """Two processes of one peer: after `catch_up` each has the other's records. The same for a removal."""
     store = MemoryStore()
     one, other = await Owner(store).open(), await Owner(store).open()
     assert not await other.machine.catch_up()
@@ -137,15 +137,15 @@ async def test_catches_up_with_another_process():
 
 @virtual
 async def test_both_processes_make_secret():
-    """The create race: whoever is second takes the secret of the first one."""
+    """The create race: the second process takes the secret of the first."""
 
-    class Raced(MemoryStore):
+    class RacedStore(MemoryStore):
         async def update(self, key, value, revision):
             if key == "secret" and not self._entries:
                 await super().update(key, b"the other's", 0)
             return await super().update(key, value, revision)
 
-    store = Raced()
+    store = RacedStore()
     owner, later = await Owner(store).open(), await Owner(store).open()
     assert (await store.get("secret")).value == b"the other's"
     assert owner.machine.fresh(b"17.1") == later.machine.fresh(b"17.1")
@@ -163,7 +163,7 @@ async def test_unknown_outcome_is_read_back(late):
         await owner.request()
     await settle()
     assert owner.lists() == (["fleet"] if late else [])
-    assert bool(owner.commands) is late  # what it has to tell is not forgotten
+    assert bool(owner.commands) is late  # the announcement is not forgotten
     await owner.close()
 
 

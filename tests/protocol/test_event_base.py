@@ -8,7 +8,7 @@ from jsclient.protocol.event_base import Event
 
 
 class DoorOpened(Event, frozen=True, kw_only=True):
-    """An event without a text of its own."""
+    """An event that does not define its text."""
 
     about = "door"
 
@@ -17,7 +17,7 @@ class DoorOpened(Event, frozen=True, kw_only=True):
 
 
 class DoorBroken(Event, frozen=True, kw_only=True):
-    """An event with a text."""
+    """An event that defines its text."""
 
     _text = "the door broke after {times} times"
     _severity = "error"

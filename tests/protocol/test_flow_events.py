@@ -1,4 +1,4 @@
-"""Events about full buffers and flow control: what they say."""
+"""The texts of the events about full buffers and flow control."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def now() -> float:
 
 
 class Transport:
-    """What an outbox writes to: takes publishes apart."""
+    """The transport of an outbox, which takes publishes apart."""
 
     def __init__(self, connection: FakeConnection) -> None:
         self.connection = connection
@@ -33,7 +33,7 @@ class Transport:
 
     @property
     def transport(self) -> Transport | None:
-        """Seen from the outbox: gone while there is no connection."""
+        """Whether the outbox sees the transport as gone, as it does without a connection."""
         return self if self.connection.is_connected else None
 
     async def drain(self) -> None:
@@ -50,7 +50,7 @@ class Transport:
             headers, total = int(head[4] or 0), int(head[5])
             end = head.end() + total + 2
             if end > len(data):
-                break  # a large payload is written in a call of its own
+                break  # a large payload is written in a separate call
             body = data[head.end() : end - 2]
             assert (head[1] == b"HPUB") == bool(headers)
             sent = Sent(head[2].decode(), body[headers:], head[3].decode(), body[:headers])

@@ -81,7 +81,7 @@ async def test_admitted_keeps_turn():
 
 @virtual
 async def test_failed_future_freed():
-    """Its error holds no frame that holds it, so nothing waits for the garbage collector."""
+    """Its error refers to no frame that refers to it, so no object waits for the garbage collector."""
     async with connected() as (js, connection):
         add_outbox(connection)
         async with js.publisher() as pub:

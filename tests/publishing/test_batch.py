@@ -1,4 +1,4 @@
-"""An atomic batch on a fake connection, in virtual time: the order of what goes out, whoever has to wait."""
+"""An atomic batch on a fake connection, in virtual time: messages go out in order, whichever call has to wait."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_sent_in_number_order():
         await batch.publish("s.a")
         tasks = [asyncio.ensure_future(batch.publish("s.a"))]
         await settle()
-        connection.publishing = 5  # the next publish waits for room, those behind it would not
+        connection.publishing = 5  # the next publish waits for room, the publishes after it would not
         answer(connection)
         tasks += [asyncio.ensure_future(batch.publish("s.a"))]
         for _ in range(3):

@@ -118,7 +118,7 @@ async def test_rows_with_and_without_headers():
 
 @virtual
 async def test_large_payloads_are_not_copied():
-    """Each is a burst of its own, and is written as the object that the caller passed."""
+    """Each is a separate burst, and is written as the object that the caller passed."""
     header, large = b"NATS/1.0\r\nA: 1\r\n\r\n", b"x" * LARGE_WRITE
     async with connected() as (js, connection):
         transport = add_outbox(connection)

@@ -1,4 +1,4 @@
-"""A fast ingest on a fake connection, in virtual time: what is asked for when nothing comes, and when it gives up."""
+"""A fast ingest on a fake connection, in virtual time: its questions when no answer comes, and when it fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.virtual import settle, virtual
 
 
 def answer(connection: FakeConnection, payload: dict[str, Any], at: int = -1) -> None:
-    """What the server says to the message sent last, or to another one."""
+    """The answer of the server to the message sent last, or to another message."""
     reply = connection.to("s.")[at].reply
     connection.deliver(reply, [(reply.encode(), b"", b"", json.dumps(payload).encode())])
 

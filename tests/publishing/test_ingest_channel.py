@@ -33,7 +33,7 @@ async def test_silence_pings_then_ends():
         assert loop.time() - began == pytest.approx(4.0, abs=0.5)
         assert codes(connection)[:4] == ["1.0", "2.1", "3.1", "4.1"]
         assert codes(connection).count("4.4") == 3
-        assert codes(connection)[-1] == "5.3"  # the server is told that it is over
+        assert codes(connection)[-1] == "5.3"  # the server learns that the ingest is over
         assert ingest.sent == 4
 
 

@@ -12,7 +12,7 @@ from jsclient.publishing import last_words
 
 
 class Failures:
-    """The failures that nobody has retrieved."""
+    """The failures that were never retrieved."""
 
     def __init__(self, *subjects: str) -> None:
         self.subjects = subjects
@@ -56,11 +56,11 @@ def test_nothing_to_say_of_a_closed_publisher(caplog):
 
 
 def test_at_the_end_each_publisher_says_it_once(caplog, monkeypatch):
-    class Publisher:
+    class FailingPublisher:
         def describe_rest(self) -> str:
             return "left"
 
-    publisher = Publisher()
+    publisher = FailingPublisher()
     monkeypatch.setattr(last_words, "publishers", [publisher])
     monkeypatch.setattr(last_words, "_processes", {os.getpid()})
     last_words._warn_at_exit()

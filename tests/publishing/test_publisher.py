@@ -1,4 +1,4 @@
-"""The publisher on a fake connection, in virtual time: who waits, and what it does not cost."""
+"""The publisher on a fake connection, in virtual time: the calls that wait, and the costs that they avoid."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_waits_only_while_window_full(outbox):
 
 
 class Crowd:
-    """Tasks that publish, each its numbers. What was called, what went through, who was cancelled."""
+    """Tasks that publish, each its numbers. Records the calls, the calls that succeeded, and the cancelled tasks."""
 
     def __init__(self, pub, chance) -> None:
         self.pub, self.chance = pub, chance
@@ -69,7 +69,7 @@ class Crowd:
 
 
 async def serve(connection, crowd, chance) -> None:
-    """Answer in pieces, cancel somebody, lose the connection, until all have gone home."""
+    """Answer in pieces, cancel a task, lose the connection, until all tasks have ended."""
     answered = 0
     while not crowd.done:
         for sent in published(connection)[answered:][: chance.randint(0, 4)]:
@@ -81,7 +81,7 @@ async def serve(connection, crowd, chance) -> None:
             if chance.random() < 0.3:
                 connection.reconnect()
         elif chance.random() < 0.02:
-            # what was written is on its way when the connection breaks
+            # written messages are on their way when the connection breaks
             if connection.outbox is not None:
                 connection.outbox.flush()
             connection.disconnect()
@@ -91,7 +91,7 @@ async def serve(connection, crowd, chance) -> None:
 @virtual
 @both
 async def test_nobody_overtakes(outbox):
-    """Whatever is acked, cancelled, lost and reconnected: what goes out goes out in the order of the calls."""
+    """Messages go out in the order of the calls, whatever is acked, cancelled, lost and reconnected."""
     for seed in range(200):
         chance = random.Random(seed)
         async with connected(timeout=1000.0) as (js, connection):

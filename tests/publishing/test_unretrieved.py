@@ -1,4 +1,4 @@
-"""Failed publishes whose failures nobody retrieves."""
+"""Failed publishes whose failures are never retrieved."""
 
 from __future__ import annotations
 

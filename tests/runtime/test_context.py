@@ -1,4 +1,4 @@
-"""Request and reply: each answer finds its request, and nothing stays behind."""
+"""Request and reply: each answer reaches its request, and no state is left afterwards."""
 
 from __future__ import annotations
 

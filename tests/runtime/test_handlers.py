@@ -1,4 +1,4 @@
-"""How the user's functions are checked and called. These run in real threads, and wait for nothing else."""
+"""How the user's functions are checked and called. These tests run in real threads, and wait only for them."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_close_refuses_and_cancels_what_waits():
 
 
 async def begin(coroutine):
-    """Run a coroutine up to the place where it waits, and await the rest."""
+    """Run a coroutine up to the point at which it waits, and await the rest."""
     return await await_suspended(coroutine, coroutine.send(None))
 
 

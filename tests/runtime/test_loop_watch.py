@@ -27,7 +27,7 @@ def test_longest_block(handled, seconds, message):
     assert longest(10.0, 12.0, handled) == (pytest.approx(seconds), message)
 
 
-class Handlers:
+class HandlerCounts:
     def __init__(self):
         self.loop = asyncio.get_running_loop()
         self.running = {}
@@ -46,7 +46,7 @@ class Handlers:
 
 @virtual
 async def test_each_block_reported_with_its_message():
-    handlers = Handlers()
+    handlers = HandlerCounts()
     for number, seconds in enumerate([0.9, 1.5, 0.2, 1.25, 1.0, 1.1], 1):
         handlers.start(number)
         handlers.loop.advance(seconds)
@@ -62,7 +62,7 @@ async def test_each_block_reported_with_its_message():
 
 @virtual
 async def test_waits_between_are_no_blocks():
-    handlers = Handlers()
+    handlers = HandlerCounts()
     handlers.start("a")
     await asyncio.sleep(3600)
     handlers.loop.advance(1.3)
@@ -81,7 +81,7 @@ async def test_waits_between_are_no_blocks():
 
 @virtual
 async def test_no_timer_while_nothing_is_handled():
-    handlers = Handlers()
+    handlers = HandlerCounts()
     handlers.start("a")
     handlers.running.clear()
     await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""Options of `connect` from a context of the tool ``nats``, beside those that are given."""
+"""Options of `connect` from a context of the tool ``nats``, beside options that are passed."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ async def test_no_items_lost():
             signal.set()
             if chance.random() < 0.5:
                 await asyncio.sleep(chance.choice([0, 0, 0.3]))
-            # Cancel a reader, perhaps one that was just woken: another one must take its item.
+            # Cancel a reader, perhaps a reader that was just woken. Another reader must take its item.
             if chance.random() < 0.4:
                 which = chance.randrange(3)
                 readers[which].cancel()

@@ -24,7 +24,7 @@ def table(heading):
     return {name: (second.strip(), third) for name, second, third in ROW.findall(part)}
 
 
-class Recorder(OptionReader):
+class OptionRecorder(OptionReader):
     """Remembers the options that were read."""
 
     def __init__(self, options, what):
@@ -68,7 +68,7 @@ def options_read_by(monkeypatch):
 
     def ask(module, *parses):
         recorders.clear()
-        monkeypatch.setattr(module, "OptionReader", Recorder)
+        monkeypatch.setattr(module, "OptionReader", OptionRecorder)
         for parse in parses:
             parse()
         defaults, choices = {}, {}

@@ -1,4 +1,4 @@
-"""What registration leaves in the environment that a classic session shares with other functions."""
+"""The changes that registration makes to the environment that a classic session shares with other functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark tells a task of its query: read from two names, and checked."""
+"""The context in which Spark runs a task of a query: read from two names, and checked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_missing(change: dict[str, str | None], reported: str) -> None:
 
 
 def test_driver_compares() -> None:
-    """What tasks have read must be what Spark tells the driver."""
+    """The offsets that tasks have read must be the offsets that Spark gives to the driver."""
     check_epoch(12, [12, 12])
     check_epoch(12, [])
     with pytest.raises(ConfigError, match="batch 12 was written as 11"):

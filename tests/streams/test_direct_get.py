@@ -37,7 +37,7 @@ async def read(batch: Any, seqs: list[int]) -> None:
 async def start_reading(
     connection: FakeConnection, batch: Any, seqs: list[int]
 ) -> tuple[asyncio.Task[None], str]:
-    """A batch that is being read, and where its messages go."""
+    """A batch that is being read, and the list that receives its messages."""
     reading = asyncio.ensure_future(read(batch, seqs))
     await settle()
     return reading, connection.to(API)[-1].reply
@@ -62,7 +62,7 @@ async def test_message_restarts_timeout():
 @virtual
 @pytest.mark.parametrize("late", [False, True])
 async def test_lost_request_is_sent_again(late):
-    """Once, after a quarter of the timeout. If the first one is answered after all, that counts, and only once."""
+    """Once, after a quarter of the timeout. A late answer to the first request counts, and only once."""
     async with connected() as (js, connection):
         stream, actual = await opened(js, connection), list[int]()
         connection.api.script["DIRECT.GET"] = [SILENCE, SILENCE]

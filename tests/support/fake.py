@@ -58,7 +58,7 @@ class FakeInbox:
 
 
 class FakeConnection(Connection):
-    """Keeps what is sent. Delivers what it is told to."""
+    """Keeps all that is sent. Delivers the messages that the test gives it."""
 
     def __init__(self, *, tells: bool = True) -> None:
         self.events: list[Event] = []
@@ -66,9 +66,9 @@ class FakeConnection(Connection):
         self.sent: list[Sent] = []
         self.log: list[tuple[str, str]] = []  # ("sub" | "unsub" | "drain" | "pub", subject)
         self.inboxes: list[FakeInbox] = []
-        self.settled: list[tuple[bytes, bool]] = []  # acks; whether each is sent again after a cut
+        self.settled: list[tuple[bytes, bool]] = []  # acks, and whether each is sent again after a cut
         self.api = FakeApi()
-        self.failing: JetStreamError | None = None  # what every publish raises
+        self.failing: JetStreamError | None = None  # the error that every publish raises
         self.under_way: list[tuple[str, list[Frame]]] = []  # arrives while a subscription is drained
         self.limit = 1024 * 1024
         self.publishing = 0  # turns of the loop that a publish waits for room
@@ -182,7 +182,7 @@ class FakeConnection(Connection):
     # --- what the test does ------------------------------------------------------------------------------
 
     def deliver(self, subject: str, frames: list[Frame]) -> None:
-        """The server sends these, together, to whoever listens on ``subject``."""
+        """The server sends these, together, to each subscriber of ``subject``."""
         for inbox in list(self.inboxes):
             if subject_matches(inbox.subject, subject):
                 inbox.sink(frames)
@@ -214,7 +214,7 @@ class FakeConnection(Connection):
         return [event for event in self.events if isinstance(event, kind)]
 
     def to(self, start: str) -> list[Sent]:
-        """What was published to subjects that start so."""
+        """The publishes to subjects that start so."""
         return [sent for sent in self.sent if sent.subject.startswith(start)]
 
     def acks(self) -> list[bytes]:

@@ -65,7 +65,7 @@ class Node:
         self.restart()
 
     def restart(self) -> None:
-        """The process dies and another one starts: only the store is left."""
+        """The process dies and another process starts with the same store."""
         self.todo = []
         self.tracker = PeerTracker(self.name, self.options, self.accepts)
         for key, (data, revision) in self.store.items():
@@ -82,7 +82,7 @@ class Node:
         return self.tracker.handle(event, self.world.now)
 
     def do(self, event: PeerEvent) -> list[Command]:
-        """Have an event handled. What it puts into an outbox waits in ``todo``."""
+        """Have an event handled. The commands that it puts into an outbox wait in ``todo``."""
         while True:
             commands = self.tell(event)
             if all(self.carry_out(command) for command in commands):
@@ -154,7 +154,7 @@ class Node:
 
     @property
     def types(self) -> list[str]:
-        """What was raised, in order."""
+        """The errors that were raised, in order."""
         return [one.type for one in self.raised]
 
     def list(self, state: str, *args) -> list[Attrs]:
@@ -170,7 +170,7 @@ class Node:
 
 @dataclass
 class World:
-    """Who is there, and what is under way."""
+    """The peers that exist, and their calls in flight."""
 
     now: float = 1_800_000_000.0
     nodes: dict[str, Node] = field(default_factory=dict)

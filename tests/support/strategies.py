@@ -1,4 +1,4 @@
-"""Frames as a server sends them, and hypothesis strategies for what nobody should send."""
+"""Frames as a server sends them, and hypothesis strategies for frames that no server should send."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIME_NS = 1_700_000_000_123_456_789
 
 
 def jsack(stream_seq: int = 1, consumer_seq: int | None = None, **fields: Any) -> bytes:
-    """A JSAck. ``consumer_seq`` is ``stream_seq`` where it is left out, ``domain`` makes it v2."""
+    """A JSAck. ``consumer_seq`` is ``stream_seq`` unless it is given. ``domain`` makes it v2."""
     tail = "{stream}.{consumer}.{delivered}.{sseq}.{cseq}.{ts}.{pending}".format(
         **{
             "stream": STREAM,
@@ -69,14 +69,14 @@ def flow_control(number: int = 1, subject: bytes = b"") -> Frame:
 
 
 def foreign(payload: bytes = b"hello") -> Frame:
-    """A message that somebody else published to the deliver subject."""
+    """A message that another client published to the deliver subject."""
     return INBOX, b"", b"", payload
 
 
 def info(
     name: str = CONSUMER, *, delivered: int = 0, push_bound: bool = False, stream: str = STREAM, **config: Any
 ) -> ConsumerInfo:
-    """A consumer as the server tells it. A pull consumer unless ``deliver_subject`` is given."""
+    """A consumer as the server reports it. A pull consumer unless ``deliver_subject`` is given."""
     fields = {"ack_policy": AckPolicy.EXPLICIT, **config}
     return ConsumerInfo(
         stream_name=stream,

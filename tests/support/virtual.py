@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps: hours pass in milliseconds, and waiting for nothing is an error, not a hang."""
+"""An event loop whose clock jumps: hours pass in milliseconds, and a wait that cannot end is an error, not a hang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["EverybodyWaitsError", "VirtualLoop", "noting", "run", "settle", "vir
 
 
 class EverybodyWaitsError(AssertionError):
-    """No task can go on and no timer is set: this would be a hang."""
+    """No task can continue and no timer is set: this would be a hang."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -30,7 +30,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its time stands still while anybody has something to do, then jumps to the next timer."""
+    """Its time stands still while a task can run, then jumps to the next timer."""
 
     def __init__(self) -> None:
         selector = _Selector()
@@ -48,7 +48,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in virtual time. What it leaves running, or failed unseen, is an error."""
+    """Run a coroutine in virtual time. A task that it leaves running, or whose failure is unseen, is an error."""
     loop = VirtualLoop()
     try:
         result = loop.run_until_complete(main)
@@ -94,6 +94,6 @@ def noting(into: list[Any]) -> Callable[[Any], Awaitable[None]]:
 
 
 async def settle(turns: int = 20) -> None:
-    """Let everything that can go on do so. No time passes."""
+    """Let every task that can continue do so. No time passes."""
     for _ in range(turns):
         await asyncio.sleep(0)

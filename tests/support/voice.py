@@ -41,7 +41,7 @@ class Voice:
     classes: Counter[str] = field(default_factory=Counter)  # public ones
     methods: Counter[str] = field(
         default_factory=Counter
-    )  # definitions of each name, without those of the language
+    )  # definitions of each name, without special methods
 
     @property
     def dialect_share(self) -> float:

@@ -23,7 +23,7 @@ SHARED = {
 
 
 def rows(heading):
-    """Kafka's name and those of this library, of each row of a table."""
+    """Kafka's name and our names, of each row of a table."""
     part = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return [(name, re.findall(r"`([\w.]+)`", here)) for name, here in ROW.findall(part)]
 
@@ -39,7 +39,7 @@ CASES = [(heading, *row) for heading in HEADINGS for row in rows(heading)]
 
 
 def test_page_has_all_options_of_connector():
-    """As in KafkaSourceProvider of Spark 4."""
+    """The values of KafkaSourceProvider of Spark 4."""
     ours = """assign endingOffsets endingOffsetsByTimestamp endingTimestamp failOnDataLoss fetchOffset.numRetries
         fetchOffset.retryIntervalMs groupIdPrefix includeHeaders kafka.bootstrap.servers kafkaConsumer.pollTimeoutMs
         maxOffsetsPerTrigger maxRecordsPerPartition maxTriggerDelay minOffsetsPerTrigger minPartitions startingOffsets
@@ -62,7 +62,7 @@ def test_option_is_what_page_says(heading, name, here):
     text = re.findall(r"'([\w.]+)'", str(caught.value).split(f"'{name}'", 1)[1])
     if here:
         assert set(text) & set(here)
-        # What it names exists: setting it is not an unknown option.
+        # Its target exists, so setting it is not an unknown option.
         for one in text:
             with pytest.raises(ConfigError) as refused:
                 parse(heading, {one: "", "zzz": "1"})

@@ -83,7 +83,7 @@ def test_offset_of_earlier_release_without_parts():
 
 
 def test_offsets_of_several_streams_round_trip():
-    """By name, in order, each as that of one stream."""
+    """By name, in order, each as the offset of one stream."""
     offsets = StreamOffsets(
         {"B": LogOffset(20, CREATED, cuts=(1, 11)), "A": LogOffset(7, CREATED, init=True)}
     )

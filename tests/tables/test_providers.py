@@ -39,7 +39,7 @@ SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 
 
 def credentials_text(seed: str = SEED, **claims: object) -> str:
-    """The text of a credentials file. Nobody checks its signature here."""
+    """The text of a credentials file. Its signature is not checked here."""
     parts = [{"typ": "JWT", "alg": "ed25519-nkey"}, {"sub": "U", **claims}]
     encoded = [
         base64.urlsafe_b64encode(part) for part in (*(json.dumps(p).encode() for p in parts), bytes(64))

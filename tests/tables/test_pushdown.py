@@ -85,7 +85,7 @@ def test_prefix_within_filters():
     assert narrow(one, subjects=("a.>",)) == (Narrowed(subjects=("a.b.>",)), [])
     assert narrow(one, subjects=("a.b.c", "a.x.>")) == (Narrowed(subjects=("a.b.c",)), [])
     assert narrow(one, subjects=("b.>",))[0].nothing
-    # The messages of both filters are those of no filter: Spark looks at them as well.
+    # Messages of both filters are read without a filter, and Spark filters them as well.
     assert narrow(one, subjects=("*.*.c", "b.>")) == (Narrowed(subjects=("*.*.c",)), [one])
     assert narrow(one, EqualTo(SUBJECT, "a.b.c"))[0].subjects == ("a.b.c",)
     assert narrow(EqualTo(SUBJECT, "a.b.c"), one)[0].subjects == ("a.b.c",)
@@ -106,7 +106,7 @@ def test_no_message_no_subject(subject):
 
 @pytest.mark.parametrize("subject", ["a.*", "a.>", ">.a"])
 def test_wildcard_left_to_spark(subject):
-    """A server stores a message with such a subject, which is no wildcard in a comparison."""
+    """A server stores a message with such a subject. In a comparison it is not a wildcard."""
     for one in (EqualTo(SUBJECT, subject), In(SUBJECT, ("a.b", subject))):
         assert narrow(one) == (Narrowed(), [one])
 

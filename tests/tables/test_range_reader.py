@@ -1,4 +1,4 @@
-"""Reading a range to its end: what belongs to it, when it is over, and what may have been lost."""
+"""Reading a range to its end: the messages that belong to it, when it is over, and what may have been lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jsclient.tables.range_reader import RangeTracker
 
 
 def took(tracked: RangeTracker, *sequences: int) -> list[int]:
-    """What it takes of messages that are just their sequences."""
+    """The sequences of the messages that it takes."""
     return tracked.take_messages([*sequences], int)
 
 

@@ -52,7 +52,7 @@ class Stream:
 
 
 def together(parts):
-    """The whole that the parts are, if each begins where the one before ends."""
+    """The whole range that the parts cover, if each part begins at the end of the part before."""
     for one, following in pairwise(parts):
         assert following.first == one.last + 1
     return SequenceRange(parts[0].first, parts[-1].last)
@@ -104,7 +104,7 @@ def test_parts_by_counts_whole(seqs, whole, pieces):
 
 @given(messages, wholes, st.integers(1, 12), st.integers(-50, 50))
 def test_parts_by_wrong_counts_whole_too(seqs, whole, pieces, lie):
-    """A replica that is behind, or messages that go meanwhile."""
+    """A replica that lags, or messages that go meanwhile."""
     stream = Stream(seqs)
     counting = plan_sparse(whole, stream.count_from(whole.first), stream.count_from(whole.last + 1), pieces)
     assert together(stream.drive(counting, lie)) == whole

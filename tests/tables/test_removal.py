@@ -1,4 +1,4 @@
-"""Which removals lose messages that somebody misses."""
+"""The removals that lose messages a reader still needs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_limit_can_have_removed_them(config: dict[str, Any]) -> None:
         BUCKET | {"max_msgs": 10},
         BUCKET | {"max_bytes": 999 + LARGEST},
         BUCKET | {"max_bytes": 1099, "max_msg_size": 100},
-        BUCKET | {"max_age": HOUR},  # nobody knows when they were stored
+        BUCKET | {"max_age": HOUR},  # it is unknown when they were stored
     ],
     ids=str,
 )

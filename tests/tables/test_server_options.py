@@ -1,4 +1,4 @@
-"""Files of the options of the connection: where they are looked for, and what is raised without them."""
+"""The files named by options of the connection: the directories that are searched, and the errors if none has them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seed_file(name):
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """The working directory, and the one of Spark's files."""
+    """The working directory, and the directory of Spark's files."""
     here, shared = tmp_path / "here", tmp_path / "shared"
     here.mkdir()
     shared.mkdir()
@@ -43,7 +43,7 @@ def test_file_that_spark_distributed(folders):
 
 
 def test_process_that_plans_a_stream(folders, monkeypatch):
-    """Spark names a directory below the one with the files."""
+    """Spark names a directory below the directory that has the files."""
     _, shared = folders
     (shared / "app.nk").touch()
     below = str(shared / "streaming_job")

@@ -1,4 +1,4 @@
-"""Where Spark puts the files that it distributes, as far as a process knows."""
+"""The directory of the files that Spark distributes, as far as a process knows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def install(monkeypatch, root) -> None:
 
 @pytest.mark.parametrize("name", ["", "streaming_job"])
 def test_directory(monkeypatch, tmp_path, name):
-    """The process that plans a stream is told a directory below it."""
+    """The process that plans a stream gets a directory below it."""
     install(monkeypatch, lambda: str(tmp_path / name))
     assert distributed_files() == tmp_path
 

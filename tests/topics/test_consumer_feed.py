@@ -1,4 +1,4 @@
-"""What a consumer's deliveries say of what came before them."""
+"""The knowledge that a consumer's deliveries give about the records before them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jsclient.topics.consumer_feed import _Deliveries
 from tests.support.virtual import virtual
 
 
-class Context:
+class FeedContext:
     """Of a feed that is never opened."""
 
     connection = None
@@ -25,9 +25,9 @@ def delivery(seq: int, consumer_seq: int, pending: int, headers: bytes = b"") ->
 @pytest.mark.parametrize("pending", [0, 5])
 @virtual
 async def test_delivery_follows_previous(doubted, pending):
-    """The server counts deliveries without a gap also where it passes over what a limit has removed meanwhile."""
+    """The server counts deliveries without a gap also when it passes over messages that a limit removed meanwhile."""
     got: list[Record] = []
-    deliveries = _Deliveries(Context, "S", got.extend, lambda: None, linked=True, doubted=doubted)
+    deliveries = _Deliveries(FeedContext, "S", got.extend, lambda: None, linked=True, doubted=doubted)
     deliveries.arrived([delivery(10, 1, pending), delivery(11, 2, pending), delivery(15, 3, pending)])
     deliveries.arrived([delivery(16, 5, pending), delivery(17, 6, pending)])
     unsure = doubted == "all" or (doubted == "late" and pending > 0)
@@ -37,7 +37,7 @@ async def test_delivery_follows_previous(doubted, pending):
 @virtual
 async def test_checked_link_counts():
     got: list[Record] = []
-    deliveries = _Deliveries(Context, "S", got.extend, lambda: None, linked=True, doubted="all")
+    deliveries = _Deliveries(FeedContext, "S", got.extend, lambda: None, linked=True, doubted="all")
     link = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 10\r\n\r\n"
     deliveries.arrived([delivery(10, 1, 0), delivery(15, 2, 0, link)])
     assert got[-1].previous == 10

@@ -26,7 +26,7 @@ def creates(connection: Any) -> list[Any]:
 
 @virtual
 async def test_feed_abandoned_soon_at_first():
-    """The answer to a request for its consumer was lost with a leader: another one after 1.25 s of the 5 s."""
+    """The answer to a request for its consumer was lost with a leader. It asks again after 1.25 s of the 5 s."""
     async with connected(timeout=5.0) as (js, connection):
         log = await log_on(js)
         opened = asyncio.Event()

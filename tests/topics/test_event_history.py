@@ -31,7 +31,7 @@ class MemoryWorld:
         self.events = []
 
     async def source(self, tail="a", **window):
-        """A source of its own log, that keeps at most so many."""
+        """A source of its log, which keeps at most this many events."""
         log = MemoryLog(f"s.{tail}", max_records=window.get("max_msgs"), on_event=self.events.append)
         return EventSource(log)
 
@@ -58,7 +58,7 @@ async def read(sub, count):
 
 
 class EventSuite:
-    """What sources, histories and subscriptions must do."""
+    """The duties of sources, histories and subscriptions."""
 
     # --- publishing, and the history -------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class EventSuite:
         events = await source.history()
         before = datetime.now(UTC) - timedelta(hours=1)
         assert data(await source.history(before)) == [b"1", b"2"]
-        # A datetime has microseconds: the one at or before the stamp of the last.
+        # A datetime has microseconds: take the microsecond at or before the stamp of the last event.
         time_ns = events[-1].time_ns
         cut = datetime.fromtimestamp(time_ns // 10**9, UTC) + timedelta(microseconds=time_ns % 10**9 // 1000)
         expected = [event for event in events if event.time_ns > time_ns // 1000 * 1000]
@@ -223,7 +223,7 @@ class EventSuite:
             first_id = sub.id
             assert await read(sub, 1) == [b"1"]
             token = sub.position.to_json()
-        await publish(source, b"3")  # to nobody; the publisher does not care
+        await publish(source, b"3")  # without a subscriber, which the publisher does not notice
         async with await source.subscribe(Position.from_json(token)) as sub:
             await publish(source, b"4")
             assert await read(sub, 3) == [b"2", b"3", b"4"]
@@ -365,7 +365,7 @@ TestEvents = in_virtual_time(EventSuite)
 
 
 class Between(MemoryLog):
-    """Somebody publishes after each look at the newest."""
+    """A client publishes after each look at the newest record."""
 
     async def last(self, subject=None):
         actual = await super().last(subject)
@@ -387,7 +387,7 @@ async def test_published_during_read_follows():
 
 
 class Lagging(MemoryLog):
-    """Its history comes from a replica that is behind by one record more than it was asked before."""
+    """Its history comes from a replica that is one record older than the previous answer."""
 
     behind = 3
 

@@ -1,4 +1,4 @@
-"""The reader of the newest record: what it skips, how it ends, and what a cancelled read leaves."""
+"""The reader of the newest record: the records it skips, how it ends, and its state after a cancelled read."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_close_ends_the_loop_also_while_it_opens():
 
 @virtual
 async def test_one_subject_says_when_it_waits():
-    """A stalled stream is looked for only while somebody waits."""
+    """A stalled stream is looked for only while a caller waits."""
 
     class Notifier:
         seen = 7

@@ -48,7 +48,7 @@ async def test_positions_checked_before_they_used():
 
 
 class Replicated(MemoryLog):
-    """A log whose leader gives each of these ends in turn, and the last one again and again. An error is raised."""
+    """A log whose leader gives each of these ends in turn, and repeats the last. An error is raised."""
 
     def __init__(self, *ends: int | Exception, connects: list[int] | None = None) -> None:
         super().__init__("a")

@@ -1,4 +1,4 @@
-"""The reader on a log in this process, in virtual time: what it asks, opens, closes, and that it has no hole.
+"""The reader on a log in this process, in virtual time: its requests, opens and closes, and that it has no hole.
 
 On a server: integration/topics/test_log_reader*.py.
 """
@@ -306,7 +306,7 @@ async def test_where_allowed_reads_on_and_tells():
 
 
 class Troubled(MemoryLog):
-    """Raises what it is told to, once each."""
+    """A log that raises the given errors, once each."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("a", **options)
@@ -329,7 +329,7 @@ class Troubled(MemoryLog):
         async def opened(id, receive, lost):
             await asyncio.sleep(log.slow)
             if log.feed_errors:
-                lost()  # as a connection that is lost tells everybody
+                lost()  # as a lost connection notifies every reader
                 raise log.feed_errors.pop(0)
             if log.lost_early:
                 log.lost_early = False
@@ -395,7 +395,7 @@ async def test_defect_raised_and_not_waited_for():
 
 @virtual
 async def test_close_keeps_request():
-    class Slow(MemoryLog):
+    class SlowLog(MemoryLog):
         ended = 0
 
         async def history(self, since, limit, max_bytes):
@@ -405,7 +405,7 @@ async def test_close_keeps_request():
                 raise DisconnectedError("gone")
             return await super().history(since, limit, max_bytes)
 
-    log = Slow("a")
+    log = SlowLog("a")
     for ended in (1, 2):
         reader = await open_reader(log, push=None)
         await settle()
@@ -450,7 +450,7 @@ async def test_doubtful_feed_replaced():
     async with await open_reader(log, quiet=1000.0) as reader:
         await settle()
         first = reader.id
-        log._pushes.clear()  # nothing is pushed any more
+        log._pushes.clear()  # no more pushes arrive
         await append(log, 2)
         log.lost[-1]()
         assert await read(reader, 2) == [1, 2]

@@ -1,4 +1,4 @@
-"""The publisher of a chain on a fake connection, in virtual time: where it looks, waits, gives up and ends."""
+"""The publisher of a chain on a fake connection, in virtual time: when it looks, waits, fails and ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.virtual import settle, virtual
 SUBJECT = "orders.x"
 
 
-class Ground:
+class PublisherGround:
     """A chain on a fake connection, and the stream that the test plays: it takes what was sent when it is asked to."""
 
     def __init__(self, js: Any, connection: Any, chain: ChainPublisher) -> None:
@@ -57,7 +57,7 @@ class Ground:
         return [message.payload for _, message in self.stored]
 
     def lose(self) -> None:
-        """What was sent does not arrive."""
+        """The published records do not arrive."""
         self.taken = len(self.published)
 
     @property
@@ -95,11 +95,11 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(timeout: float = 30.0) -> AsyncIterator[Ground]:
+async def ground(timeout: float = 30.0) -> AsyncIterator[PublisherGround]:
     async with connected() as (js, connection):
         stream = await js.stream("ORDERS")
         chain = ChainPublisher(js._context, stream, after=0, max_in_flight=100, timeout=timeout)
-        yield Ground(js, connection, chain)
+        yield PublisherGround(js, connection, chain)
         await chain.publisher.close()
 
 
@@ -123,11 +123,11 @@ async def test_lost_record_is_sent_again_in_order():
 
 @virtual
 async def test_repaired_chain_preserves_order():
-    """It goes out under a link that is over: it is refused, and what comes behind it must not take its place."""
+    """It goes out under a link that is over: it is refused, and the next record must not take its place."""
     async with ground() as here:
         futures = [await here.append(b"1"), await here.append(b"2")]
         admission = here.chain.publisher.acks.admission
-        admission._pausing, admission.clear = True, False  # as where the wire is slow
+        admission._pausing, admission.clear = True, False  # as when the wire is slow
         third = asyncio.ensure_future(here.append(b"3"))
         await settle()
         assert here.chain.publisher.waiting == 1
@@ -145,7 +145,7 @@ async def test_repaired_chain_preserves_order():
 
 @virtual
 async def test_loss_of_acked_records_ends_chain():
-    """A stream in memory was restarted: what follows would have no predecessor."""
+    """A stream in memory was restarted: the next record would have no predecessor."""
     async with ground(timeout=60) as here:
         for number in range(3):
             await here.append(b"%d" % number)

@@ -57,7 +57,7 @@ def log_of(leader: StoredMessage | Exception, *, end: int = 9, replicas: int = 1
 
 
 async def checked(unchecked: Page, leader: StoredMessage | Exception) -> Page:
-    """What becomes of a page after sequence 2, if the leader answers so."""
+    """The outcome of a page after sequence 2, if the leader answers so."""
     return await StreamLog._checked(log_of(leader), unchecked, 2)
 
 

@@ -56,7 +56,7 @@ class Pipeline:
 
     def __init__(
         self,
-        place: DemoServer,
+        server: DemoServer,
         data: Path,
         screen: Screen,
         progress: RunState,
@@ -65,7 +65,7 @@ class Pipeline:
         kill: bool,
         keep: Path | None,
     ) -> None:
-        self._place = place
+        self._server = server
         self._weather = data / "weather.csv"
         self._screen = screen
         self._progress = progress
@@ -91,7 +91,7 @@ class Pipeline:
         """
         self._started_at = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="jsclient-demo-", ignore_cleanup_errors=True) as directory:
-            async with self._place.statistics_on(js):
+            async with self._server.statistics_on(js):
                 self._progress.phase = "starting Spark"
                 self._progress.pipeline = self._view
                 showing = asyncio.create_task(self._keep_showing(js))
@@ -114,10 +114,10 @@ class Pipeline:
             expected, cancelled = await counting
         finally:
             counting.cancel()
-        stored = await results.read_stream(js, self._place.statistics)
+        stored = await results.read_stream(js, self._server.statistics)
         archived = await asyncio.to_thread(results.read_archive, directory / "archive")
         rebooked = await asyncio.to_thread(results.read_rebooked, directory / "rebooking")
-        info = (await (await js.stream(self._place.stream)).consumer(_CONSUMER)).cached_info
+        info = (await (await js.stream(self._server.stream)).consumer(_CONSUMER)).cached_info
         counts = {"pending": info.num_pending, "unacked": info.num_ack_pending}
         claims = [
             results.check_statistics("stream", stored, expected),
@@ -149,16 +149,16 @@ class Pipeline:
         self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight], directory: Path
     ) -> DriverJob:
         """Publish the end of the flights and create the work list. Returns the setup of the driver."""
-        place, stages = self._place, self._view.stages
+        server, stages = self._server, self._view.stages
         end = msgspec.json.encode(results.end_of_flights(flights[-1]))
-        await js.publish(f"{place.prefix}.end", end, msg_id="end")
+        await js.publish(f"{server.prefix}.end", end, msg_id="end")
         config = ConsumerConfig(
             durable_name=_CONSUMER,
-            filter_subject=f"{place.prefix}.*.*.cancelled",
+            filter_subject=f"{server.prefix}.*.*.cancelled",
             ack_wait=_ACK_WAIT,
             max_ack_pending=_CLAIMS,
         )
-        await (await js.stream(place.stream)).create_consumer(config)
+        await (await js.stream(server.stream)).create_consumer(config)
         total = stages["statistics"].total = len(flights) + 1
         items = stages["rebooking"].total = sum(flight.dep_delay is None for flight in flights)
         options, environment = spark_access(urls)
@@ -167,11 +167,11 @@ class Pipeline:
             environment=environment,
             directory=str(directory),
             weather=str(self._weather),
-            stream=place.stream,
+            stream=server.stream,
             consumer=_CONSUMER,
-            statistics=place.statistics,
-            prefix=place.statistics_prefix,
-            ledger=place.ledger,
+            statistics=server.statistics,
+            prefix=server.statistics_prefix,
+            ledger=server.ledger,
             rows_per_batch=math.ceil(total / _BATCHES),
             items_per_batch=max(1, math.ceil(items / _WORK_BATCHES)),
             partitions=_PARTITIONS,
@@ -275,7 +275,7 @@ class Pipeline:
         """Redraw, with the number of results on the server."""
         while True:
             with suppress(JetStreamError):  # if the server is unreachable, Spark waits, and so does this task
-                info = await (await js.stream(self._place.statistics)).info()
+                info = await (await js.stream(self._server.statistics)).info()
                 self._view.stages["statistics"].out = info.state.messages
             self._progress.elapsed = time.monotonic() - self._demo_started_at
             self._progress.tick(time.monotonic())

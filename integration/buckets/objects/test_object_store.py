@@ -333,9 +333,9 @@ async def test_requests_of_a_small_object(store: Any, proxy: Any, connect: Any) 
         assert sorted(tokens[-2] for tokens in sent) == sorted(expected)
 
 
-async def test_connection_of_nats_py(foreign_js: Any, name: str, chunks: Any) -> None:
+async def test_connection_of_nats_py(natspy_js: Any, name: str, chunks: Any) -> None:
     """Its writes may wait. Writes of a connection of jsclient do not wait."""
-    store = await foreign_js.create_object_store(name, storage="memory")
+    store = await natspy_js.create_object_store(name, storage="memory")
     data = bytes(range(256)) * 20_000
     for _ in range(2):
         info = await store.put("a", data)

@@ -1,6 +1,6 @@
 """The ordered consumer, push form, as other clients are held to it. Rows 92 to 110 of docs/conformance.md.
 
-Where the behaviour is a race it is run 200 times, each time on a new consumer. The runs stand beside each other, so
+A case that is a race is run 200 times, each time on a new consumer. The runs stand beside each other, so
 that waiting for heartbeats costs their time once.
 """
 
@@ -43,7 +43,7 @@ async def near(tap: Any, connect: Any) -> Any:
 
 
 async def races(one: Callable[[int], Awaitable[None]]) -> None:
-    """Run a race 200 times, so many beside each other."""
+    """Run a race 200 times, `TOGETHER` at a time."""
     for first in range(0, RACES, TOGETHER):
         async with asyncio.TaskGroup() as group:
             for number in range(first, first + TOGETHER):
@@ -76,7 +76,7 @@ def _by_chance(share: float, seed: int) -> match.Predicate:
 async def test_object_after_start_time(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], loss: str, way: str
 ) -> None:
-    """1 MiB behind 50 messages that are not wanted. Compared by SHA-256."""
+    """1 MiB after 50 messages that are not wanted. Compared by SHA-256."""
     await stream.publish(50)
     answer = await stream.oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": 50})
     data = random.Random(17).randbytes(CHUNKS * CHUNK)
@@ -115,11 +115,11 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
     doubled = tap.duplicate_frames(_by_chance(0.03, 2))
     late: list[bytes] = []
 
-    def in_the_place_of_the_next(frame: Any) -> bytes:
+    def swap_with_next(frame: Any) -> bytes:
         late.append(frame.raw)
         return late.pop(0) if len(late) > 1 else b""
 
-    swapped = tap.modify_frames(_by_chance(0.03, 3), in_the_place_of_the_next)
+    swapped = tap.modify_frames(_by_chance(0.03, 3), swap_with_next)
 
     async def one(_: int) -> None:
         sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
@@ -189,14 +189,14 @@ async def test_orphans_removed_soon(tap: Any, near: Any, stream: OwnStream, lost
     await stream.publish(1, first=2)
     assert numbers(await take(sub, 1)) == [2]
 
-    async def soon_gone() -> bool:
+    async def is_removed() -> bool:
         # One request: a consumer that is deleted between two has no info.
         orphans = [
             info for info in await stream.oracle.consumers(stream.name) if info["name"] != sub.consumer
         ]
         return all(info["config"]["inactive_threshold"] <= 30e9 for info in orphans)
 
-    await eventually(soon_gone, 3, "nothing that stays")
+    await eventually(is_removed, 3, "nothing that stays")
     await sub.unsubscribe()
 
 
@@ -204,7 +204,7 @@ async def test_orphans_removed_soon(tap: Any, near: Any, stream: OwnStream, lost
 async def test_idle_reader_survives_restart(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
-    """Its consumer is gone with the server's memory. What waited here still waits."""
+    """Its consumer is gone with the server's memory. Buffered messages still wait."""
     own = await own_server()
     stream = await make_stream(oracle=await oracle_for(own), storage="file")
     js = await connect(own, reconnect_time_wait=0.02)

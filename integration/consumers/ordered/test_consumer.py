@@ -1,4 +1,4 @@
-"""Ordered pull consumers: what they ask of the server, where they start, how they are read. Source: ADR-37, ADR-17."""
+"""Ordered pull consumers: their requests, their start positions, the ways to read them. Source: ADR-37, ADR-17."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_new_survives_early_reset(js: Any, stream: OwnStream, events: list
     await stream.publish(50)
     oc = await js.ordered_consumer(stream.name, deliver_policy="new")
     await stream.delete_consumer(oc.consumer)
-    # Stored while there is no consumer: new anyway.
+    # Stored before the consumer exists, and still new.
     await stream.publish(2, first=51)
     async with oc.messages(**QUICK) as reader:
         assert numbers(await take(reader, 2)) == [51, 52]
@@ -248,10 +248,10 @@ async def test_another_process_continues(js: Any, stream: OwnStream) -> None:
 @pytest.mark.row(104)
 @pytest.mark.parametrize("connection", ["own", "foreign"])
 async def test_mixed_reads_have_no_gap(
-    js: Any, foreign_js: Any, connection: str, stream: OwnStream, events: list[Any]
+    js: Any, natspy_js: Any, connection: str, stream: OwnStream, events: list[Any]
 ) -> None:
     if connection == "foreign":
-        js = foreign_js
+        js = natspy_js
     await stream.publish(3000)
     async with js.ordered_consumer(stream.name) as oc:
         consumer = oc.consumer
@@ -294,7 +294,7 @@ async def test_one_way_to_read_at_a_time(js: Any, stream: OwnStream, oracle: Any
 
 @pytest.mark.row(100)
 async def test_nexts_are_one_reader(js: Any, stream: OwnStream) -> None:
-    """The error of a fetch during a `next` said to end a loop, although there is no loop."""
+    """The error of a fetch during a `next` said to end a loop, although no loop ran."""
     async with js.ordered_consumer(stream.name) as oc:
         nexts = [asyncio.create_task(oc.next()) for _ in range(2)]
         await stream.until_asked(oc.consumer)

@@ -1,6 +1,6 @@
 """Ordered pull consumers under faults: everything once, in order, whatever is lost. Source: ADR-17, ADR-37.
 
-Where the behaviour is a race it is run 200 times. The runs stand beside each other, so that waiting for heartbeats
+A case that is a race is run 200 times. The runs stand beside each other, so that waiting for heartbeats
 costs their time once.
 """
 
@@ -45,7 +45,7 @@ async def near(tap: Any, connect: Any) -> Any:
 
 
 async def races(one: Callable[[int], Awaitable[None]]) -> None:
-    """Run a race 200 times, so many beside each other."""
+    """Run a race 200 times, `TOGETHER` at a time."""
     for first in range(0, RACES, TOGETHER):
         async with asyncio.TaskGroup() as group:
             for number in range(first, first + TOGETHER):
@@ -109,7 +109,7 @@ def _by_chance(share: float, seed: int) -> match.Predicate:
 
 
 def swap_some(tap: Any) -> Any:
-    """Some deliveries come late, each in the place of the next such one: out of order and missing."""
+    """Some deliveries come late, each in the place of the next late delivery: out of order and missing."""
     held: list[bytes] = []
 
     def late(frame: Any) -> bytes:
@@ -174,11 +174,11 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
     doubled = tap.duplicate_frames(_by_chance(0.03, 2))
     late: list[bytes] = []
 
-    def in_the_place_of_the_next(frame: Any) -> bytes:
+    def swap_with_next(frame: Any) -> bytes:
         late.append(frame.raw)
         return late.pop(0) if len(late) > 1 else b""
 
-    swapped = tap.modify_frames(_by_chance(0.03, 3), in_the_place_of_the_next)
+    swapped = tap.modify_frames(_by_chance(0.03, 3), swap_with_next)
     chance = random.Random(4)
     silenced = tap.drop_frames(lambda frame: match.is_heartbeat(frame) and chance.random() < 0.3)
 
@@ -196,7 +196,7 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
 
 @pytest.mark.row(92, 103)
 async def test_lost_answer_to_request(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
-    """Rows 92, 103: the server has served the request, and sends no more."""
+    """Rows 92, 103: the server has served the request, and sends no further message."""
     await stream.publish(4)
     rule = tap.drop_frames(match.is_message(2, 4), count=2)
     async with near.ordered_consumer(stream.name) as oc:
@@ -364,7 +364,7 @@ async def test_reader_survives_restart(
 async def test_idle_reader_survives_restart(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
-    """Row 105: what waited here still waits."""
+    """Row 105: buffered messages still wait."""
     own = await own_server()
     stream = await make_stream(oracle=await oracle_for(own), storage="file")
     js = await connect(own, reconnect_time_wait=0.02)
@@ -384,7 +384,7 @@ async def test_idle_reader_survives_restart(
 
 @pytest.mark.row(96, 110)
 async def test_stream_deleted_error_in_end(js: Any, stream: OwnStream, events: list[Any]) -> None:
-    """Rows 96, 110: what had arrived comes before, in each way of reading."""
+    """Rows 96, 110: buffered messages come before the error, in each way of reading."""
     await stream.publish(3)
     readers = [(way, await js.ordered_consumer(stream.name)) for way in WAYS]
     for _, oc in readers:
@@ -480,7 +480,7 @@ async def test_frozen_server_then_on(
 async def test_slow_reader_just_stops_asking(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """Row 108: no more than the allowed waits, no message is lost, no consumer is recreated."""
+    """Row 108: not longer than the allowed waits, no message is lost, no consumer is recreated."""
     count = 3000
     await stream.publish(count)
     oc = await near.ordered_consumer(stream.name)

@@ -22,7 +22,7 @@ async def tap(proxy: Any) -> Any:
 
 @pytest.fixture
 async def near(tap: Any, connect: Any) -> Any:
-    """A jsclient connection through the proxy, which soon gives up a request."""
+    """A jsclient connection through the proxy, whose requests time out soon."""
     return await connect(tap, timeout=1.0)
 
 

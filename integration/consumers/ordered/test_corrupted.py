@@ -79,19 +79,19 @@ async def one_run(connect: Any, proxy: Any, stream: OwnStream, seed: int) -> Non
         await within(20, reader.unsubscribe(), "unsubscribe")
 
 
-@pytest.mark.parametrize("place", [-2, -1], ids=["time", "pending"])
+@pytest.mark.parametrize("index", [-2, -1], ids=["time", "pending"])
 @pytest.mark.parametrize("kind", ["push", "pull"])
 async def test_odd_number_reaches_no_reader(
-    kind: str, place: int, connect: Any, proxy: Any, stream: OwnStream, events: list[Any]
+    kind: str, index: int, connect: Any, proxy: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """It is reported, and the message comes again: each that is read shows where it stands."""
+    """The loss is reported, and the message comes again. Each message that is read shows its position."""
     tap = await proxy()
     js = await connect(tap)
     await stream.publish(300)
 
     def damaged(frame: Frame) -> bytes:
         parts = (frame.reply or "").split(".")
-        parts[place] = "7x"
+        parts[index] = "7x"
         return frame.but(reply=".".join(parts)).raw
 
     tap.modify_frames(lambda frame: is_data(frame) and stream_seq(frame) == 150, damaged, count=1)

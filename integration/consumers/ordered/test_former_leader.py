@@ -19,7 +19,7 @@ QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.25)
 
 
 class FormerLeader:
-    """Answers requests for stream info: the stream has three replicas, and ends where ``end`` says."""
+    """Answers requests for stream info: the stream has three replicas, and its last sequence is ``end``."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.end: int | None = None

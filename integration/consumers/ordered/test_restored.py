@@ -29,7 +29,7 @@ class Scene:
         self._files = files
 
     async def restore(self, more: int) -> None:
-        """Put the copy back, and store ``more`` messages before the reader is there again."""
+        """Put the copy back, and store ``more`` messages before the reader returns."""
         self.tap.refuse()
 
         def put_back() -> None:

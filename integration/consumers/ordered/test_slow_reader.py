@@ -25,7 +25,7 @@ async def read_slowly(js: Any, sub: Any, count: int) -> tuple[list[int], int]:
     most = 0
     while len(seen) < count:
         seen += numbers(await take(sub, 20))
-        await js.ping()  # what was sent before it has arrived
+        await js.ping()  # all earlier messages have arrived
         most = max(most, sub.pending_bytes)
     return seen, most
 
@@ -54,10 +54,10 @@ async def test_bounded_without_a_drop(
         assert all(reset.planned and reset.severity == "info" for reset in resets)
         assert len(alarms(events)) == len(resets)
 
-        async def one_is_left() -> bool:
+        async def one_remains() -> bool:
             return await stream.consumer_names() == [sub.consumer]
 
-        await eventually(one_is_left, what="the old consumers are deleted")
+        await eventually(one_remains, what="the old consumers are deleted")
 
 
 @pytest.mark.full

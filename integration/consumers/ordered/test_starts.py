@@ -1,4 +1,4 @@
-"""Where an ordered subscription starts, also when its consumer is lost before the first message. Source: ADR-17."""
+"""The start of an ordered subscription, also when its consumer is lost before the first message. Source: ADR-17."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_p5_new_survives_early_reset(js: Any, stream: OwnStream, events: l
     config = QUICK.replace(deliver_policy="new")
     sub = await js.subscribe(stream.all, ordered=True, config=config)
     await stream.delete_consumer(sub.consumer)
-    # Stored while there is no consumer: new anyway.
+    # Stored before the consumer exists, and still new.
     await stream.publish(2, first=51)
     await wait_for_event(jsclient.ConsumerReset, events)
     assert numbers(await take(sub, 2)) == [51, 52]

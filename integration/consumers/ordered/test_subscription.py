@@ -67,7 +67,7 @@ def repeat_some(tap: Any) -> Any:
 
 
 def swap_some(tap: Any) -> Any:
-    """Some deliveries come late, each in the place of the next such one: out of order and missing."""
+    """Some deliveries come late, each in the place of the next late delivery: out of order and missing."""
     held: list[bytes] = []
 
     def late(frame: Any) -> bytes:

@@ -1,6 +1,6 @@
 """Fetch, next and messages as other clients are held to them. Rows 51 to 85 of docs/conformance.md.
 
-Where the behaviour is a race it is run 200 times, each time on a new consumer.
+A case that is a race is run 200 times, each time on a new consumer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap)
 
 
-def asked(tap: Any) -> list[dict[str, Any]]:
+def pull_requests(tap: Any) -> list[dict[str, Any]]:
     """The bodies of the pull requests, in order."""
     return [json.loads(frame.payload) for frame in tap.sent(NEXT)]
 
@@ -131,7 +131,7 @@ async def test_cancelled_fetch_loses_none(js: Any, stream: OwnStream) -> None:
 @pytest.mark.full
 @pytest.mark.row(67, 69)
 async def test_stop_drain_and_restart(js: Any, stream: OwnStream) -> None:
-    """Whoever reads gets messages or the end. What no one took comes again at once, to a new reader."""
+    """Each reader gets messages or the end. A message that no reader took comes again at once, to a new reader."""
     chance = random.Random(67)
 
     async def read(reader: Any) -> list[Any]:
@@ -273,7 +273,7 @@ async def test_messages_before_deletion(tap: Any, near: Any, stream: OwnStream, 
 
 @pytest.mark.row(60)
 async def test_expired_pulls_do_not_block(near: Any, stream: OwnStream) -> None:
-    """The consumer takes two waiting pulls, no more."""
+    """The consumer takes at most two waiting pulls."""
     config = jsclient.ConsumerConfig(max_waiting=2)
     sub = await near.pull_subscribe(stream.all, config=config)
     for _ in range(6):
@@ -308,7 +308,7 @@ async def test_closed_reads_fail_at_once(tap: Any, near: Any, stream: OwnStream,
         with pytest.raises(jsclient.ClosedError):
             await within(10, call, "the error")
     assert [message async for message in sub.messages()] == []
-    assert asked(tap) == []
+    assert pull_requests(tap) == []
 
 
 @pytest.mark.row(77)
@@ -355,7 +355,7 @@ async def test_no_wait_ignores_timeout(tap: Any, near: Any, stream: OwnStream) -
     assert len(await within(10, sub.fetch(3, no_wait=True, expires=30), "none")) == 0
     await stream.publish(2)
     assert numbers(await within(10, sub.fetch(3, no_wait=True, expires=30), "two")) == [1, 2]
-    assert [(one["no_wait"], one.keys() & {"expires", "idle_heartbeat"}) for one in asked(tap)] == [
+    assert [(one["no_wait"], one.keys() & {"expires", "idle_heartbeat"}) for one in pull_requests(tap)] == [
         (True, set())
     ] * 2
 
@@ -366,7 +366,7 @@ async def test_no_wait_ignores_timeout(tap: Any, near: Any, stream: OwnStream) -
 @pytest.mark.row(66)
 @pytest.mark.parametrize("count", [1, 7, 10, 25])
 async def test_early_leave_takes_exactly(near: Any, stream: OwnStream, count: int) -> None:
-    """What had been asked for beyond them is given back at once. Nothing waits for `ack_wait`."""
+    """Messages that were requested beyond the limit are given back at once. None of them waits for `ack_wait`."""
     await stream.publish(30)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     got: list[Any] = []
@@ -388,7 +388,7 @@ async def test_parallel_fetches_stop(tap: Any, near: Any, stream: OwnStream) -> 
     sub = await near.pull_subscribe(stream.all)
     batches = await asyncio.gather(*(sub.fetch(size, expires=5) for size in (5, 10, 15)))
     assert sorted(n for batch in batches for n in numbers(batch)) == list(range(1, 31))
-    assert sorted(one["batch"] for one in asked(tap)) == [5, 10, 15]
+    assert sorted(one["batch"] for one in pull_requests(tap)) == [5, 10, 15]
     info = await stream.consumer_info(sub.consumer)
     assert (info["delivered"]["stream_seq"], info["num_waiting"]) == (30, 0)
 
@@ -398,19 +398,19 @@ async def test_both_limits_hold(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(40, size=500)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     size = (await sub.fetch(1))[0].size
-    for messages, room in ((4, 10 * size), (10, 3 * size + 10)):
-        before = len(asked(tap))
-        reader = sub.messages(max_messages=messages, max_bytes=room)
+    for messages, limit in ((4, 10 * size), (10, 3 * size + 10)):
+        before = len(pull_requests(tap))
+        reader = sub.messages(max_messages=messages, max_bytes=limit)
         for _ in range(15):
             await reader.next(timeout=5)
             await near.ping()
-            await near.ping()  # what was asked for has come
+            await near.ping()  # the requested messages have come
             assert reader.pending <= messages
-            assert reader.pending * size <= room
+            assert reader.pending * size <= limit
         await reader.stop()
         await near.ping()
-        bodies = asked(tap)[before:]
-        assert {one["batch"] <= messages and one["max_bytes"] <= room for one in bodies} == {True}
+        bodies = pull_requests(tap)[before:]
+        assert {one["batch"] <= messages and one["max_bytes"] <= limit for one in bodies} == {True}
         assert len(bodies) >= 3
 
 
@@ -531,7 +531,7 @@ async def test_oversized_message_reported(tap: Any, near: Any, stream: OwnStream
         await reader.next(timeout=0.8)
     raised = await wait_for_event(jsclient.ErrorRaised, events)
     assert "MaxBytes" in str(raised.error)
-    assert len(asked(tap)) <= 6
+    assert len(pull_requests(tap)) <= 6
     assert len(alarms(events)) == 1
     await reader.stop()
 

@@ -169,7 +169,7 @@ async def test_p13_too_many_waiting(near: Any, stream: OwnStream, server: Any) -
     sub = await near.pull_subscribe(stream.all, config=config)
     waiting = asyncio.create_task(sub.fetch(1, expires=1.5))
     await stream.oracle.wait_consumer(stream.name, sub.consumer, lambda info: info["num_waiting"] == 1)
-    # 2.12 and newer drop such a request without a word: then its heartbeats tell.
+    # 2.12 and newer drop such a request silently. Then its missing heartbeats show that.
     error = jsclient.HeartbeatError if fits(server.version, ">=2.12") else jsclient.PullLimitError
     with pytest.raises(error):
         await within(5, sub.fetch(1, expires=30, idle_heartbeat=0.3), "the error")
@@ -363,7 +363,7 @@ async def _cancelled_fetch(tap: Any, sub: Any, batch: int) -> None:
 
 @pytest.mark.row(59)
 async def test_fetch_beside_an_abandoned_request_keeps_order(tap: Any, near: Any, stream: OwnStream) -> None:
-    """A fetch with ``max_bytes`` does not take over the other request, whose messages it returns all the same."""
+    """A fetch with ``max_bytes`` does not take over the other request. It returns its messages, though."""
     sub = await near.pull_subscribe(stream.all)
     await _cancelled_fetch(tap, sub, 3)
     limited = asyncio.create_task(sub.fetch(4, expires=20, max_bytes=100_000))
@@ -404,7 +404,7 @@ async def test_late_fetch_loses_nothing(
     assert list(await sub.fetch(1000, expires=0.1)) == []
     await asyncio.sleep(0.7)  # the inbox of that request is forgotten
     fetching = asyncio.create_task(sub.fetch(1000, expires=30))
-    await asyncio.sleep(0.2)  # what arrives before the next request belongs to none
+    await asyncio.sleep(0.2)  # messages that arrive before the next request belong to no request
     tap.unstall(direction)
     assert sorted(numbers(await fetching)) == list(range(1, 1001))
 

@@ -30,7 +30,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap, reconnect_time_wait=0.1)
 
 
-def asked(tap: Any) -> list[dict[str, Any]]:
+def pull_requests(tap: Any) -> list[dict[str, Any]]:
     """The bodies of the pull requests, in order."""
     return [json.loads(frame.payload) for frame in tap.sent(NEXT)]
 
@@ -42,10 +42,10 @@ async def test_first_read_sends_request(tap: Any, near: Any, stream: OwnStream) 
     reader = sub.messages()
     iterator = aiter(sub.messages())
     await near.ping()
-    assert asked(tap) == []
+    assert pull_requests(tap) == []
     await reader.stop()
     assert numbers([await anext(iterator)]) == [1]
-    assert len(asked(tap)) == 1
+    assert len(pull_requests(tap)) == 1
 
 
 @pytest.mark.row(63, 64, 80)
@@ -62,9 +62,9 @@ async def test_threshold_and_limit_hold(
         assert numbers([await reader.next(timeout=5)]) == [number]
         most = max(most, reader.pending)
         # Asked for, less what was taken: never more than may be held.
-        assert sum(one["batch"] for one in asked(tap)) - number <= size
+        assert sum(one["batch"] for one in pull_requests(tap)) - number <= size
     assert most <= size
-    bodies = asked(tap)
+    bodies = pull_requests(tap)
     assert bodies[0]["batch"] == size
     at = size // 2 if threshold is None else threshold
     assert {one["batch"] for one in bodies[1:]} <= set(range(max(1, size - at), size + 1))
@@ -83,7 +83,7 @@ async def test_its_bytes_are_bounded(tap: Any, near: Any, stream: OwnStream, spa
     for number in range(2, 61):
         assert numbers([await reader.next(timeout=5)]) == [number]
         assert reader.pending * size <= limit
-    assert {one["max_bytes"] <= limit for one in asked(tap)[1:]} == {True}
+    assert {one["max_bytes"] <= limit for one in pull_requests(tap)[1:]} == {True}
     await reader.stop()
 
 
@@ -106,7 +106,7 @@ async def test_request_ends_are_hidden(tap: Any, near: Any, stream: OwnStream, e
     with pytest.raises(jsclient.RequestTimeoutError):
         await reader.next(timeout=1.3)
     await tap.wait_for(match.with_status("408"))
-    assert len(asked(tap)) >= 3
+    assert len(pull_requests(tap)) >= 3
     await stream.publish(3)
     assert numbers(await take(reader, 3)) == [1, 2, 3]
     assert alarms(events) == []
@@ -122,7 +122,7 @@ async def test_batch_completed_does_not_stall(tap: Any, near: Any, stream: OwnSt
     request = await tap.wait_for(match.published(NEXT))
     headers = {"Nats-Pending-Messages": "4", "Nats-Pending-Bytes": "0"}
     tap.inject_message(request.reply, status="409 Batch Completed", headers=headers)
-    await eventually(lambda: len(asked(tap)) == 2, what="another request")
+    await eventually(lambda: len(pull_requests(tap)) == 2, what="another request")
     await stream.publish(6)
     assert numbers([await waiting, *await take(reader, 5)]) == [1, 2, 3, 4, 5, 6]
     await reader.stop()
@@ -250,11 +250,11 @@ async def test_drain_ends_iteration_after_arrived(tap: Any, near: Any, stream: O
     got = numbers([await reader.next(timeout=5)])
     await eventually(lambda: reader.pending == 9, what="nine wait")
     await reader.drain()
-    count = len(asked(tap))
+    count = len(pull_requests(tap))
     got += numbers([message async for message in reader])
     assert got == list(range(1, len(got) + 1))
     assert len(got) >= 10
-    assert len(asked(tap)) == count
+    assert len(pull_requests(tap)) == count
 
 
 @pytest.mark.smoke
@@ -289,7 +289,7 @@ async def test_silence_renews_request(tap: Any, near: Any, stream: OwnStream, ev
     missed = await wait_for_event(jsclient.HeartbeatMissed, events)
     assert missed.silent_for >= 2 * 0.3
     rule.remove()
-    await eventually(lambda: len(asked(tap)) >= 2, what="another request")
+    await eventually(lambda: len(pull_requests(tap)) >= 2, what="another request")
     await stream.publish(1)
     assert numbers([await waiting]) == [1]
     await reader.stop()

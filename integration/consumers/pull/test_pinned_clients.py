@@ -13,11 +13,11 @@ from integration.kit.calls.priority_groups import (
     GROUP,
     RACES,
     WAYS,
-    asked,
     asks,
     grouped,
     pinned_id,
     pins,
+    pull_requests,
     two,
     unknown,
 )
@@ -144,7 +144,7 @@ async def test_refused_pin_forgotten(
     assert numbers(await within(5, waiting, "the message")) == [expected]
     assert [frame.status for frame in tap.received(since=since) if frame.status] == [status]
     assert [pin is None for pin in pins(tap, since)][:2] == [False, True]
-    first, second, *_ = asked(tap, since)
+    first, second, *_ = pull_requests(tap, since)
     assert first["batch"] == second["batch"]
     assert [type(event) for event in alarms(events)] == [
         jsclient.Pinned,
@@ -180,7 +180,7 @@ async def test_only_pin_server_put_there_counts(tap: Any, near: Any, stream: Own
 async def test_publisher_pins_ignored(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
-    """The server refuses the first of them (400), and there is no second."""
+    """The server refuses the first of them (400), and a second is never sent."""
     for number in range(1, 41):
         await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": f"old{number}"})
     await grouped(near, stream, "overflow")
@@ -199,19 +199,19 @@ async def test_publisher_pins_ignored(
 
 
 @pytest.mark.row(87)
-async def test_pin_on_user_connection(foreign_js: Any, stream: OwnStream) -> None:
+async def test_pin_on_user_connection(natspy_js: Any, stream: OwnStream) -> None:
     async def publish(first: int, last: int) -> None:
         for number in range(first, last + 1):
             await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": "old"})
 
     await publish(1, 20)
-    consumer = await grouped(foreign_js, stream, "pinned_client")
+    consumer = await grouped(natspy_js, stream, "pinned_client")
     async with consumer.messages(max_messages=10, group=GROUP) as reader:
         assert numbers(await take(reader, 20)) == list(range(1, 21))
     # Only now: a reader asks ahead, and what it gives back when it stops comes again in no certain order. The server
     # ends its request when it has processed the UNSUB, which nats-py may send after the first of these PINGs.
     for _ in range(2):
-        await foreign_js.ping()
+        await natspy_js.ping()
     await publish(21, 40)
     assert numbers(await consumer.fetch(10, group=GROUP)) == list(range(21, 31))
     await consumer.unpin(GROUP)
@@ -223,14 +223,14 @@ async def test_pin_events_delivered(near: Any, stream: OwnStream) -> None:
     await stream.publish(1)
     consumer = await grouped(near, stream, "pinned_client")
     sub = await near.pull_subscribe(stream=stream.name, consumer="c")
-    told_here = EventReader(sub)
+    reported_here = EventReader(sub)
     await sub.next(group=GROUP)
     await consumer.unpin(GROUP)
     await stream.publish(1, first=2)
     await sub.next(group=GROUP)
     await sub.unsubscribe()
-    await within(5, told_here.task, "the events")
-    kinds = [type(event) for event in told_here.events]
+    await within(5, reported_here.task, "the events")
+    kinds = [type(event) for event in reported_here.events]
     assert kinds == [jsclient.Pinned, jsclient.Unpinned, jsclient.Pinned]
 
 
@@ -321,8 +321,8 @@ async def test_one_pinned_at_a_time(connect: Any, proxy: Any, stream: OwnStream)
     for _, tap, events in clients:
         assert {type(event) for event in alarms(events)} == {jsclient.Pinned, jsclient.Unpinned}
         # No one asks in a hot loop: beside what it takes, a request for each pin that was lost.
-        assert len(asked(tap)) <= 2 * last + 2 * RACES
-        assert all(0 < one["batch"] <= 4 for one in asked(tap))
+        assert len(pull_requests(tap)) <= 2 * last + 2 * RACES
+        assert all(0 < one["batch"] <= 4 for one in pull_requests(tap))
     for reader, task in zip(readers, tasks, strict=True):
         await reader.stop()
         await within(5, task, "the loop")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.calls.priority_groups import GROUP, WAYS, asked, asks, grouped, two, unknown
+from integration.kit.calls.priority_groups import GROUP, WAYS, asks, grouped, pull_requests, two, unknown
 from integration.kit.judge.reading import alarms, numbers, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
@@ -56,7 +56,7 @@ async def test_request_has_group_only(
     if kind == "pull_subscribe":
         handle = await near.pull_subscribe(stream=stream.name, consumer="c")
     assert numbers(await asks(way, handle, 2, group=GROUP, **options)) == [1, 2]
-    first, *_ = bodies = asked(tap)
+    first, *_ = bodies = pull_requests(tap)
     remainder = {"batch", "expires", "idle_heartbeat", "id"}
     assert {key: value for key, value in first.items() if key not in remainder} == {"group": GROUP, **options}
     assert ("id" in bodies[-1]) == (policy == "pinned_client" and len(bodies) > 1)
@@ -71,7 +71,7 @@ async def test_no_group_plain_request(tap: Any, near: Any, stream: OwnStream, wa
     messages = await asks(way, sub, 2)
     assert numbers(messages) == [1, 2]
     assert messages[0].headers == {"Nats-Pin-Id": "mine"}
-    for body in asked(tap):
+    for body in pull_requests(tap):
         assert body.keys() <= {"batch", "expires", "idle_heartbeat"}
 
 

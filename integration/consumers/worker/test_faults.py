@@ -66,7 +66,7 @@ asyncio.run(main())
 """
 
 
-class Crew:
+class WorkerProcesses:
     """Worker processes, and what they said they handled."""
 
     def __init__(self, url: str, stream: str, handled: list[Any]) -> None:
@@ -102,9 +102,11 @@ class Crew:
 
 
 @pytest.fixture
-async def crew(server: ServerUnderTest, oracle: Oracle, stream: OwnStream) -> AsyncIterator[Crew]:
+async def workers(
+    server: ServerUnderTest, oracle: Oracle, stream: OwnStream
+) -> AsyncIterator[WorkerProcesses]:
     async with oracle.listen(f"handled.{stream.name}.*") as handled:
-        workers = Crew(server.url, stream.name, handled)
+        workers = WorkerProcesses(server.url, stream.name, handled)
         yield workers
         for process in workers.processes:
             if process.returncode is None:
@@ -132,9 +134,9 @@ async def letters(dead: OwnStream) -> dict[int, str]:
     return errors
 
 
-async def all_pull(stream: OwnStream, crew: Crew) -> bool:
+async def all_pull(stream: OwnStream, workers: WorkerProcesses) -> bool:
     """Whether each worker has a pull request at the server. An idle worker has one."""
-    return (await stream.consumer_info("crew"))["num_waiting"] == len(crew.processes)
+    return (await stream.consumer_info("crew"))["num_waiting"] == len(workers.processes)
 
 
 async def all_settled(stream: OwnStream) -> bool:
@@ -143,54 +145,60 @@ async def all_settled(stream: OwnStream) -> bool:
 
 
 @pytest.mark.limit(90)
-async def test_worker_killed_loses_nothing(stream: OwnStream, dead: OwnStream, crew: Crew) -> None:
+async def test_worker_killed_loses_nothing(
+    stream: OwnStream, dead: OwnStream, workers: WorkerProcesses
+) -> None:
     """SIGKILL in the middle of it. The other worker continues and receives the messages of the first worker."""
     await stream.create_consumer("crew", ack_wait=1_000_000_000)
-    one, two = await crew.hire(), await crew.hire()
+    one, two = await workers.hire(), await workers.hire()
     # The first worker could handle all messages while the second one still starts.
-    await eventually(lambda: all_pull(stream, crew), WAIT, "both have sent a pull request")
+    await eventually(lambda: all_pull(stream, workers), WAIT, "both have sent a pull request")
     await stream.publish(776)
     await stream.publish(COUNT - 776, first=778)  # without the message that kills
-    await eventually(lambda: crew.handled_by(one) > 100 and crew.handled_by(two) > 100, WAIT, "both work")
+    await eventually(
+        lambda: workers.handled_by(one) > 100 and workers.handled_by(two) > 100, WAIT, "both work"
+    )
     one.kill()
     await one.wait()
     await eventually(lambda: all_settled(stream), WAIT, "all is settled")
-    assert await crew.dismiss() == [-signal.SIGKILL, 0]
+    assert await workers.dismiss() == [-signal.SIGKILL, 0]
 
     bad = poison(COUNT + 1)
-    assert set(crew.handled) == set(range(1, COUNT + 2)) - bad - {777}
+    assert set(workers.handled) == set(range(1, COUNT + 2)) - bad - {777}
     assert set(await letters(dead)) == bad
     # Twice was handled what the killed one had handled and not acked, or was about to.
-    again = [number for number, times in crew.handled.items() if times > 1]
+    again = [number for number, times in workers.handled.items() if times > 1]
     assert len(again) <= 8
-    assert max(crew.handled.values()) <= 2
+    assert max(workers.handled.values()) <= 2
 
 
 @pytest.mark.full
 @pytest.mark.limit(90)
-async def test_killer_message_dead_lettered(stream: OwnStream, dead: OwnStream, crew: Crew) -> None:
-    """Three workers die of it. What else they had counts its deliveries too, and is handled or kept, never lost."""
+async def test_killer_message_dead_lettered(
+    stream: OwnStream, dead: OwnStream, workers: WorkerProcesses
+) -> None:
+    """Three workers die of it. Their other messages count deliveries too, and are handled or kept, never lost."""
     await stream.create_consumer("crew", ack_wait=300_000_000)
     await stream.publish(40, first=761)
-    assert await until_settled(stream, crew, concurrency=1, prefetch=1) == [-signal.SIGKILL] * 3 + [0]
+    assert await until_settled(stream, workers, concurrency=1, prefetch=1) == [-signal.SIGKILL] * 3 + [0]
     dead_letters = await letters(dead)
     assert dead_letters[777].endswith(".DeliveriesExhaustedError")
     assert {780, 800} <= set(dead_letters)
-    assert set(crew.handled) | set(dead_letters) == set(range(761, 801))
+    assert set(workers.handled) | set(dead_letters) == set(range(761, 801))
     assert len(dead_letters) <= 2 + 1 + 2  # the messages that waited with it
 
 
-async def until_settled(stream: OwnStream, crew: Crew, **options: Any) -> list[int | None]:
+async def until_settled(stream: OwnStream, workers: WorkerProcesses, **options: Any) -> list[int | None]:
     """Run one worker after the other until all is settled. How they ended."""
     while True:
-        process = await crew.hire(**options)
+        process = await workers.hire(**options)
         over = asyncio.ensure_future(process.wait())
         settled = asyncio.ensure_future(eventually(lambda: all_settled(stream), WAIT, "all is settled"))
         await asyncio.wait({over, settled}, return_when=asyncio.FIRST_COMPLETED)
         if not over.done():
             over.cancel()
             await settled
-            return await crew.dismiss()
+            return await workers.dismiss()
         settled.cancel()
 
 
@@ -198,16 +206,19 @@ async def until_settled(stream: OwnStream, crew: Crew, **options: Any) -> list[i
 @pytest.mark.server(">=2.12")
 @pytest.mark.limit(90)
 async def test_killer_message_dies_alone(
-    stream: OwnStream, dead: OwnStream, crew: Crew, make_stream: Callable[..., Awaitable[OwnStream]]
+    stream: OwnStream,
+    dead: OwnStream,
+    workers: WorkerProcesses,
+    make_stream: Callable[..., Awaitable[OwnStream]],
 ) -> None:
-    """The guide's limit on what was begun: what waited next to it is handled, however often it was delivered."""
+    """The guide's limit applies to begun messages. Waiting messages are handled, however often they were delivered."""
     counters = await make_stream(subjects=[f"begun.{stream.name}.>"], allow_msg_counter=True)
     await stream.create_consumer("crew", ack_wait=300_000_000)
     await stream.publish(40, first=761)
     options = {"concurrency": 1, "prefetch": 64, "counters": counters.name}
-    assert await until_settled(stream, crew, **options) == [-signal.SIGKILL] * 3 + [0]
+    assert await until_settled(stream, workers, **options) == [-signal.SIGKILL] * 3 + [0]
     assert await letters(dead) == dict.fromkeys((777, 780, 800), "Reject")
-    assert set(crew.handled) == set(range(761, 801)) - {777, 780, 800}
+    assert set(workers.handled) == set(range(761, 801)) - {777, 780, 800}
 
 
 class Handler:

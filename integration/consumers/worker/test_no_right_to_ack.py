@@ -1,4 +1,4 @@
-"""A worker whose user may not ack: told once with the permission that is needed, and counted as what it is."""
+"""A worker whose user may not ack: reported once with the permission that is needed, and counted as such."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ from jsclient import ConsumerConfig, ConsumerDeletedError, DeadLettered, Reject
 from jsclient.protocol.wire.headers import parse_headers
 
 COUNT = 10_000
-POISON_EACH = 20  # one in so many
+POISON_EACH = 20  # one message in 20 kills its worker
 HANGS_EACH = 1000
 KEYS = 37  # no divisor of what makes poison
 GRACE = 5.0
-PATIENCE = 0.5  # seconds for a handler; on a busy machine 64 of them at once have taken 0.2
+PATIENCE = 0.5  # seconds for a handler. On a busy machine 64 of them at once have taken 0.2
 ACKS = "$JS.ACK.>"
 
 
@@ -115,7 +115,7 @@ class Troubled:
 
 
 async def publish_all(stream: OwnStream, count: int = COUNT) -> None:
-    """Numbered messages, over so many subjects in turn."""
+    """Numbered messages, over this many subjects in turn."""
     for first in range(1, count + 1, KEYS):
         for number in range(first, min(first + KEYS, count + 1)):
             await stream.oracle.nc.publish(stream.subject(number % KEYS), b"%d" % number)
@@ -183,7 +183,7 @@ async def test_good_handled_poison_stored(
 
 @pytest.mark.parametrize("kind", ["push", "pull", "consumer"])
 async def test_long_work_not_delivered_twice(kind: str, stream: OwnStream, near: Any, tap: Any) -> None:
-    """Those that wait behind it neither."""
+    """The messages that wait after it are not lost either."""
     await stream.publish(8)
     config = ConsumerConfig(ack_wait=3.0)
     if kind == "push":
@@ -231,8 +231,8 @@ async def test_without_keep_alive_it_is(stream: OwnStream, js: Any) -> None:
 
 
 @pytest.mark.row(113)
-@pytest.mark.parametrize("given", [None, 0.3], ids=["of the consumer", "given"])
-async def test_pauses_follow_backoff(given: float | None, stream: OwnStream, near: Any) -> None:
+@pytest.mark.parametrize("retry_delay", [None, 0.3], ids=["of the consumer", "given"])
+async def test_pauses_follow_backoff(retry_delay: float | None, stream: OwnStream, near: Any) -> None:
     await stream.publish(1)
     config = ConsumerConfig(backoff=[0.1, 0.25, 0.4], max_deliver=6)
     sub = await near.pull_subscribe(stream.all, config=config)
@@ -246,11 +246,11 @@ async def test_pauses_follow_backoff(given: float | None, stream: OwnStream, nea
             ended.append(loop.time())
             raise ValueError("busy")
 
-    async with sub.run(handler, retry_delay=given) as worker:
+    async with sub.run(handler, retry_delay=retry_delay) as worker:
         await eventually(lambda: worker.counts.handled == 1, 10, "it is handled")
     pauses = [later - sooner for sooner, later in zip(ended, began[1:], strict=True)]
     # The server counts in its own time and may be a little early by ours.
-    for pause, least in zip(pauses, [given] * 3 if given else [0.1, 0.25, 0.4], strict=True):
+    for pause, least in zip(pauses, [retry_delay] * 3 if retry_delay else [0.1, 0.25, 0.4], strict=True):
         assert pause > least - 0.05
 
 
@@ -441,9 +441,9 @@ async def test_streamless_subject_refused(stream: OwnStream, js: Any) -> None:
     assert sub.is_closed is False
 
 
-async def test_works_on_connection_of_nats_py(stream: OwnStream, foreign_js: Any) -> None:
+async def test_works_on_connection_of_nats_py(stream: OwnStream, natspy_js: Any) -> None:
     await stream.publish(200)
-    sub = await foreign_js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=1.5))
+    sub = await natspy_js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=1.5))
     slow = {3, 50}
 
     async def handler(message: Any) -> None:

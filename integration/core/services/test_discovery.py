@@ -24,10 +24,10 @@ async def test_instances(core: Any, subject: str) -> None:
     ):
         await one.add_endpoint("e", echo, subject=subject, metadata={"format": "json"})
         await core.flush()
-        found = {info.id: info for info in await core.services(subject)}
-        assert found == {one.id: one.info(), two.id: two.info()}
-        assert found[one.id].metadata == {"team": "a"}
-        (endpoint,) = found[one.id].endpoints
+        infos = {info.id: info for info in await core.services(subject)}
+        assert infos == {one.id: one.info(), two.id: two.info()}
+        assert infos[one.id].metadata == {"team": "a"}
+        (endpoint,) = infos[one.id].endpoints
         assert (endpoint.name, endpoint.subject, endpoint.metadata) == ("e", subject, {"format": "json"})
         assert {info.id for info in await core.services()} >= {one.id, two.id}
     assert await core.services(subject) == []
@@ -54,7 +54,7 @@ async def test_own_subjects(js: Any, subject: str) -> None:
 
 
 async def test_odd_answers_passed_over(js: Any, subject: str) -> None:
-    """Whoever may subscribe to $SRV may answer anything."""
+    """A client that may subscribe to $SRV may answer anything."""
 
     async def answer(request: Any) -> None:
         for data in (b"", b"[]", b"{", b'{"name": 1}'):

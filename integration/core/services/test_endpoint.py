@@ -1,4 +1,4 @@
-"""An endpoint: what its handler may do, and what is counted."""
+"""An endpoint: the abilities of its handler, and its counters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_failing_handler_without_reply(js: Any, events: list[Any], subject
 
 
 async def test_reply_subject_of_stranger(js: Any, oracle: Any, events: list[Any], subject: str) -> None:
-    """The answer would be published with our permissions. It is refused, and told."""
+    """The answer would be published with our permissions. It is refused, and reported."""
 
     async def handler(request: Any) -> None:
         await request.respond(b"x")

@@ -59,7 +59,7 @@ def epochs_of(rows: Rows) -> dict[Any, list[Any]]:
 
 
 async def seen(topic: Any, decode: Callable[[bytes], list[Any]] = json.loads) -> dict[int, list[Any]]:
-    """What a subscriber sees that was there from the beginning on: the items of each completed epoch.
+    """Return the items of each completed epoch, as seen by a subscriber from the beginning.
 
     Raises:
         ProtocolError: The topic's publishers broke its rules.

@@ -27,7 +27,7 @@ def control(kind: str) -> Any:
 
 
 def codes(tap: Proxy) -> list[str]:
-    """What was sent, as number and operation."""
+    """The messages that were sent, as number and operation."""
     return [
         ".".join((frame.reply or "").split(".")[-3:-1])
         for frame in tap.sent()

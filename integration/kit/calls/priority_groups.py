@@ -35,14 +35,14 @@ async def two(connect: Any, proxy: Any, stream: OwnStream, policy: str, **fields
     return results
 
 
-def asked(tap: Any, since: int = 0) -> list[dict[str, Any]]:
+def pull_requests(tap: Any, since: int = 0) -> list[dict[str, Any]]:
     """The bodies of the pull requests, in order."""
     return [json.loads(frame.payload) for frame in tap.sent(NEXT, since)]
 
 
 def pins(tap: Any, since: int = 0) -> list[str | None]:
     """The pin that each request showed."""
-    return [one.get("id") for one in asked(tap, since)]
+    return [one.get("id") for one in pull_requests(tap, since)]
 
 
 async def pinned_id(stream: OwnStream, name: str = "c") -> str:

@@ -19,5 +19,5 @@ def ids(frames: Any) -> list[str | None]:
 
 
 async def results(futures: list[Any], timeout: float = 20.0) -> list[Any]:
-    """What each future ended with, an ack or an error."""
+    """The result of each future: an ack or an error."""
     return await within(timeout, asyncio.gather(*futures, return_exceptions=True), "the futures")

@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 @dataclass
 class QueueQuery:
-    """A query with a checkpoint: what `start` and `restart` make reads on where it was.
+    """A query with a checkpoint: what `start` and `restart` make continues at its last position.
 
     Attributes:
-        committed: The offset of the last batch that the sink took. None: there was none.
+        committed: The offset of the last batch that the sink took. None before the first batch.
         logged: An offset whose batch was begun and is not committed.
         rows: What the sink took, as dicts.
     """

@@ -15,7 +15,7 @@ def numbers(first: int, last: int) -> list[int]:
 
 
 def sequences(rows: Rows, stream: Any) -> list[int]:
-    """What was read of one stream."""
+    """The messages that were read of one stream."""
     return [row["sequence"] for row in rows if row["stream"] == stream.name]
 
 

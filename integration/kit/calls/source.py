@@ -1,7 +1,7 @@
 """The source as Spark calls it, without Spark: the same calls in the same order, and rows as dicts.
 
-What Spark itself makes of the source is for tests with Spark. What the source answers is faster seen here. Readers and
-partitions are pickled on the way to where rows are read, as Spark does it.
+Tests with Spark show how Spark uses the source. The answers of the source are tested here, which is faster. Readers and
+partitions are pickled on the way to the process that reads, as in Spark.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_all(reader: Any, partitions: Sequence[Any]) -> list[Rows]:
 
 
 class Query:
-    """A streaming query with a checkpoint. Each `run` is a new process on the driver, as far as the source can tell.
+    """A streaming query with a checkpoint. Each `run` is a new process on the driver, from the view of the source.
 
     Attributes:
         offsets: The checkpoint: ``(start, end)`` of each batch.
@@ -120,7 +120,7 @@ class BatchRead:
         parsed = SourceOptions.parse(options_of(server, stream, **options), streaming=False)
         kind = PushdownReader if parsed.pushdown else LogBatchReader
         reader = kind(parsed, tuple(columns))
-        self.left = list(reader.pushFilters(list(filters))) if filters else []
+        self.unhandled = list(reader.pushFilters(list(filters))) if filters else []
         self.partitions = reader.partitions()
         self.parts = read_all(reader, self.partitions)
 

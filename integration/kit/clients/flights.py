@@ -73,7 +73,7 @@ async def running_demos(
     Args:
         binary: The nats-server that they start.
         files: A directory for their temporary files.
-        arguments: What each gets, too.
+        arguments: Further arguments of each.
         limit: Seconds that each may take.
     """
     runs: list[Run] = []

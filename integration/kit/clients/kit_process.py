@@ -1,4 +1,4 @@
-"""A process that produces, or consumes what another one shares. It says on stdout what it does, as lines of JSON.
+"""A process that produces, or consumes values that another process shares. It reports on stdout, as lines of JSON.
 
 python -m integration.kit.clients.kit_process URL newest|every DESCRIPTOR
 python -m integration.kit.clients.kit_process URL produce SUBJECT FIRST

@@ -16,7 +16,7 @@ _QUIET_TURNS = 3
 class Kits:
     """Makes kits on a server, each with a separate subject.
 
-    `here` produces, `there` consumes. Where they are two connections, what is consumed was made of a descriptor that
+    `here` produces, `there` consumes. If they are two connections, the consumed value was made of a descriptor that
     has passed as JSON. `stream` is the stream of all kits. Without it each creates a separate stream, which `clear`
     deletes.
     """

@@ -1,4 +1,4 @@
-"""Someone who appends to a log while servers come and go, and someone who reads it."""
+"""A task that appends to a log while servers come and go, and a task that reads it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Producer:
                 await asyncio.sleep(0.002)
 
     async def more(self, count: int) -> None:
-        """Return when so many more are stored."""
+        """Return when this many more are stored."""
         goal = self.stored + count
         await eventually(lambda: self.stored >= goal, 60.0, "records that are stored")
 

@@ -38,7 +38,7 @@ class LossyLog:
         return LossyFeed(self, self._log.feed(kind))
 
     def push(self, receive: Callable[[list[Any]], None], records: list[Any]) -> None:
-        """What a feed got continues its way, or does not."""
+        """Pass on the records of a feed, but drop, repeat and delay some of them."""
         chance = self._chance
         passing: list[Any] = []
         for record in records:
@@ -59,7 +59,7 @@ class LossyLog:
             self.release()
 
     def release(self) -> None:
-        """What waits comes now, shuffled."""
+        """Deliver the waiting records now, shuffled."""
         held, self._held = self._held, []
         self._chance.shuffle(held)
         for receive, record in held:

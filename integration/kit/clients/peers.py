@@ -9,14 +9,14 @@ from typing import Any
 import jsclient
 from jsclient.peers import Engine, LocalHub, Peer, RaisedEvent
 
-__all__ = ["FAST", "Ground", "LocalGround", "ServerGround", "heard", "related"]
+__all__ = ["FAST", "Ground", "LocalGround", "ServerGround", "received_events", "related"]
 
 FAST = {"handler_delay": 0.01, "retry_delay": 0.05, "max_deliver": 3}
 """Options of an engine that tries again at once, and not for long."""
 
 
 class Ground:
-    """Where the engines of one test meet. `events` has what they told out of band."""
+    """The place at which the engines of one test meet. `events` has the events that they reported out of band."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -31,7 +31,7 @@ class Ground:
     async def _make(self, **options: Any) -> Engine:
         raise NotImplementedError
 
-    def told(self, kind: type) -> list[Any]:
+    def reports(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def close(self) -> None:
@@ -68,7 +68,7 @@ class ServerGround(Ground):
                     await js.delete_stream(stream)
 
 
-def heard(peer: Peer, *patterns: str) -> list[RaisedEvent]:
+def received_events(peer: Peer, *patterns: str) -> list[RaisedEvent]:
     """The events that a peer receives from now on, in order."""
     events: list[RaisedEvent] = []
 

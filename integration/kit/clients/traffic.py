@@ -20,7 +20,7 @@ _TRY = 1.0
 
 @dataclass
 class Tally:
-    """What one reader got: stream sequences in the order of hand-over, and the errors it met."""
+    """The result of one reader: stream sequences in the order of hand-over, and the errors it met."""
 
     name: str = ""
     seqs: list[int] = field(default_factory=list)

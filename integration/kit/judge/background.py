@@ -1,4 +1,4 @@
-"""What goes wrong behind a test's back: errors no one awaited, tasks no one ended."""
+"""Faults in the background of a test: errors that no task awaited, tasks that were never ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a piece of code leaves behind: tasks, connections, subscriptions, consumers."""
+"""The leaks of a piece of code: tasks, connections, subscriptions, consumers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL = 0.02
 
 @dataclass
 class _Seen:
-    """What exists at one moment."""
+    """The tasks, connections, subscriptions and consumers that exist at one moment."""
 
     tasks: set[asyncio.Task[object]] = field(default_factory=set)
     consumers: dict[str, set[str]] = field(default_factory=dict)
@@ -34,10 +34,10 @@ async def no_leaks(
     ignore_tasks: Iterable[str] = (),
     settle: float = 2.0,
 ) -> AsyncIterator[None]:
-    """Fail when the block leaves anything behind that was not there before it.
+    """Fail when the block leaves anything that did not exist before it.
 
     Looks at the tasks of the loop, at the consumers of `streams` (through `oracle`) and, with the `monitor` URL of the
-    server, at its connections and their subscriptions. What ends within `settle` seconds after the block is no leak.
+    server, at its connections and their subscriptions. They may end up to `settle` seconds after the block.
     One inbox with a wildcard is allowed on a connection that had none: clients make it at their first request and keep
     it. `ignore_tasks` are the qualified names of coroutines that may remain, such as the coroutine of nats-py for that
     inbox (`Subscription._wait_for_msgs`). Better is a first request before the block.
@@ -116,7 +116,7 @@ def running_tasks() -> set[asyncio.Task[object]]:
 
 
 def describe_task(task: asyncio.Task[object]) -> str:
-    """A task by the name of its coroutine, and where it waits: each coroutine down to the innermost."""
+    """A task by the name of its coroutine, and its waiting point: each coroutine down to the innermost."""
     positions: list[str] = []
     # The task itself knows its outermost coroutine only.
     inner: Any = task.get_coro()

@@ -62,7 +62,7 @@ class Oracle:
 
     async def __aenter__(self) -> Self:
         options = {"name": CONNECTION_NAME, "reconnect_time_wait": 0.1, "max_reconnect_attempts": -1}
-        # nats-py would try for ever where no server listens.
+        # nats-py would try for ever if no server listens.
         connecting = self.nc.connect(self._url, **{**options, **self._options})
         await within(self._timeout, connecting, f"the oracle's connection to {self._url}")
         return self
@@ -163,7 +163,7 @@ class Oracle:
     async def payloads(self, stream: str) -> list[bytes]:
         """The payloads stored, in order: for streams too long to ask for each message.
 
-        By a consumer. In a cluster with a dead node that may be where it would be put, so ask for `messages` there.
+        By a consumer. In a cluster with a dead node the consumer may be put on that node, so ask for `messages` there.
         """
         inbox = self.nc.new_inbox()
         sub = await self.nc.subscribe(inbox)
@@ -255,13 +255,13 @@ class Oracle:
 
         last: Json = {}
 
-        async def look() -> bool:
+        async def info_fits() -> bool:
             nonlocal last
             last = await self.consumer_info(stream, name)
             return bool(fits(last))
 
         try:
-            await eventually(look, timeout, what or f"the state of consumer {name}")
+            await eventually(info_fits, timeout, what or f"the state of consumer {name}")
         except AssertionError as error:
             raise AssertionError(f"{error}; its info: {last}") from None
         return last

@@ -22,12 +22,12 @@ async def take(reader: Any, count: int, timeout: float = 15.0) -> list[Any]:
 
 
 def noting(
-    into: list[Any], what: Callable[[Any], Any] = lambda given: given
+    into: list[Any], what: Callable[[Any], Any] = lambda event: event
 ) -> Callable[[Any], Awaitable[None]]:
-    """A handler on the event loop: in a thread, where plain functions run, it would note later."""
+    """A handler on the event loop. In a thread, as plain functions run, it would note later."""
 
-    async def note(given: Any) -> None:
-        into.append(what(given))
+    async def note(event: Any) -> None:
+        into.append(what(event))
 
     return note
 
@@ -45,12 +45,12 @@ def of(kind: type[T], events: Iterable[Any]) -> list[T]:
 async def wait_for_event(
     kind: type[T], events: list[Any], fits: Callable[[T], object] = bool, timeout: float = 60.0
 ) -> T:
-    """The first event of a class that fits, from those told already or to come."""
+    """The first event of a class that fits, reported already or to come."""
 
-    def found() -> T | None:
+    def matching_event() -> T | None:
         return next((event for event in of(kind, events) if fits(event)), None)
 
-    event = await eventually(found, timeout, f"an event {kind.__name__}; told were {events!r}")
+    event = await eventually(matching_event, timeout, f"an event {kind.__name__}; told were {events!r}")
     assert event is not None
     return event
 

@@ -1,6 +1,6 @@
-"""A recount: what a stream contains, read over a plain socket, against what it should contain.
+"""A recount: the content of a stream, read over a plain socket, against the content it should have.
 
-No line of jsclient, and none of another client, has a part in it.
+It uses no line of jsclient or of another client.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-_ALL = "all"  # the subscription to the messages; they come with the subjects under which they are stored
+_ALL = "all"  # the subscription to the messages, which come with the subjects under which they are stored
 _PATIENCE = 60.0  # seconds without a byte
 
 
@@ -31,7 +31,7 @@ class Recount:
         expected: How many different rows there should be.
         found: How many rows there are.
         missing: Rows that are not there.
-        twice: Rows that are there once more than they should be, each further one counted.
+        twice: Rows that are stored more than once, each further copy counted.
         foreign: Rows that should not be there at all.
         between: The first and the last of the missing rows.
     """
@@ -160,7 +160,7 @@ def _proof(
     password: str | None = None,
     user_credentials: str | None = None,
 ) -> dict[str, Any]:
-    """What a client says of itself."""
+    """The fields with which a client introduces itself."""
     if user_credentials is None:
         return {} if user is None else {"user": user, "pass": password}
     import nkeys

@@ -25,7 +25,7 @@ class Requests:
         self.seconds: float = 0.0
 
     async def of(self, call: Callable[..., T], *args: Any) -> tuple[T, Counter[str]]:
-        """What a call returns, and its requests by kind, such as ``STREAM.INFO``."""
+        """The result of a call, and its requests by kind, such as ``STREAM.INFO``."""
         async with self._oracle.listen("$JS.API.>") as seen:
             begin = time.monotonic()
             result = await asyncio.to_thread(call, *args)

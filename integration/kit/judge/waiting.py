@@ -90,7 +90,7 @@ async def within(timeout: float, awaitable: Awaitable[T], what: str = "the call"
 
 
 def eventually_sync(fn: Callable[[], object], timeout: float, what: str, *, interval: float = 0.1) -> None:
-    """Return once plain `fn` is truthy, where no event loop runs.
+    """Return once plain `fn` is truthy, in a program without an event loop.
 
     Raises:
         AssertionError: not within `timeout` seconds.

@@ -12,7 +12,7 @@ from integration.kit.network.wire import Frame
 PREFIX = "$JS.API."
 
 
-def asked(tap: Recording, pattern: str = ">", since: int = 0) -> list[str]:
+def api_requests(tap: Recording, pattern: str = ">", since: int = 0) -> list[str]:
     """Subjects of the API requests, without their prefix, in the order in which they were sent."""
     return [(frame.subject or "").removeprefix(PREFIX) for frame in tap.sent(f"{PREFIX}{pattern}", since)]
 
@@ -44,10 +44,10 @@ def delivers(tap: Recording, since: int = 0) -> list[Frame]:
 
 def answers_to(tap: Recording, pattern: str) -> Callable[[Frame], bool]:
     """A predicate for the server's answers to API requests that match, for the proxy's rules."""
-    asked_with: set[str | None] = set()
+    reply_subjects: set[str | None] = set()
 
     def fits(frame: Frame) -> bool:
-        asked_with.update(sent.reply for sent in tap.sent(f"{PREFIX}{pattern}"))
-        return frame.op in {"MSG", "HMSG"} and frame.subject in asked_with
+        reply_subjects.update(sent.reply for sent in tap.sent(f"{PREFIX}{pattern}"))
+        return frame.op in {"MSG", "HMSG"} and frame.subject in reply_subjects
 
     return fits

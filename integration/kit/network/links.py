@@ -90,7 +90,7 @@ class Pipe:
         self._connected.set()
 
     def write(self, data: bytes) -> bool:
-        """Send bytes to the sink, as fast as the conditions let. False when there is no way."""
+        """Send bytes to the sink, as fast as the conditions let. False when the link is down."""
         if self.dead or (self.sink is not None and self.sink.is_closing()):
             return False
         if self.sink is None:  # uvloop reads once although reading is paused in `connection_made`

@@ -109,7 +109,7 @@ class Proxy(Recording):
             link.close()
 
     def half_open(self) -> None:
-        """Open connections end for the server. Their clients are not told, and reach no one."""
+        """Open connections end for the server. Their clients do not notice, and reach no server."""
         for link in self.open_links:
             link.half_open()
 
@@ -145,7 +145,7 @@ class Proxy(Recording):
             conditions.delay = seconds
 
     def rate(self, bytes_per_s: float | None, direction: Direction | None = None) -> None:
-        """Pass no more than this. None for no limit."""
+        """Pass at most this much. None for no limit."""
         for conditions in self._both(direction):
             conditions.rate = bytes_per_s
         self._update_reading()
@@ -212,7 +212,7 @@ class Proxy(Recording):
         headers: dict[str, str] | None = None,
         link: Link | None = None,
     ) -> None:
-        """Send a message to whoever subscribed to `subject`, such as a status on a deliver inbox."""
+        """Send a message to each subscriber of `subject`, such as a status on a deliver inbox."""
         for candidate in [link] if link else reversed(self.open_links):
             for sid, sub in candidate.subs.items():
                 if sub.subject and subject_matches(sub.subject, subject):

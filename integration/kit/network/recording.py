@@ -1,4 +1,4 @@
-"""What went over the wire, in order, with the questions tests ask about it."""
+"""The frames that went over the wire, in order, with the questions that tests ask about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a proxy: what happens to a frame that fits a predicate."""
+"""Rules of a proxy: a predicate, and the treatment of the frames that fit it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rule:
         self.active = True
         self.ends_link = False
         """Whether the connection ends where this rule acts."""
-        self._left = count
+        self._remaining = count
         self._acted = asyncio.Event()
 
     @property
@@ -56,16 +56,16 @@ class Rule:
         """Whether the frame is this rule's. It counts as acted on then."""
         if not self.active or not self.predicate(frame):
             return False
-        if self._left is not None:
-            self._left -= 1
-            self.active = self._left > 0
+        if self._remaining is not None:
+            self._remaining -= 1
+            self.active = self._remaining > 0
         frame.fate = self.fate
         self.frames.append(frame)
         self._acted.set()
         return True
 
     def act(self, frame: Frame, link: Link) -> bytes:
-        """What to pass on in the frame's place."""
+        """The frames to pass on in the frame's place."""
         raise NotImplementedError
 
 
@@ -101,7 +101,7 @@ class HoldRule(Rule):
         return b""
 
     def release(self) -> int:
-        """Pass on the delayed frames, in order, and delay no more frames. Say how many still could be."""
+        """Pass on the delayed frames, in order, and stop delaying. Return how many could still have been delayed."""
         self.remove()
         held, self._held = self._held, []
         return sum(link.pipes[frame.direction].write(frame.raw) for frame, link in held)
@@ -119,7 +119,7 @@ class CutRule(Rule):
 
     def act(self, frame: Frame, link: Link) -> bytes:
         body = len(frame.headers) + len(frame.payload)
-        # The body is followed by CRLF, so this is where it starts.
+        # The body is followed by CRLF, so it starts here.
         start = len(frame.raw) - 2 - body
         inside = body // 2 if self._after is None else self._after
         return frame.raw[: start + min(inside, body + 1)]

@@ -12,7 +12,7 @@ from enum import StrEnum
 MAX_LINE = 1 << 20
 """Longer lines without an end are passed on in pieces, because a proxy would otherwise keep them forever."""
 
-# Where subject, sid and reply stand, by op and number of arguments (sizes are at the end).
+# The indexes of subject, sid and reply, by op and number of arguments (sizes are at the end).
 _PLACES: dict[tuple[str, int], tuple[str, ...]] = {
     ("PUB", 2): ("subject",),
     ("PUB", 3): ("subject", "reply"),

@@ -52,7 +52,7 @@ def choose(spec: str = NEWEST, *, ack_v2: bool = False, env: Mapping[str, str] =
     """Find the server for this run: a given URL, an executable, at last a container.
 
     Raises:
-        NoServerError: there is none, or it cannot be what was asked for.
+        NoServerError: No server exists, or it is not of the requested kind.
     """
     if url := env.get(URL_VARIABLE):
         if spec != NEWEST:
@@ -60,7 +60,7 @@ def choose(spec: str = NEWEST, *, ack_v2: bool = False, env: Mapping[str, str] =
         try:
             version = str(read_info(url)["version"])
         except OSError as error:
-            raise NoServerError(f"{URL_VARIABLE} is {url}, where nothing answers: {error}") from error
+            raise NoServerError(f"{URL_VARIABLE} is {url}, but no server answers: {error}") from error
         return Choice(spec, ack_v2, version, url=url, monitor=env.get(MONITOR_VARIABLE))
     try:
         binary = find_binary(spec)

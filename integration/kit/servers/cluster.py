@@ -76,7 +76,7 @@ class OwnCluster:
     async def places(self, oracle: Oracle, stream: str) -> tuple[str, list[str]]:
         """The leader of a stream and its followers, which have all that the leader has."""
 
-        async def look() -> dict[str, Any] | None:
+        async def current_cluster() -> dict[str, Any] | None:
             try:
                 cluster = (await oracle.stream_info(stream))["cluster"]
             except (OracleError, TimeoutError):
@@ -87,9 +87,9 @@ class OwnCluster:
             )
             return cluster if settled else None
 
-        cluster: Any = await eventually(look, _READY, what="a stream whose replicas are current")
+        cluster: Any = await eventually(current_cluster, _READY, what="a stream whose replicas are current")
         return cluster["leader"], [one["name"] for one in cluster["replicas"]]
 
     async def step_down(self, oracle: Oracle, stream: str) -> None:
-        """The stream's leader gives up its place."""
+        """The stream's leader steps down."""
         await oracle.api(f"STREAM.LEADER.STEPDOWN.{stream}")

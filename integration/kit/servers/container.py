@@ -1,4 +1,4 @@
-"""A server in a container: the last resort, where no executable is found."""
+"""A server in a container: the last resort, if no executable exists."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Operator:
         return cls(operator, system, account, signed)
 
     def config(self, revoked: Mapping[str, int] | None = None) -> dict[str, Any]:
-        """The configuration of a server. JWTs of ``revoked`` users, signed up to a time, are no longer taken."""
+        """The configuration of a server. JWTs of ``revoked`` users, signed up to a time, are refused."""
         sign = partial(self.operator.sign, kind="account")
         limits = {**_LIMITS, **_JETSTREAM}
         return {
@@ -92,7 +92,7 @@ class Operator:
         }
 
     def write(self, file: Path, user: Key, expires: float | None = None) -> None:
-        """Write new credentials of a user of the account, at once for who reads the file meanwhile."""
+        """Replace the credentials of a user of the account in one step: a concurrent reader sees a whole file."""
         claims = {"subs": -1, "data": -1, "payload": -1, "pub": {}, "sub": {}}
         signed = self.account.sign(user.public, "user", expires, **claims)
         half = file.with_suffix(".half")

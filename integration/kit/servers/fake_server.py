@@ -83,7 +83,7 @@ class FakeServer(Recording):
 
     @property
     def lines(self) -> list[bytes]:
-        """What clients sent, one entry per frame, without the last CRLF."""
+        """The frames that clients sent, without the last CRLF."""
         return [frame.raw.removesuffix(b"\r\n") for frame in self.frames]
 
     async def wait_clients(self, count: int, timeout: float = 5.0) -> FakeClient:
@@ -252,7 +252,7 @@ class FakeClient(asyncio.Protocol):
         reset(self.transport)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         self.transport.write(self._server._greeting())
 
     def data_received(self, data: bytes) -> None:

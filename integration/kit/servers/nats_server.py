@@ -33,12 +33,12 @@ _START_TRIES = 3
 
 
 class NoServerError(RuntimeError):
-    """There is no server to test against. A failure, never a reason to skip."""
+    """No server to test against exists. This is a failure, never a reason to skip."""
 
 
 @dataclass(frozen=True)
 class ServerUnderTest:
-    """A server that runs, whoever runs it."""
+    """A running server, whichever process started it."""
 
     url: str
     version: str
@@ -53,10 +53,10 @@ class ServerUnderTest:
 
 
 def find_binary(spec: str = NEWEST) -> Path:
-    """The executable of a version: `newest` is what this environment has, others are fetched once.
+    """The executable of a version. `newest` is the executable of this environment, others are fetched once.
 
     Raises:
-        NoServerError: there is none, or it could not be fetched.
+        NoServerError: It does not exist, or it could not be fetched.
     """
     if spec != NEWEST:
         return install(spec)
@@ -69,10 +69,10 @@ def find_binary(spec: str = NEWEST) -> Path:
 
 
 def install(version: str, cache: Path = _CACHE) -> Path:
-    """Fetch a version into the cache, unless it is there. Safe with others doing the same.
+    """Fetch a version into the cache, unless it exists. Safe when other processes do the same.
 
     Raises:
-        NoServerError: the version cannot be fetched.
+        NoServerError: The version cannot be fetched.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise NoServerError(f"server version {version!r}: give {NEWEST!r} or three numbers like 2.10.25")
@@ -157,13 +157,13 @@ def knows_ack_v2(binary: Path) -> bool:
 
 
 def read_info(url: str, timeout: float = 5.0) -> dict[str, Any]:
-    """What a server says of itself to whoever connects."""
+    """The INFO that a server sends to each new connection."""
     parts = urlsplit(url)
     address = (parts.hostname or HOST, parts.port or 4222)
     with socket.create_connection(address, timeout) as sock, sock.makefile("rb") as lines:
         op, _, body = lines.readline().partition(b" ")
     if op != b"INFO":
-        raise NoServerError(f"what listens at {address[0]}:{address[1]} is no NATS server")
+        raise NoServerError(f"what listens at {address[0]}:{address[1]} is not a NATS server")
     info: dict[str, Any] = json.loads(body)
     return info
 

@@ -26,7 +26,7 @@ def _program(name: str) -> str | None:
 
 
 def missing() -> str | None:
-    """Why no test can write to PostgreSQL here, with what to do about it. None where it can."""
+    """The reason why tests cannot write to PostgreSQL here, with a remedy. None if they can."""
     if importlib.util.find_spec("psycopg") is None:
         return "psycopg is not installed: pip install 'psycopg[binary]'"
     if _program("initdb") is None or _program("postgres") is None:
@@ -96,7 +96,7 @@ class Postgres:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End the server, whoever is connected, and remove its files."""
+        """End the server, even with open connections, and remove its files."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             try:
@@ -108,7 +108,7 @@ class Postgres:
 
     @contextlib.contextmanager
     def database(self) -> Iterator[str]:
-        """A new database, as conninfo. At the end it is dropped, whoever is connected."""
+        """A new database, as conninfo. At the end it is dropped, even with open connections."""
         import psycopg
 
         name = f"test{next(self._numbers)}"

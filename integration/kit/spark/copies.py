@@ -71,13 +71,13 @@ async def with_consumer(oracle: Oracle, batch: int, ack_wait: float = 120) -> No
 
 
 async def until(oracle: Oracle, job: SparkJob, stream: str, count: int) -> None:
-    """Wait until so many are stored."""
+    """Wait until this many are stored."""
 
-    async def look() -> bool:
+    async def enough_stored() -> bool:
         assert_running(job)
         return int((await oracle.state(stream))["messages"]) >= count
 
-    await eventually(look, 300, what=f"{count} messages in {stream}")
+    await eventually(enough_stored, 300, what=f"{count} messages in {stream}")
 
 
 def assert_running(job: SparkJob) -> None:

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def writer_of(spark: Any, query: dict[str, Any], checkpoint: Path) -> Any:
-    """What starts a query."""
+    """The code that starts a query."""
     source = spark.readStream.format("jetstream").options(**query["source"])
     frame = (source.schema(query["schema"]) if "schema" in query else source).load()
     sink = frame.selectExpr(*query["columns"]).writeStream.format("jetstream").options(**query["sink"])
@@ -122,7 +122,7 @@ class SparkJob:
 
     @property
     def log(self) -> str:
-        """What it wrote, without the frames of Java."""
+        """The output of the driver, without the frames of Java."""
         text = Path(self._log.name).read_text(encoding="utf-8", errors="replace")
         return "\n".join(line for line in text.splitlines() if not line.startswith("\tat "))
 

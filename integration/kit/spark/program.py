@@ -95,7 +95,7 @@ class Program:
 
     @property
     def log(self) -> str:
-        """What it wrote, without the frames of Java."""
+        """The output of the program, without the frames of Java."""
         text = self._log.read_text(encoding="utf-8", errors="replace")
         return "\n".join(line for line in text.splitlines() if not line.startswith("\tat "))
 

@@ -53,7 +53,7 @@ BROADCAST_JOIN = {"spark.sql.autoBroadcastJoinThreshold": "10MB", "spark.sql.shu
 
 @functools.cache
 def missing() -> str | None:
-    """Why Spark cannot run here, with what to do about it. None where it can."""
+    """The reason why Spark cannot run here, with a remedy. None if it can."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed: pip install 'jsclient[spark]'"
@@ -117,10 +117,10 @@ def running_spark(files: Path, master: str = "local[2,4]", **settings: str) -> I
 
 
 @contextlib.contextmanager
-def settings(spark: Any, given: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session meanwhile, all of which have values before. A query keeps those with which it starts."""
-    before = {name: spark.conf.get(name) for name in given}
-    for name, value in given.items():
+def settings(spark: Any, changes: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session in the block. All have values before. A query keeps the settings of its start."""
+    before = {name: spark.conf.get(name) for name in changes}
+    for name, value in changes.items():
         spark.conf.set(name, value)
     try:
         yield
@@ -136,7 +136,7 @@ def make_active(spark: Any) -> None:
 
 @dataclass
 class Drained:
-    """What a query gave until its end.
+    """The output of a query until its end.
 
     Attributes:
         batches: The rows of each micro-batch, by its number. A batch that was replayed is here as it came last.
@@ -167,8 +167,8 @@ def drain(
     """Run a streaming DataFrame until all messages are read (trigger AvailableNow), and collect its rows.
 
     Args:
-        frame: What ``spark.readStream…load()`` gave.
-        checkpoint: A directory. Given again, the query continues where it was.
+        frame: The result of ``spark.readStream…load()``.
+        checkpoint: A directory. Given again, the query continues at its last offset.
         also: Called in ``foreachBatch`` after a batch was collected, with the batch and its number.
         limit: Seconds, then the query is stopped, and the test fails.
         options: More options of the ``writeStream``.
@@ -230,7 +230,7 @@ class ConnectSession:
 
     Args:
         files: A directory for what it writes.
-        level: What driver and JVM log. It is in `log`.
+        level: The log level of driver and JVM. The output is in `log`.
         env: More variables of its environment.
     """
 
@@ -267,7 +267,7 @@ class ConnectSession:
         self._lock = threading.Lock()
 
     def __call__(self, code: str, *, limit: float = 240.0, **values: Any) -> Any:
-        """Run Python there and return what it assigns to ``result``. What goes in and out is JSON.
+        """Run Python there and return what it assigns to ``result``. Its input and output are JSON.
 
         ``spark`` is the session, with the data source registered. ``values`` are variables.
 

@@ -17,7 +17,7 @@ from integration.kit.spark.sessions import SETTINGS, environment
 
 _START_LIMIT = 120.0
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# What Spark reads from the environment, and sessions of this process have put there.
+# Variables that Spark reads from the environment, and that sessions of this process have set.
 _SPARKS = ("PYTHONPATH", "PYSPARK_", "SPARK_")
 
 
@@ -151,7 +151,7 @@ class Submitted:
 
     @property
     def log(self) -> str:
-        """What it wrote, without the frames of Java."""
+        """The output of the process, without the frames of Java."""
         text = self._log.read_text(encoding="utf-8", errors="replace")
         return "\n".join(line for line in text.splitlines() if not line.startswith("\tat "))
 

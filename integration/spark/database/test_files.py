@@ -1,4 +1,4 @@
-"""The Parquet part of docs/howto/spark-to-a-database.md: a batch that fails is there once, or not at all."""
+"""The Parquet part of docs/howto/spark-to-a-database.md: a batch that fails is written once, or not at all."""
 
 from __future__ import annotations
 

@@ -234,12 +234,12 @@ async def test_each_row_once_over_kills(
         await eventually(program.has_stopped, 240, what=f"the program {when} {name}", interval=0.1)
         program.kill()
 
-    async def left() -> int:
+    async def pending_count() -> int:
         return int((await oracle.state("PAYMENTS"))["messages"])
 
     # A task has staged its half of the batch. Another is in the middle of its half.
     await killed_in("payments_staged", BATCH + BATCH * 3 // 4, rows=BATCH, staged=BATCH // 2)
-    assert await left() == COUNT - BATCH
+    assert await pending_count() == COUNT - BATCH
     # All is staged, and nothing merged. The first of the connections creates the tables.
     await killed_at("psycopg", "connect", "before", 3)
     assert rows_in(database) == 2 * BATCH
@@ -250,11 +250,11 @@ async def test_each_row_once_over_kills(
     # Committed, not acked.
     await killed_at("jsclient.spark", "ack_batch", "before", 2)
     assert rows_in(database) == 5 * BATCH
-    assert await left() == COUNT - 4 * BATCH
+    assert await pending_count() == COUNT - 4 * BATCH
     # Acked, but the batch has not ended.
     await killed_at("jsclient.spark", "ack_batch", "after", 2)
     assert rows_in(database) == COUNT
-    assert await left() == 0
+    assert await pending_count() == 0
     await asyncio.to_thread(start(command).finish)
     await assert_each_once(oracle, database, COUNT)
     stored = await asyncio.to_thread(select, database, "SELECT array_agg(sequence) FROM payments")

@@ -114,7 +114,7 @@ def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
 async def test_exact_table_over_kills(
     own_server: Any, oracle_for: Any, jobs: Any, spark: Any, in_thread: Any, tmp_path: Path
 ) -> None:
-    """The table has a directory for each epoch, which is overwritten: what a batch writes again is the same."""
+    """The table has a directory for each epoch, which is overwritten, so a batch that is written again is the same."""
     server = await own_server()
     oracle = await oracle_for(server)
     await oracle.create_stream("IN", ["in.>"], storage="file", allow_direct=True)

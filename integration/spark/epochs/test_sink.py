@@ -73,15 +73,15 @@ class Sink:
         finally:
             await writer.close()
 
-    async def commit(self, attempt: WriteAttempt, *places: int) -> None:
+    async def commit(self, attempt: WriteAttempt, *partitions: int) -> None:
         topic = await self.sink_topic()
         for index in range(topic.partitions):
-            await topic.complete(index, attempt, written=index in places)
+            await topic.complete(index, attempt, written=index in partitions)
 
     async def batch(self, epoch: int, *parts: list[str]) -> WriteAttempt:
         attempt = self.attempt(epoch)
         done = [await self.write(attempt, rows, task=task) for task, rows in enumerate(parts) if rows]
-        await self.commit(attempt, *(place for _, place in filter(None, done)))
+        await self.commit(attempt, *(partition for _, partition in filter(None, done)))
         return attempt
 
 
@@ -112,7 +112,7 @@ async def test_a_batch_is_an_epoch(js: Any, topic: Any) -> None:
 
 
 async def test_failed_batch_stored_once(js: Any, topic: Any) -> None:
-    """What an earlier try has stored is found by reading, not by the stream's memory of ids."""
+    """The rows of an earlier try are detected by reading, not by the stream's memory of ids."""
     sink = Sink(js, topic)
     await sink.batch(0, ["a"])
     rows = ["x", "y", "x", "z"]
@@ -225,10 +225,10 @@ async def test_query_begins_at_same_moment_refused(js: Any, topic: Any) -> None:
     created = await other.sink_topic()
     looks = [None, None]
 
-    async def look(partition: int) -> Any:
+    async def read_owner(partition: int) -> Any:
         return looks.pop() if looks else await SinkTopic.read_owner(created, partition)
 
-    created.read_owner = look  # type: ignore[method-assign]
+    created.read_owner = read_owner  # type: ignore[method-assign]
     await sink.batch(0, ["a"])
     with pytest.raises(ProducerFencedError):
         await open_writer(js, other.plan(attempt), attempt, Task(0, 0), created)

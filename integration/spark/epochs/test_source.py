@@ -257,7 +257,7 @@ async def test_a_topic_that_was_recreated(server: Any, topics: Any, js: Any) -> 
     with pytest.raises(PositionInvalidError, match="but this is"):
         await asyncio.to_thread(strict.drain)
     await asyncio.to_thread(lax.drain)
-    assert [found for found in lax.epochs if found] == [{5: ["old"]}, {1: ["new"]}]
+    assert [epochs for epochs in lax.epochs if epochs] == [{5: ["old"]}, {1: ["new"]}]
 
 
 async def test_a_topic_that_is_not_there(server: Any, topics: Any, stream: Any, js: Any) -> None:

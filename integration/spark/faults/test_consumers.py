@@ -1,4 +1,4 @@
-"""What may happen to the consumer of a query in queue mode, and to the messages that it has not read yet."""
+"""Faults of the consumer of a query in queue mode, and of the messages that it has not read yet."""
 
 from __future__ import annotations
 

@@ -39,13 +39,15 @@ def submit(standalone: StandaloneCluster, tmp_path: Path) -> Iterator[Callable[.
     """Hands a copy to the cluster: `submit(query(…), *arguments_of_spark_submit)`."""
     started: list[Submitted] = []
 
-    def start(copy: dict[str, Any], *given: str) -> Submitted:
+    def start(copy: dict[str, Any], *extra_arguments: str) -> Submitted:
         job = {**copy, "register": True, "checkpoint": str(tmp_path / "checkpoint")}
         env = {"PYSPARK_PYTHON": str(standalone.python)}
         program = Path(copying.__file__)
         driver = tmp_path / "driver"
         started.append(
-            standalone.submit(driver, program, json.dumps(job), given=[*IN_SMALL_PARTS, *given], env=env)
+            standalone.submit(
+                driver, program, json.dumps(job), given=[*IN_SMALL_PARTS, *extra_arguments], env=env
+            )
         )
         return started[-1]
 

@@ -1,4 +1,4 @@
-"""What may happen to the stream that a query reads: an error that says it, and then the rest, each row once."""
+"""Faults of the stream that a query reads: an error that names the fault, and then the rest, each row once."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ async def test_compacted(copies: Any, recount: Any) -> None:
 
 
 async def aggregate(oracle: Oracle) -> None:
-    """The stream IN: `COUNT` messages of two others under "all.0", 400 under "all.1", 40 of its own under "own.0"."""
+    """The stream IN: `COUNT` messages of two others under "all.0", 400 under "all.1", 40 for itself under "own.0"."""
     for name in ("first", "second"):
         await oracle.create_stream(name.upper(), [f"{name}.>"], storage="file")
     sources = [
@@ -238,15 +238,15 @@ async def test_nothing(copies: Any, spark: Any, in_thread: Any, recount: Any) ->
 async def test_streams_come_and_go(copies: Any, recount: Any) -> None:
     server, oracle, copy_all = copies
     await oracle.create_stream("OUT", ["out.>"], duplicate_window=600 * 10**9)
-    made = 0
+    published = 0
 
     async def fill(name: str, *, create: bool = True) -> None:
-        """500 more numbers, in a new stream or one that is there."""
-        nonlocal made
+        """500 more numbers, in a new stream or in the existing stream."""
+        nonlocal published
         if create:
             await oracle.create_stream(name, [f"{name}.>"], allow_direct=True, storage="file")
-        await oracle.publish_many(f"{name}.x", 500, first=made + 1, size=64)
-        made += 500
+        await oracle.publish_many(f"{name}.x", 500, first=published + 1, size=64)
+        published += 500
 
     copy = query(server.url, "out", batch=700)
     del copy["source"]["stream"]
@@ -265,4 +265,4 @@ async def test_streams_come_and_go(copies: Any, recount: Any) -> None:
     await fill("IN_C")
     await fill("IN_C", create=False)
     await copy_all(copy)
-    await recount(server, "OUT", made)
+    await recount(server, "OUT", published)

@@ -20,12 +20,12 @@ COUNT, BATCH = 20_000, 10_000
 
 
 async def in_second_batch(oracle: Oracle, job: SparkJob) -> None:
-    async def look() -> bool:
+    async def is_ready() -> bool:
         assert_running(job)
         stored = int((await oracle.state("OUT"))["messages"])
         return BATCH + BATCH // 20 < stored < BATCH + BATCH * 3 // 4
 
-    await eventually(look, 240, what="the second batch")
+    await eventually(is_ready, 240, what="the second batch")
 
 
 @pytest.fixture

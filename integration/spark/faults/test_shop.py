@@ -56,7 +56,7 @@ async def test_shop(own_server: Any, oracle_for: Any, recount: Any, tmp_path: Pa
         position = event["at"] // 60 * 60, event["category"]
         counts[position] += 1
         sums[position] += event["cents"]
-    windows = {(*place, counts[place], sums[place]) for place in counts if place[1] != "end"}
+    windows = {(*window, counts[window], sums[window]) for window in counts if window[1] != "end"}
     stored = [json.loads(one) for one in await asyncio.to_thread(payloads, server.url, "WINDOWS")]
     actual = [(one["start"], one["category"], one["n"], one["cents"]) for one in stored]
     recount.exact(Recount.of("WINDOWS", windows, actual))

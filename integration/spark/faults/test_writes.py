@@ -71,7 +71,7 @@ async def test_two_writes(
 @pytest.mark.covers("L26")
 @pytest.mark.fault("dedup=source: a second row of a message, made in another task")
 async def test_second_row_of_a_message(copies: Any, spark: Any, in_thread: Any, recount: Any) -> None:
-    """Refused where both go to one subject. Both are stored where they go to two."""
+    """Refused if both go to one subject. Both are stored if they go to two."""
     server, oracle, _ = copies
     await filled(oracle, COUNT, {"OUT": 600})
 

@@ -1,4 +1,4 @@
-"""Batch reads: from where to where, in how many tasks, with which filters. The same rows each time."""
+"""Batch reads: the start and end, the number of tasks, the filters. The same rows each time."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_filter_pushdown_or_not(pushing, server, stream):
 @pytest.mark.covers("L1", "L32")
 @pytest.mark.full
 async def test_connect_streams_and_batches(connect_spark, server, stream, tmp_path):
-    """The same source in the server of Spark Connect, where options and classes come from another process."""
+    """The same source in the server of Spark Connect, which gets options and classes from another process."""
     await stream.publish(500)
     code = """
         given = spark.read.format("jetstream").options(**options).load()

@@ -94,13 +94,13 @@ def planned(query):
 
 
 def go(query, reader, start):
-    """Read all that is there, in a query that continues. The last offset."""
+    """Read all messages, in a query that continues. Return the last offset."""
     for _ in range(20):
         if (end := query.ask(reader, start)) == start:
             return end
         query.batch(reader, start, end)
         start = end
-    raise AssertionError("there is no end")
+    raise AssertionError("the query has no offset")
 
 
 # --- a filter begins to match --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`jsclient spark offsets` on checkpoints of real queries: what it shows, and where a rewound query continues."""
+"""`jsclient spark offsets` on checkpoints of real queries: its output, and the position of a query after a rewind."""
 
 from __future__ import annotations
 

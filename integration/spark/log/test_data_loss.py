@@ -73,7 +73,7 @@ async def test_idle_stream_may_lose_all_read(server, stream):
 
 
 async def test_limit_during_read(server, oracle, make_stream):
-    """Planned when all was there. The executor finds the head gone, in the middle of the batch."""
+    """Planned when all messages existed. The executor sees that the head is gone, in the middle of the batch."""
     stream = await make_stream(max_msgs=100)
     query = await half_read(server, stream)
     reader, start = query.reader(), query.offsets[-1][1]
@@ -217,7 +217,7 @@ async def test_stream_deleted_error_names_option(server, stream):
 
 
 async def test_lagging_leader_awaited(server, stream, monkeypatch):
-    """As a new one may be for a moment: what seems to be lost is looked at again."""
+    """A new leader may lag for a moment, so a loss is looked at again."""
     query = await half_read(server, stream)
     reader, (start, end) = query.reader(), query.offsets[0]
     facts, lies = Lookup.facts, []

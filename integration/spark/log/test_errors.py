@@ -1,4 +1,4 @@
-"""What cannot work in log mode: the error names the option and what to do, on the driver, before a row is read."""
+"""Options that cannot work in log mode: the error names the option and a remedy, on the driver, before any read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READS = pytest.mark.parametrize("read", ["stream", "batch"])
 
 
 def plan(read, server, stream, **options):
-    """What a read does on the driver until its tasks are known."""
+    """The steps of a read on the driver until its tasks are known."""
     if read == "stream":
         reader = (query := Query(server, stream, startingOffsets="earliest", **options)).reader()
         start = query.start(reader)
@@ -145,7 +145,7 @@ async def test_a_domain_that_is_another(server, stream):
 
 @pytest.fixture
 async def guarded(own_server, oracle_for):
-    """A server where a user may not publish to some subjects: `await guarded("$JS.API.STREAM.INFO.S", ...)`."""
+    """A server on which a user may not publish to some subjects: `await guarded("$JS.API.STREAM.INFO.S", ...)`."""
 
     async def start(*denied, allow_direct=True):
         rights = {"publish": {"deny": list(denied)}}
@@ -211,7 +211,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), BAD, ids=[next(iter(given)) for given, _ in BAD])
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[next(iter(options)) for options, _ in BAD])
 @READS
 def test_option_errors_on_load(spark, options, message, read):
     reader = spark.readStream if read == "stream" else spark.read
@@ -272,7 +272,7 @@ WRONG = pytest.mark.parametrize(
 
 @WRONG
 def test_reader_created_before_it_refuses(options, sentence):
-    """PySpark stops a reader whether or not it was made, and hides an error of its making behind UnboundLocalError."""
+    """PySpark stops a reader even if it was never made, and hides the error of its making behind UnboundLocalError."""
     schema = StructType([StructField("data", BinaryType())])
     reader = JetStreamSource({"servers": "nats://127.0.0.1:1", **options}).streamReader(schema)
     runner.check_support_func(reader, reports := io.BytesIO())

@@ -31,7 +31,7 @@ async def recreate(stream, messages):
 
 @pytest.fixture
 async def old(make_stream):
-    """A stream that was there before."""
+    """A stream that existed before."""
     stream = await make_stream()
     await stream.publish(4)
     return stream

@@ -100,7 +100,7 @@ async def test_row_comes_soon(spark, server, stream, tmp_path):
     async def publish(data):
         await stream.oracle.publish(stream.subject("x"), data)
 
-    # The status leaves "Initializing" before the source has asked where the stream ends.
+    # The status leaves "Initializing" before the source has asked for the end of the stream.
     options = options_of(server, stream, startingOffsets="earliest")
     spark.dataSource.register(SmallestSource)
     smallest = spark.readStream.format("smallest").option("path", str(lines)).load()

@@ -1,4 +1,4 @@
-"""Many streams in one source: a list of all streams shows their ends, or one request each where there is none."""
+"""Many streams in one source: a list of all streams shows their ends, or one request each without a list."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_asked_one_by_one(own_server, oracle_for, monkeypatch, caplog, why
 
 @pytest.mark.full
 async def test_cluster_that_loses_a_node(cluster, oracle_for):
-    """A list has what the leaders say. Without a leader of the cluster there is none."""
+    """A list contains the reports of the leaders. Without a leader of the cluster the list is missing."""
     first, *others = cluster.servers.values()
     oracle = await oracle_for(first)
     streams = [await OwnStream.create(oracle, "lost", num_replicas=3) for _ in range(6)]
@@ -156,7 +156,7 @@ async def test_cluster_that_loses_a_node(cluster, oracle_for):
     survivor = OwnStream(await oracle_for(others[1]), streams[0].name, streams[0].prefix)
 
     async def stored():
-        with contextlib.suppress(Exception):  # there is no leader yet
+        with contextlib.suppress(Exception):  # the cluster may not have a leader yet
             return await survivor.publish(1, first=3)
 
     last = await eventually(stored, 60, what="a leader")

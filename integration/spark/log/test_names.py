@@ -17,7 +17,7 @@ NAMES = ["Bücher", "日本", "a😀"]
 
 
 @pytest.fixture
-async def foreign(oracle):
+async def named_stream(oracle):
     """`await foreign("né", ...)`: a stream with exactly this name."""
     results = []
 
@@ -38,8 +38,8 @@ def numbers(rows):
 
 @pytest.mark.covers("L1", "L9", "L15")
 @pytest.mark.parametrize("name", NAMES)
-async def test_stream_with_any_name_is_read(server, foreign, name):
-    stream = await foreign(name, allow_direct=True)
+async def test_stream_with_any_name_is_read(server, named_stream, name):
+    stream = await named_stream(name, allow_direct=True)
     await stream.publish(300)
     for mode in ("consumer", "direct", "auto"):
         rows = BatchRead(server, stream, columns=("data", "stream"), readMode=mode).rows
@@ -58,8 +58,8 @@ async def test_stream_with_any_name_is_read(server, foreign, name):
 
 
 @pytest.mark.covers("L9")
-async def test_pattern_reads_streams_with_any_name(server, foreign):
-    one, other = await foreign("würfe_1"), await foreign("würfe_zwei_né")
+async def test_pattern_reads_streams_with_any_name(server, named_stream):
+    one, other = await named_stream("würfe_1"), await named_stream("würfe_zwei_né")
     for stream in (one, other):
         await stream.publish(3)
     options = SourceOptions.parse({"servers": server.url, "streamPattern": "würfe_*"}, streaming=False)
@@ -73,9 +73,9 @@ async def test_pattern_reads_streams_with_any_name(server, foreign):
 
 @pytest.mark.full
 @pytest.mark.covers("L1", "L25", "L35")
-async def test_copied_with_ledger_and_offsets(server, spark, oracle, foreign, in_thread, checkpoint):
+async def test_copied_with_ledger_and_offsets(server, spark, oracle, named_stream, in_thread, checkpoint):
     """From one such stream to another, with a ledger, in two runs. The command names the stream that was read."""
-    source, target = await foreign("Größe"), await foreign("мир")
+    source, target = await named_stream("Größe"), await named_stream("мир")
     options = {"servers": server.url, "stream": source.name, "startingOffsets": "earliest"}
     sink = {"servers": server.url, "subject": target.subject("copy"), "expectedStream": target.name}
 

@@ -17,7 +17,7 @@ CONFIGS = pytest.mark.parametrize("direct", [True, False], ids=["direct gets", "
 
 
 async def sent(tap, read, *args, **kwargs):
-    """What a read returns, and how many bytes the server sent meanwhile."""
+    """The rows of a read, and how many bytes the server sent meanwhile."""
     start = len(tap.frames)
     actual = await asyncio.to_thread(read, *args, **kwargs)
     return actual, sum(len(frame.raw) for frame in tap.frames[start:] if frame.direction is TO_CLIENT)

@@ -148,7 +148,7 @@ async def test_look_goes_beyond_a_limit_of_rows(server, oracle, make_stream):
 
 @pytest.mark.covers("L7", "L36")
 async def test_look_at_few_that_match(server, oracle, make_stream):
-    """One message in 50 matches: between two batches there is none that was looked at."""
+    """One message in 50 matches: all messages between two batches were looked at."""
     stream = await make_stream(allow_direct=True)
     for _ in range(40):
         await stream.publish(49, "common")
@@ -177,7 +177,7 @@ async def test_removed_meanwhile_is_no_room(server, make_stream):
 
 @pytest.mark.covers("L7")
 async def test_last_look_is_of_another_stream(server, stream):
-    """A stream that was made again has other sizes at the same sequences."""
+    """A recreated stream has other sizes at the same sequences."""
     await stream.publish(1000, size=1000)
     query = Query(
         server,
@@ -213,7 +213,7 @@ async def test_limit_holds_behind_what_was_measured(server, stream, monkeypatch)
 @pytest.mark.covers("L6", "L7")
 async def test_message_stored_between_two_requests(server, stream, monkeypatch):
     """A publisher stores a message after the planner has asked for the state of the stream, before it asks for the
-    last match. The planner looked for sizes up to that message for ever, or counted nothing behind the state."""
+    last match. The planner looked for sizes up to that message for ever, or counted nothing after the state."""
     await stream.publish(20, "other", size=1000)
     await stream.publish(50, "mine", size=1000)
     loop, late = asyncio.get_running_loop(), [60]

@@ -1,4 +1,4 @@
-"""Log mode where few of the sequences are read: filters, deleted messages, and a query that waits."""
+"""Log mode with few of the sequences to read: filters, deleted messages, and a query that waits."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_many_tasks_of_few_matches(server, oracle, make_stream, config):
 @pytest.mark.covers("L7")
 @BOTH
 async def test_no_task_beyond_its_maximum(server, make_stream, monkeypatch, config):
-    """Where there are too many messages to look at each, they are counted."""
+    """If too many messages would have to be looked at, they are counted."""
     monkeypatch.setattr(tasks, "_MOST_FOUND", 10)
     stream = await make_stream(**config)
     for number in range(20):
@@ -143,7 +143,7 @@ async def test_messages_of_others_start_no_batch(server, stream):
 
 
 async def test_messages_of_others_expire_no_loss(server, stream):
-    """The offset of a filtered query stays behind. What goes after it was seen not to match."""
+    """The offset of a filtered query lags. Messages after it that are removed were already seen not to match."""
     await stream.publish(5, "mine")
     query = Query(
         server, stream, subjects=stream.subject("mine"), startingOffsets="earliest", pollIntervalMs=1
@@ -193,7 +193,7 @@ async def test_expiry_between_looks(server, stream):
 
 
 async def test_lagging_leader_hides_none(server, stream, monkeypatch):
-    """Asked in between, a new one said that nothing matches: what it did not know yet is read anyway."""
+    """A new leader, asked in between, said that no message matches. A message that it lacked is read anyway."""
     query = Query(
         server, stream, subjects=stream.subject("mine"), startingOffsets="earliest", pollIntervalMs=1
     )

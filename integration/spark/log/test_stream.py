@@ -1,4 +1,4 @@
-"""Log mode: where a query starts, how much it takes at a time, and that it continues exactly where it was."""
+"""Log mode: the start of a query, the size of its batches, and that it continues exactly at its last offset."""
 
 from __future__ import annotations
 

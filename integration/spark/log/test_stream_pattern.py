@@ -120,7 +120,7 @@ async def test_stream_deleted_while_query_runs(server, two):
 
 @pytest.mark.server(">=2.11")
 async def test_work_queue_that_cannot_be_read_is_left_out(server, two, make_stream, caplog, monkeypatch):
-    """It appears while the query runs, and is there at a restart. It is read as soon as that is possible."""
+    """The stream appears while the query runs, and exists at a restart. It is read as soon as that is possible."""
     monkeypatch.setattr("jsclient.spark.log.members._LOOK_AGAIN", 0.0)
     first, second, pattern = two
     query = PatternQuery(server, pattern, startingOffsets="earliest")

@@ -1,4 +1,4 @@
-"""Compaction and messages with a time to live: what a newer message superseded, or what expired, is not lost."""
+"""Compaction and messages with a time to live: a superseded or expired message is not a lost message."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_bucket_followed_while_it_is_written(server: Any, make_bucket: Any
 
 @MODES
 async def test_no_batches_of_what_is_gone(server: Any, make_bucket: Any, mode: str) -> None:
-    """A limit of messages counts those that exist: a query that returned late used to have many empty batches."""
+    """A limit of messages counts existing messages: a query that returned late used to have many empty batches."""
     bucket = await make_bucket()
     await write(bucket, 1)
     query = Query(server, bucket, startingOffsets="earliest", readMode=mode, maxMessagesPerTrigger=10)

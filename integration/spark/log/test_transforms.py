@@ -82,7 +82,7 @@ async def test_aggregate_filtered_by_stored_subject(server, aggregate, direct):
         actual = BatchRead(
             server, stream, pushdown=True, filters=[EqualTo(("subject",), stream.subject("all.a"))], **options
         )
-        assert (len(actual.rows), actual.left) == (COPIED, [])
+        assert (len(actual.rows), actual.unhandled) == (COPIED, [])
 
 
 @pytest.mark.full

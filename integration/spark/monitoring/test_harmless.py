@@ -80,8 +80,8 @@ async def test_watch_outlives_errors(server, js, stream, broken_handler, monkeyp
     positions = {"good": LogPosition("A", "", 0), "bad": LogPosition("B", "", 0)}
     watch = LagWatch(options, 0.01, lambda: positions, lambda key, _, unread: answers.append((key, unread)))
 
-    async def answer(js, place):
-        if place.stream == "B":
+    async def answer(js, position):
+        if position.stream == "B":
             raise KeyError("as the test wants it")
         return Unread(0, 0.0)
 

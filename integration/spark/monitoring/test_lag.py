@@ -1,4 +1,4 @@
-"""What a server answers about unread messages, and the thread that asks it."""
+"""The answers of a server about unread messages, and the thread that asks for them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_watch_ends_and_begins_again(js, server, stream):
 
 
 async def test_server_away_and_back(own_server, oracle_for, caplog):
-    """The answer is None meanwhile, and the log says so once."""
+    """The answer stays None meanwhile, and the log says so once."""
     own = await own_server()
     stream = await OwnStream.create(await oracle_for(own), "away", storage="file")
     await stream.publish(5)

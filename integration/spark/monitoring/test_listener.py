@@ -19,7 +19,7 @@ SERIES = re.compile(
 
 
 class Figures:
-    """What a listener says, read from its text for Prometheus."""
+    """The figures of a listener, read from its text for Prometheus."""
 
     def __init__(self, listener):
         self.listener = listener

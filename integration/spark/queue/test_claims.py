@@ -302,7 +302,7 @@ async def test_two_other_workers_share_consumer(queue, js):
 
 @pytest.mark.parametrize("retention", ["workqueue", pytest.param("limits", marks=pytest.mark.full)])
 async def test_long_absence_reported(queue, js, caplog, retention):
-    """They come twice where the stream still has them. In a work queue they are left out. No message is missing."""
+    """They come twice if the stream still has them. In a work queue they are left out. No message is missing."""
     query = await queue(count=100, stream={"retention": retention})
     await query.plan()
     await query.stop()
@@ -340,7 +340,7 @@ async def test_long_absence_alone(queue, caplog):
 
 
 async def test_lapsed_may_go_to_others(queue, js, caplog):
-    """A restart that came too late, and another worker who asks only after it: told when the batch is finished."""
+    """A restart came too late, and another worker asks only after it. The loss is reported at the end of the batch."""
     query = await queue(count=20)
     await query.plan()
     await query.stop()
@@ -360,7 +360,7 @@ async def test_lapsed_may_go_to_others(queue, js, caplog):
 
 
 async def test_claims_gone_error(queue, oracle):
-    """The error says how many, where, and what to do, and no message is acked."""
+    """The error says how many, in which stream, and the remedy, and no message is acked."""
     query = await queue(count=100, stream={"retention": "limits"})
     partitions = await query.plan()
     for seq in (10, 11, 90):
@@ -488,7 +488,7 @@ async def test_manual_leaves_acks_to_user(queue):
 
 
 async def test_manual_replays_batch_without_acked(queue):
-    """What the user acked before the batch failed is gone from a work queue: that is no loss."""
+    """A message that the user acked before the batch failed is gone from a work queue. It does not count as lost."""
     query = await queue(count=20, ackOn="manual")
     rows = await query.read(await query.plan())
     acked = [row["reply"] for row in rows if row["sequence"] <= 5]

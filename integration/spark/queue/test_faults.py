@@ -1,4 +1,4 @@
-"""Queue mode when something is wrong: what does not fit is refused on the driver, by option. What fails is got over."""
+"""Faults of queue mode: an option that does not fit is refused on the driver, by name. A failure is recovered."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ async def test_signs_of_life_came_too_late_reported(own_queue, caplog):
     await query.stream.publish(5)
     await query.plan()
     driver = query._reader._driver
-    await asyncio.to_thread(driver.session.run, _cancel(driver.holder))  # no more signs of life
+    await asyncio.to_thread(driver.session.run, _cancel(driver.holder))  # the signs of life end
     inbox = query.stream.oracle.nc.new_inbox()
     sub = await query.stream.oracle.nc.subscribe(inbox)
     pull = f"$JS.API.CONSUMER.MSG.NEXT.{query.stream.name}.q"

@@ -54,8 +54,8 @@ async def queue(server, oracle, spark, make_stream):
     ],
 )
 async def test_batch_slow_and_fails_comes_again_as(queue, drain, retention, lasts):
-    """Row: queue source, batch failure, restart, batch longer than AckWait. Nothing is acked before its batch is
-    committed, nothing is delivered twice."""
+    """Row: queue source, batch failure, restart, batch longer than AckWait. No message is acked before its batch is
+    committed, and no message is delivered twice."""
     stream, reader = await queue(retention=retention, maxMessagesPerTrigger="200")
     await stream.publish(500)
     frame, loop = reader.load(), asyncio.get_running_loop()
@@ -89,8 +89,8 @@ async def test_batch_slow_and_fails_comes_again_as(queue, drain, retention, last
 @pytest.mark.covers("L16", "L17")
 @pytest.mark.full
 async def test_driver_away_too_long(queue, drain, js):
-    """Row: queue source, driver loss longer than AckWait: at least once. What another worker got and acked is gone from
-    the work queue, told in the progress, and nothing is missing."""
+    """Row: queue source, driver loss longer than AckWait: at least once. Messages that another worker acked are gone
+    from the work queue, which the progress reports, and no message is missing."""
     stream, reader = await queue()
     await stream.publish(100)
     frame = reader.load()
@@ -109,13 +109,13 @@ async def test_driver_away_too_long(queue, drain, js):
     await stream.publish(10, first=101)
     done = await asyncio.to_thread(drain, frame)
     assert sorted(numbers(done.rows) + others) == seen(1, 110)
-    assert await left(stream) == 0
+    assert await pending_count(stream) == 0
     reports = done.progress[-1]["sources"][0]["latestOffset"]
     latest = json.loads(reports) if isinstance(reports, str) else reports
     assert latest == {"b": 2, "stream": stream.name, "consumer": "q", "pending": 0, "lapsed": 40}
 
 
-async def left(stream):
+async def pending_count(stream):
     return (await stream.consumer_info("q"))["num_ack_pending"]
 
 
@@ -136,4 +136,4 @@ async def test_schema_and_many_tasks(queue, drain):
     done = await asyncio.to_thread(drain, frame)
     assert numbers(done.rows) == seen(1, 1000)
     assert done.rows[0].asDict().keys() == {"reply", "data", "num_delivered"}
-    assert await left(stream) == 0
+    assert await pending_count(stream) == 0

@@ -88,7 +88,7 @@ async def test_superseded_messages_are_no_loss(queue: Any) -> None:
 
 
 async def test_filters_match_nothing_removed(queue: Any) -> None:
-    """What a consumer with a filter has not delivered may have matched nothing."""
+    """Messages that a consumer with a filter has not delivered may have matched no filter."""
     query = await queue(stream={"retention": "limits", **SHORT}, consumer={"filter_subject": "*.mine"})
     await query.stream.publish(150, "yours")
     await query.stream.publish(5, "mine")

@@ -82,7 +82,7 @@ async def test_large_rows_are_prepared_in_steps(monkeypatch: pytest.MonkeyPatch)
     whole_headers = row_columns.whole_headers
     monkeypatch.setattr(
         "jsclient.spark.sink.partition_writer.whole_headers",
-        lambda *given: steps.append(given[-1]) or whole_headers(*given),  # type: ignore[func-returns-value]
+        lambda *arguments: steps.append(arguments[-1]) or whole_headers(*arguments),  # type: ignore[func-returns-value]
     )
     async with connected() as (js, connection):
         add_outbox(connection)

@@ -78,7 +78,7 @@ async def test_dropped_headers_reported_once(
 @pytest.mark.server(">=2.12")
 @pytest.mark.parametrize("atomic", [True, False])
 async def test_atomic_batch_copied(connect: Any, server: Any, make_stream: Any, atomic: bool) -> None:
-    """Its rows are no batch again: by default the copy has them all. With ``headers=keep`` the error says why not."""
+    """Its rows are not a batch again. By default the copy has them all. With ``headers=keep`` the error says why."""
     js = await connect(server)
     source, target = await make_stream(allow_atomic=True), await make_stream(allow_atomic=atomic)
     async with js.batch() as batch:

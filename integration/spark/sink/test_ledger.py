@@ -44,7 +44,7 @@ async def forgotten() -> None:
 
 @pytest.mark.covers("L25")
 async def test_replay_behind_the_window(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
-    """Half an epoch is stored and its ids are forgotten: the replay leaves out what is there, in any order of rows."""
+    """Half an epoch is stored and its ids are forgotten: the replay leaves out stored rows, in any order of rows."""
     js = await connect(server)
     location = LedgerLocation(bucket, "query", short.name, "run-1")
     await write(js, plan_of(ledger=location, epoch=4), rows_of(short, 1, 50))
@@ -62,7 +62,7 @@ async def test_replay_behind_the_window(connect: Any, server: Any, short: OwnStr
 
 
 async def test_replay_with_a_column_of_ids(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
-    """Ids of the user's own, in other partitions than before. What else is in the stream is not of this query."""
+    """The user's own ids, in other partitions than before. Other messages of the stream do not belong to this query."""
     js = await connect(server)
 
     def batch(first: int, last: int) -> pa.RecordBatch:
@@ -120,7 +120,7 @@ async def test_task_again_behind_window(connect: Any, server: Any, short: OwnStr
     await forgotten()
     again = await write(js, plan, rows_of(short, 1, 50), task=Task(0, 1))
     assert (again.skipped, again.rows) == (40, 50)
-    # Also where Spark counts the attempts from 0 again.
+    # Also when Spark counts the attempts from 0 again.
     third = await write(js, plan, rows_of(short, 1, 60), task=Task(0, 0))
     assert (third.skipped, third.rows) == (50, 60)
     assert sorted(await stored(short)) == sorted(numbers(1, 60))

@@ -87,7 +87,7 @@ async def test_any_kill_and_any_move(runs: Runs, seed: int) -> None:
 
 
 async def test_first_run_costs_no_reading(runs: Runs) -> None:
-    """Tasks of one run, copies of them and their next attempts are no repetition of the batch."""
+    """Tasks of one run, copies of them and their next attempts do not count as a repetition of the batch."""
     first = await runs.task("run-1", 0, [1, 2])
     again = await runs.task("run-1", 0, [1, 2], 1)
     other = await runs.task("run-1", 1, [1, 2])

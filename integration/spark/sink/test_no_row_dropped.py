@@ -92,7 +92,7 @@ async def test_batch_to_one_subject_twice(
 async def test_one_subject_by_option_and_by_column(
     server: Any, stream: OwnStream, for_each: Callable[..., Any], checkpoint: Path
 ) -> None:
-    """Writes of one batch to one subject are told apart however they name the subject, its stream and the server."""
+    """Writes of one batch to one subject are kept apart however they name the subject, its stream and the server."""
     subject, other = stream.subject("all"), stream.subject("other")
     options = {"servers": server.url}
     named = {"servers": f"{server.url},{server.url}", "expectedStream": stream.name}

@@ -26,7 +26,7 @@ from jsclient.spark.task_context import Task
 
 @pytest.mark.parametrize("ids", ["content", "none"])
 async def test_all_rows_stored_in_order(connect: Any, server: Any, stream: OwnStream, ids: str) -> None:
-    """The outcome tells rows and sequences. No subscription remains on the connection."""
+    """The outcome has rows and sequences. No subscription remains on the connection."""
     js = await connect(server)
     await js.ping()
     async with no_leaks(oracle=stream.oracle, streams=[stream.name], monitor=server.monitor):
@@ -157,7 +157,7 @@ async def test_server_killed_in_the_middle(
 
 
 async def test_stream_away_for_moment(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:
-    """503 for longer than a publish tries by itself: rows are sent again, and all are stored once."""
+    """503 for longer than the retries of a publish: rows are sent again, and all are stored once."""
     js = await connect(server)
     stream = await make_stream()
     await oracle.update_stream(stream.name, subjects=[f"{stream.prefix}.elsewhere"])
@@ -193,7 +193,7 @@ async def test_full_stream(connect: Any, server: Any, oracle: Any, make_stream: 
 
 
 async def test_cancelled(connect: Any, server: Any, stream: OwnStream) -> None:
-    """A task that is stopped leaves nothing behind on the connection."""
+    """A task that is stopped leaves no subscription and no task on the connection."""
     js = await connect(server)
     await js.ping()
     batches = [rows_of(stream, 1, 5000) for _ in range(5)]
@@ -207,7 +207,7 @@ async def test_cancelled(connect: Any, server: Any, stream: OwnStream) -> None:
 
 
 def _some(stream: OwnStream) -> Any:
-    async def look() -> bool:
+    async def is_stored() -> bool:
         return bool((await stream.state())["messages"])
 
-    return look
+    return is_stored

@@ -123,7 +123,7 @@ async def test_query_stores_each_row_once(
 async def test_replay_without_ids_stores_twice(
     stream: OwnStream, numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
-    """What the ids are for: with exactlyOnce=none the rows of the batch are there twice, no others."""
+    """The reason for ids: with exactlyOnce=none the rows of the batch are stored twice, no others."""
     await run(stream, rows_for(stream, numbers_in()), exactlyOnce="none")
     forget_last_commit(checkpoint)
     await run(stream, rows_for(stream, numbers_in()), exactlyOnce="none")
@@ -138,7 +138,7 @@ async def test_failing_task_retried(
     spark: Any, server: Any, stream: OwnStream, tmp_path: Path, dedup: str
 ) -> None:
     """Half a partition is published when the task fails: its next attempt stores the rest. Without ids the first half
-    is there twice, which shows that it had been published."""
+    is stored twice, which shows that it had been published."""
     marker = tmp_path / "failed-once"
 
     url, name = server.url, stream.name
@@ -190,7 +190,7 @@ async def test_restart_behind_window_needs_ledger(
     short: OwnStream, ledger: dict[str, str], numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
     """The stream has forgotten the ids when the batch is replayed: the ledger has not. Rows that are equal and rows
-    that come through a shuffle are among them. Switched off, the batch is there twice."""
+    that come through a shuffle are among them. Switched off, the batch is stored twice."""
     frame = rows_for(short, numbers_in(2).repartition(2))
     await run(short, frame, **ledger)
     assert await numbers_of(short) == once(2)
@@ -208,7 +208,7 @@ async def test_restart_behind_window_needs_ledger(
 async def test_replay_in_another_shape(
     short: OwnStream, ledger: dict[str, str], numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
-    """Other partitions than before: exact with dedupScope=epoch, also behind the window."""
+    """Other partitions than before: exact with dedupScope=epoch, also after the window has passed."""
     options = {**ledger, "dedupScope": "epoch"}
     await run(short, rows_for(short, numbers_in().repartition(3)), **options)
     forget_last_commit(checkpoint)
@@ -324,7 +324,7 @@ async def test_publish_batch(
 
 
 async def test_publish_batch_of_a_frame(spark: Any, server: Any, stream: OwnStream) -> None:
-    """Outside of a query there is no query to belong to: it must be said, or there is no batch."""
+    """Outside of a query the writer cannot know its query: the query must be named, or the batch has no identity."""
     from jsclient.errors import ConfigError
     from jsclient.spark import publish_batch
 
@@ -351,7 +351,7 @@ async def test_publish_batch_of_a_frame(spark: Any, server: Any, stream: OwnStre
 
 @pytest.mark.full
 async def test_with_connect(server: Any, stream: OwnStream, connect_spark: Any, tmp_path: Path) -> None:
-    """A streaming query whose batch is replayed. publish_batch asks for what Spark does not tell there."""
+    """A streaming query whose batch is replayed. publish_batch asks for the values that Spark does not pass there."""
     code = """
     from jsclient.spark import publish_batch
     columns = f"'{prefix}.a' as subject", "cast(id as string) as data"

@@ -80,7 +80,7 @@ async def test_replay_with_other_partitions(
 
 
 async def test_replay_after_the_head_expired(connect: Any, server: Any, make_stream: Any) -> None:
-    """What is left of the range is cut where the whole range was cut."""
+    """The remainder of the range is cut at the same sequences as the whole range."""
     js, source, target = await connect(server), await make_stream(), await make_stream()
     await source.publish(ROWS)
     query = Query(server, source, startingOffsets="earliest", minPartitions=2, failOnDataLoss=False)

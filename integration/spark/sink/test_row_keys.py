@@ -1,4 +1,4 @@
-"""The hashes that tell rows apart, as columns of Arrow."""
+"""The hashes that distinguish rows, as columns of Arrow."""
 
 from __future__ import annotations
 

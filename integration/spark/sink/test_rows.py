@@ -43,7 +43,7 @@ BAD = {
 @pytest.mark.covers("L29")
 @pytest.mark.parametrize("case", BAD)
 async def test_bad_row(connect: Any, server: Any, stream: OwnStream, case: str) -> None:
-    """The error names row, column and what is wrong, and counts what is stored. Nothing behind it is."""
+    """The error names row, column and reason, and counts the stored rows. No row after it is stored."""
     js = await connect(server)
     change, reports = BAD[case]
     good = {"subject": stream.subject("x"), "data": b"d", "headers": [], "msg_id": "7"}
@@ -185,7 +185,7 @@ async def test_errors_are_ours(connect: Any, server: Any, stream: OwnStream) -> 
         await write(js, plan_of(expectedStream="OTHER"), rows_of(stream, 1, 1))
 
 
-async def test_connection_of_somebody_else(foreign_js: Any) -> None:
+async def test_connection_of_somebody_else(natspy_js: Any) -> None:
     """Columns are written past nats-py: refused over a connection that it opened."""
     with pytest.raises(ConfigError, match=r"connection that `jsclient\.connect` opened"):
-        await write(foreign_js, plan_of(), pa.record_batch({"subject": ["a"], "data": pa.array([b"1"])}))
+        await write(natspy_js, plan_of(), pa.record_batch({"subject": ["a"], "data": pa.array([b"1"])}))

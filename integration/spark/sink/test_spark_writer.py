@@ -1,4 +1,4 @@
-"""The writers of the sink, called as Spark calls them: what is refused, warned of, and told at the end."""
+"""The writers of the sink, called as Spark calls them: refusals, warnings, and the report at the end."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_ledger_to_know_stream(server: Any, oracle: Any, make_stream: Any)
 async def test_short_window_is_warned_of(
     server: Any, oracle: Any, make_stream: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, where the query starts. Not where the ledger takes over."""
+    """Once, when the query starts. Not when the ledger takes over."""
     stream = await make_stream(duplicate_window=5_000_000_000)
     await sent(writer_of(server, expectedStream=stream.name))
     await sent(writer_of(server, expectedStream=stream.name))
@@ -149,7 +149,7 @@ async def test_short_window_is_warned_of(
 async def test_target_may_not_be_looked_at(
     own_server: Any, oracle_for: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without rights to the API the window is not known, which is told, and rows are written. A ledger is refused."""
+    """Without rights to the API the window is unknown, which is reported, and rows are written. A ledger is refused."""
     rights = {"publish": {"deny": ["$JS.API.>"]}}
     users = [
         {"user": "ann", "password": "x", "permissions": rights},
@@ -218,7 +218,7 @@ async def test_empty_partition(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_error_of_the_rows_before(server: Any, stream: Any) -> None:
-    """What Spark raises while it computes the rows goes through. The connection is as before."""
+    """An error that Spark raises while it computes the rows is raised unchanged. The connection is as before."""
     writer = await sent(writer_of(server, expectedStream=stream.name))
     rows = pa.record_batch({"subject": [stream.subject("a")] * 50, "data": pa.array([b"x"] * 50)})
 
@@ -236,7 +236,7 @@ async def test_error_of_the_rows_before(server: Any, stream: Any) -> None:
 
 
 async def test_epoch_needed_for_ids_only(server: Any, stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Spark does not tell the epoch, ids of content are refused. A column of ids needs none."""
+    """If Spark does not pass the epoch, ids of content are refused. A column of ids does not need the epoch."""
 
     def missing() -> Any:
         raise ConfigError("the local property is gone")
@@ -356,7 +356,7 @@ def test_commit_is_reported(caplog: pytest.LogCaptureFixture) -> None:
 def test_commit_is_received(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the environment says so, the line is on standard error. Spark's processes set up no log."""
+    """If the environment says so, the line is on standard error. Spark's processes set up no log."""
     log = sink.log
     monkeypatch.setattr(log, "handlers", [])
     monkeypatch.setattr(log, "propagate", False)
@@ -384,7 +384,7 @@ def test_commit_names_query(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_commit_of_another_epoch() -> None:
-    """Tasks have read another epoch than Spark tells: their ids are wrong, and nothing continues."""
+    """Tasks have read another epoch than Spark reports: their ids are wrong, and the write ends."""
     with pytest.raises(ConfigError, match="batch 8 was written as 7"):
         writer_of("nats://127.0.0.1:1").commit(DONE, 8)
 

@@ -57,7 +57,7 @@ async def is_whole_when_repeated(js: Any, stream: OwnStream, known: int, **optio
 @dataclass(frozen=True)
 class Limit:
     config: Mapping[str, Any]  # of the target
-    told: str
+    message_part: str
     mended: Mapping[str, Any]  # the config that takes the rows
     stored: int | None = None  # rows that fit, or None for some
     row: int | None = None  # the first that does not
@@ -89,7 +89,7 @@ async def test_limit(connect: Any, server: Any, make_stream: Any, oracle: Any, c
     js, limit = await connect(server), LIMITS[case]
     stream = await make_stream()
     await oracle.update_stream(stream.name, **with_prefix(stream, limit.config))
-    known = await refused(js, stream, limit.told, row=limit.row)
+    known = await refused(js, stream, limit.message_part, row=limit.row)
     assert known == (await stream.state())["messages"]
     assert limit.stored is None or known == limit.stored
     await oracle.update_stream(stream.name, **with_prefix(stream, limit.mended))
@@ -130,12 +130,12 @@ async def test_deleted_during_the_write(connect: Any, server: Any, stream: OwnSt
     await writer._bulk.settle()
     await stream.delete()
 
-    async def rest() -> None:
+    async def publish_remaining() -> None:
         await writer.write(batch.slice(half))
         await writer.finish()
 
     with pytest.raises(RowError, match=rf"row {half} .*create a stream .* {half} rows are stored"):
-        await rest()
+        await publish_remaining()
     await writer.close()
     await oracle.create_stream(stream.name, [stream.all], storage="memory")
     await is_whole_when_repeated(js, stream, 0)
@@ -185,8 +185,8 @@ def users(**rights: Any) -> dict[str, Any]:
 async def settled_count(js: Any, stream: OwnStream) -> int:
     """The number of stored messages once the stream has handled everything that was written to it.
 
-    The writer has no acks to wait for: the server may still read from its connection, and what it read waits in the
-    queue of the stream. A message that the stream refuses goes through the same queue, behind them.
+    The writer has no acks to wait for: the server may still read from its connection, and messages that it read wait in
+    the queue of the stream. A message that the stream refuses goes through the same queue, after them.
     """
     await js.ping()
     with pytest.raises(OracleError, match="wrong last sequence"):

@@ -124,7 +124,7 @@ async def test_topics_in_a_users_stream(js: Any, oracle: Any, make_stream: Any) 
 
 
 async def test_streams_lose_parts_refused(js: Any, oracle: Any, make_stream: Any) -> None:
-    """D37: what no consumer wanted is not kept there, or what is in the middle goes first."""
+    """D37: messages that no consumer wanted are not kept there, or messages in the middle go first."""
     for field in ({"retention": "interest"}, {"retention": "workqueue"}, {"max_msgs_per_subject": 5}):
         stream = await make_stream(**field)
         topic = js.epochs(f"{stream.name}.t", stream=stream.name)
@@ -383,17 +383,17 @@ async def test_frontier_age_grows(js: Any, make: Any) -> None:
         assert isinstance((await events(sub, frontier_is(2)))[-1], FrontierUpdate)
 
 
-async def test_on_a_connection_of_nats_py(foreign_js: Any, make: Any) -> None:
+async def test_on_a_connection_of_nats_py(natspy_js: Any, make: Any) -> None:
     topic = make(partitions=2)
     await topic.create()
-    theirs = foreign_js.epochs(topic.name)
+    theirs = natspy_js.epochs(topic.name)
     pubs = [await theirs.publisher(number) for number in range(2)]
     sub = await theirs.subscribe()
     for pub in pubs:
         await pub.send(1, [pub.partition])
         await pub.close()
     assert sorted((await all_of(sub.completed()))[1]) == [0, 1]
-    live = foreign_js.epochs(f"{topic.name}.live")
+    live = natspy_js.epochs(f"{topic.name}.live")
     async with await live.live_publisher() as pub, await live.live_subscribe() as hearing:
         await pub.send(1, ["a"])
         assert items(await events(hearing, lambda event: isinstance(event, Data))) == [(1, ["a"])]

@@ -1,4 +1,4 @@
-"""What readers of epochs promise: the cells of docs/guarantee-table.md that are theirs."""
+"""The promises of readers of epochs: their cells of docs/guarantee-table.md."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def read(completed: Any, count: int) -> dict[int, list[str]]:
 async def test_all_or_nothing_then_end(js: Any, topic: Any) -> None:
     one, other = [await topic.publisher(number) for number in range(PARTITIONS)]
     await one.send(1, ["begun before anybody looked"])
-    await one.advance(1)  # what was sent since the last frontier record would be seen
+    await one.advance(1)  # messages sent since the last frontier record would be seen
     async with await topic.subscribe() as sub:
         for pub in (one, other):
             await pub.release()
@@ -141,7 +141,7 @@ async def test_server_keeps_of_reader_of_epochs(js: Any, topic: Any, oracle: Any
         names = await oracle.consumer_names(stream_of(topic))
         assert len(names) <= (0 if republishes else 1)
 
-    async def gone() -> bool:
+    async def is_removed() -> bool:
         return not await oracle.consumer_names(stream_of(topic))
 
-    await eventually(gone, what="its consumer is gone")
+    await eventually(is_removed, what="its consumer is removed")

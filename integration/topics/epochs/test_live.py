@@ -1,4 +1,4 @@
-"""Live topics of epochs: no stream, nothing stored, a queue for each subscriber that is there."""
+"""Live topics of epochs: no stream, no storage, a queue for each connected subscriber."""
 
 from __future__ import annotations
 

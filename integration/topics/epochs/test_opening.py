@@ -109,11 +109,11 @@ async def test_leaving_cancelled_twice_leaves_nothing(own_server: Any, connect: 
 async def reported(events: list[Any], *partitions: int) -> Any:
     """The newest `PartitionsMissing` that names these partitions."""
 
-    def found() -> list[Any]:
+    def reported_events() -> list[Any]:
         missing = [one for one in events if isinstance(one, PartitionsMissing)]
         return [one for one in missing if one.waited > 0.1 and one.partitions == partitions]
 
-    return (await eventually(found, 10, f"the event about {partitions}"))[-1]
+    return (await eventually(reported_events, 10, f"the event about {partitions}"))[-1]
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ async def test_long_wait_reported(js: Any, events: list[Any], oracle: Any, make_
 
 @pytest.mark.usefixtures("soon")
 async def test_long_wait_for_live_publishers_reported(js: Any, events: list[Any]) -> None:
-    """While it opens, and after a publisher has gone. Not while all are there."""
+    """While it opens, and after a publisher has gone. Not while all publishers are connected."""
     topic = js.epochs("live.waited", partitions=2)
     opening = asyncio.ensure_future(topic.live_subscribe(beat=0.2))
     assert str(await reported(events, 0, 1)).endswith(
@@ -200,7 +200,7 @@ async def test_reported_wait_begins_with_the_last_missing_partition(js: Any, eve
 
 @pytest.mark.usefixtures("soon")
 async def test_reported_wait_of_an_open_subscription(js: Any, events: list[Any]) -> None:
-    """No option of opening avoids it. A publisher with another order is there, though none of this topic."""
+    """No option of opening avoids it. A publisher with another order exists, though none of this topic."""
     topic = js.epochs("live.later")
     first = await topic.live_publisher(beat=0.2)
     async with await within(10, topic.live_subscribe(wait=False, beat=0.2), "the subscription"):
@@ -210,7 +210,7 @@ async def test_reported_wait_of_an_open_subscription(js: Any, events: list[Any])
         )
         async with await js.epochs("live.later", Product(Int(), Int())).live_publisher(beat=0.2):
 
-            def found() -> bool:
+            def reported_events() -> bool:
                 return str(events[-1]).endswith(": a live publisher uses another order or codec")
 
-            await eventually(found, 10, "the reason")
+            await eventually(reported_events, 10, "the reason")

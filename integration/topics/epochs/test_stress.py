@@ -33,7 +33,7 @@ PASSING = (
 
 
 def batches_of(partition: int, epoch: int) -> list[list[str]]:
-    """What a partition sends in an epoch: always the same, some epochs are skipped."""
+    """The items that a partition sends in an epoch: always the same, some epochs are skipped."""
     count = (partition * 7 + epoch * 3) % 5
     return [[f"{partition}/{epoch}/{number}"] for number in range(count)]
 
@@ -53,7 +53,7 @@ class World:
         return js.epochs(self.name, partitions=PARTITIONS)
 
     async def produce(self, partition: int, topic: Any) -> None:
-        """One life of a publisher: from where the partition stands to its end."""
+        """One life of a publisher: from the position of the partition to its end."""
         pub = await topic.publisher(partition, max_in_flight=20, takeover=True)
         try:
             for epoch in range(max(pub.frontier, default=EPOCHS), EPOCHS):
@@ -195,7 +195,7 @@ async def test_server_restarts_in_middle(own_server: Any, connect: Any) -> None:
 @pytest.mark.full
 @pytest.mark.limit(150)
 async def test_leaders_change_in_a_cluster(own_server: Any, connect: Any, oracle_for: Any) -> None:
-    """Three replicas: what is read may be behind what is stored."""
+    """Three replicas: a reader may lag behind the leader."""
     cluster = await OwnCluster.start(own_server)
     js = await connect(cluster.urls, timeout=15.0)
     await js.epochs("stress", partitions=PARTITIONS).create(num_replicas=3)

@@ -128,7 +128,7 @@ async def test_without_the_right_to_ask_it_is_fenced(own_server: Any, connect: A
 
 @pytest.mark.parametrize("reply", ["$JS.API.STREAM.DELETE.VICTIM", "victim.loot", ""])
 async def test_question_answered_only_to_inboxes(js: Any, oracle: Any, topic: Any, reply: str) -> None:
-    """Whoever may ask chooses the reply subject: it is an inbox, or there is no answer."""
+    """A client that may ask chooses the reply subject: it must be an inbox, or the request stays unanswered."""
     seen: list[Any] = []
     loot = await js._connection.subscribe("victim.loot", seen.extend)
     await oracle.create_stream("VICTIM", ["victim.x"], storage="memory")

@@ -1,4 +1,4 @@
-"""What a user who may only publish to a topic's live subject, or one stray message, can do to a topic: nothing."""
+"""A user who may only publish to a topic's live subject, or one stray message, cannot harm the topic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VICTIM = "$JS.API.STREAM.DELETE.VICTIM"
 GUEST = {"publish": ["open.*.live"], "subscribe": ["_INBOX_guest.>"]}
 
 
-def asked(verb: str) -> bytes:
+def request_body(verb: str) -> bytes:
     return json.dumps({"v": 1, "verb": verb, "order": "int", "codec": "json"}).encode()
 
 
@@ -51,7 +51,7 @@ async def publisher(world: Any) -> AsyncIterator[Any]:
 async def test_live_reply_cannot_be_api_call(world: Any, publisher: Any, verb: str) -> None:
     _, oracle, _, guest = world
     for _ in range(3):
-        await guest._connection.publish("open.0.live", asked(verb), reply=VICTIM)
+        await guest._connection.publish("open.0.live", request_body(verb), reply=VICTIM)
     await guest._connection.ping(5)
     await publisher.send(1, ["x"])
     await asyncio.sleep(2 * BEAT)
@@ -64,7 +64,7 @@ async def test_live_data_goes_only_to_inboxes(world: Any, publisher: Any, reply:
     _, oracle, owner, guest = world
     seen: list[Any] = []
     loot = await owner._connection.subscribe(reply, seen.extend)
-    await guest._connection.publish("open.0.live", asked("connect"), reply=reply)
+    await guest._connection.publish("open.0.live", request_body("connect"), reply=reply)
     await publisher.send(1, ["secret"])
     await asyncio.sleep(2 * BEAT)
     assert (await oracle.stream_info("VICTIM"))["state"]["messages"] == 0
@@ -80,7 +80,9 @@ async def test_live_subscribers_limited(world: Any) -> None:
         await topic.live_subscribe(beat=BEAT),
     ):
         for number in range(50):
-            await guest._connection.publish("open.0.live", asked("connect"), reply=f"_INBOX_guest.{number}")
+            await guest._connection.publish(
+                "open.0.live", request_body("connect"), reply=f"_INBOX_guest.{number}"
+            )
         await guest._connection.ping(5)
         await eventually(lambda: pub.refused == 50)
         assert pub.subscribers == 1

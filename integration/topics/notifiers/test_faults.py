@@ -111,7 +111,7 @@ async def test_cut_with_value_in_flight(proxy: Any, connect: Any, make_stream: A
 
 
 async def test_abandoned_value_known_later(proxy: Any, connect: Any, make_stream: Any) -> None:
-    """Its outcome is unknown, and told so. The next value follows it and is not refused."""
+    """Its outcome is unknown, and is reported so. The next value follows it and is not refused."""
     tap, stream = await proxy(), await make_stream()
     js = await connect(tap)
     updater, _ = await js.notifier_kit(stream.subject("x"), stream=stream.name, timeout=0.5)

@@ -1,4 +1,4 @@
-"""The permissions that a kit gives, on a server that enforces them: enough for what each user is to do, and no more."""
+"""The permissions that a kit gives, on a server that enforces them: exactly the rights that each user needs."""
 
 from __future__ import annotations
 

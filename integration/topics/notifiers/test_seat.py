@@ -22,13 +22,13 @@ async def kits(server: Any, connect: Any) -> AsyncIterator[Kits]:
     await kits.clear()
 
 
-async def seat(kits: Kits, **allocation: int) -> Any:
+async def holder_of(kits: Kits, **allocation: int) -> Any:
     return Seat(allocation, await kits.notifier_kit(allocation))
 
 
 @pytest.mark.covers("A51", "A52", "A53", "A55")
 async def test_holder_sees_changes(kits: Kits) -> None:
-    held = await seat(kits, money=10)
+    held = await holder_of(kits, money=10)
     notifier = held.user.get_notifier()
     assert held.get_notifier() is notifier
     for view in (held, held.user):
@@ -47,7 +47,7 @@ async def test_holder_sees_changes(kits: Kits) -> None:
 
 @pytest.mark.covers("A54", "A55")
 async def test_exit_is_last_shown(kits: Kits) -> None:
-    held = await seat(kits, money=10)
+    held = await holder_of(kits, money=10)
     held.trade(money=-4, tickets=1)
     notifier = held.user.get_notifier()
 
@@ -62,7 +62,7 @@ async def test_exit_is_last_shown(kits: Kits) -> None:
 
 
 async def test_seat_kicked_out_tells_why(kits: Kits) -> None:
-    held = await seat(kits, money=10)
+    held = await holder_of(kits, money=10)
     held.kick_out(PermissionError("the contract was stopped"))
     with pytest.raises(IterationFailed, match="PermissionError: the contract was stopped"):
         await held.user.get_notifier().completion()

@@ -162,7 +162,7 @@ async def test_loop_needs_iterable_here(kits: Kits) -> None:
 async def test_ended_for_all_processes(kits: Kits, child: Any, end: str) -> None:
     subject = kits.subject()
     updater, notifier = await kits.notifier_kit("a", subject=subject)
-    rival, _ = await kits.here.notifier_kit(subject)  # it was there before the end
+    rival, _ = await kits.here.notifier_kit(subject)  # it existed before the end
     await getattr(updater, end)("over")
     late = await child("produce", subject, "0")
     assert await late.until("refused") == ["ClosedError"]

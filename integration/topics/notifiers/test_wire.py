@@ -1,4 +1,4 @@
-"""What a notifier costs on the wire, and what becomes of its consumers when pushes are lost and connections break."""
+"""The cost of a notifier on the wire, and the fate of its consumers when pushes are lost and connections break."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def test_many_waiters_cost_one(kits: Kits, tap: Any) -> None:
 
 @pytest.mark.covers("A66", "A67")
 async def test_one_question_in_flight(kits: Kits, tap: Any) -> None:
-    """A consumer that floods is slowed by its own connection, and asks no more than that can carry."""
+    """A consumer that floods is slowed by its own connection, and asks only for as much as that can carry."""
     updater, notifier = await kits.notifier_kit("a")
     mark = len(tap.frames)
     await asyncio.gather(*(notifier.get_update_since() for _ in range(1000)))
@@ -190,7 +190,7 @@ async def test_one_pulled_consumer(kits: Kits, tap: Any, oracle: Any) -> None:
 
 
 async def test_newest_of_longer_stream(server: Any, oracle: Any, connect: Any, make_stream: Any) -> None:
-    """With a history and without republishing: a consumer that lags behind what was read is created again."""
+    """With a history and without republishing: a consumer that lags the reads is created again."""
     stream = await make_stream()
     js = await connect(server)
     updater, notifier = await js.notifier_kit(stream.subject("x"), stream=stream.name)
@@ -202,7 +202,7 @@ async def test_newest_of_longer_stream(server: Any, oracle: Any, connect: Any, m
 
     for first in range(0, 30, 10):
         waiter = asyncio.create_task(notifier.get_update_since(count))
-        # the consumer lags behind the values that no call waited for, so another consumer is created
+        # the consumer lags, because no call waited for the values, so another consumer is created
         if count is not None:
             before = await eventually(another_consumer, 5, "a new consumer")
         await updater.update_state(first)
@@ -284,8 +284,8 @@ async def test_closing_connection_tells_who_waits(kits: Kits, tap: Any) -> None:
         await notifier.get_update_since(count)
 
 
-async def test_consumer_on_connection_of_nats_py(foreign_js: Any, js: Any) -> None:
-    kits = Kits(js, foreign_js)
+async def test_consumer_on_connection_of_nats_py(natspy_js: Any, js: Any) -> None:
+    kits = Kits(js, natspy_js)
     updater, notifier = await kits.notifier_kit("a")
     seen = []
 

@@ -15,7 +15,7 @@ from jsclient.protocol.buckets.keys import KeySpace
 from tests.support.virtual import virtual
 
 
-class Bucket:
+class BucketWithDeletes:
     def __init__(self, *entries: KeyValueEntry, writes: str = "$KV.b.", now: float = 100.0) -> None:
         self._keys = KeySpace("b", "$KV.b.", writes, key_codec=Base64Keys())
         self.entries, self.now = entries, now
@@ -52,7 +52,7 @@ async def test_old_deletions_go_and_young_ones_lose_their_history() -> None:
         entry("young", 7, 95.0),
         entry("x", 1, 99.0),
     ]
-    bucket: Any = Bucket(*entries)
+    bucket: Any = BucketWithDeletes(*entries)
     assert await purge_deletes(bucket, 60.0) == 1
     assert bucket.purged == [("$KV.b.old", 6), ("$KV.b.young", 7)]
     assert await purge_deletes(bucket, 0) == 3
@@ -61,6 +61,6 @@ async def test_old_deletions_go_and_young_ones_lose_their_history() -> None:
 @virtual
 async def test_bad_arguments() -> None:
     with pytest.raises(ConfigError):
-        await purge_deletes(Bucket(), -1)  # type: ignore[arg-type]
+        await purge_deletes(BucketWithDeletes(), -1)  # type: ignore[arg-type]
     with pytest.raises(ReadOnlyError):
-        await purge_deletes(Bucket(writes=""), 0)  # type: ignore[arg-type]
+        await purge_deletes(BucketWithDeletes(writes=""), 0)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ OWN = {"Nats-Msg-Id": "x"}
 
 
 class Bucket:
-    """``newest``: the newest message of the key at each request, which others change meanwhile. The last one stays."""
+    """``newest``: the newest message of the key at each request. The last value repeats."""
 
     bucket = "b"
 

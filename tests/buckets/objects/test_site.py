@@ -63,7 +63,7 @@ def site_of(js, space=SPACE, info=None) -> ObjectSite:
 
 
 def serve_publishes(connection, *answers) -> None:
-    """The stream answers publishes with these: a sequence, a `Refusal`, or `SILENCE`, which then goes on."""
+    """The stream answers publishes with these, in turn: a sequence, a `Refusal`, or `SILENCE`."""
     remaining, of_api = list(answers), connection.api.answer
 
     def answer(request):
@@ -403,7 +403,7 @@ async def test_own_domain_is_unambiguous():
 @pytest.mark.parametrize("answer", [NO_STREAM, None], ids=["none", "the same"])
 @virtual
 async def test_unambiguous(answer):
-    """The own domain has no such bucket, or its API is that of the other domain. It is requested once."""
+    """The own domain has no such bucket, or its API leads to the other domain. The bucket is requested once."""
     async with connected() as (js, connection):
         connection.api.stream_created = CREATED
         if answer is not None:
@@ -426,7 +426,7 @@ async def test_ambiguous():
 
 @virtual
 async def test_own_domain_is_silent():
-    """It may have no JetStream, or deny the request, which is no event."""
+    """A domain without JetStream, and a denied request, are not reported as an event."""
     async with connected(timeout=60.0) as (js, connection):
         connection.api.on("STREAM.INFO", *[SILENCE] * 9)
         begin = now()

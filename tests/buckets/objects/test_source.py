@@ -1,4 +1,4 @@
-"""What can be the content of an object, and the pieces that are read from it."""
+"""The types that an object's content may have, and the pieces that are read from it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class HalfAsyncFile(File):
 
 
 class Iterator:
-    """An asynchronous iterator that is no generator."""
+    """An asynchronous iterator that is not a generator."""
 
     def __init__(self, *pieces) -> None:
         self.pieces = list(pieces)

@@ -1,4 +1,4 @@
-"""Storing chunks on a fake connection, in virtual time: what is in flight, what is told, and what a failure leaves."""
+"""Storing chunks on a fake connection, in virtual time: chunks in flight, progress, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ async def test_bad_content():
 
 @virtual
 async def test_progress():
-    """It is told in the order of the chunks, whichever is acked first."""
+    """Progress is reported in the order of the chunks, whichever is acked first."""
     async with connected() as (js, connection):
         reported = []
         upload = upload_of(js, progress=lambda *numbers: reported.append(numbers), total=10)
@@ -430,7 +430,7 @@ async def test_undo_after_some_chunks():
 
 @virtual
 async def test_cancelled_upload():
-    """What becomes of the chunk is still learned: here, that nothing was stored."""
+    """The outcome of the chunk is still learned. Here the chunk was not stored."""
     async with connected() as (js, connection):
         remove = Removal()
         upload = upload_of(js, remove=remove)

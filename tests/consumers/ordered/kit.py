@@ -23,7 +23,7 @@ def arrives(connection, *frames) -> None:
 
 
 def read_inboxes(connection) -> list[str]:
-    """Where answers to pulls are listened for."""
+    """The subject on which answers to pulls are received."""
     requests = {
         sent.reply.rpartition(".")[0] for sent in connection.to("$JS.API.") if sent not in connection.pulls()
     }

@@ -1,4 +1,4 @@
-"""What is cancelled, closed or drained leaves nothing behind."""
+"""A cancelled, closed or drained reader leaves no tasks and no consumers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_cancelled_calls_lose_nothing(way):
                     except RequestTimeoutError:
                         continue
 
-            # Each reader is cancelled at a random instant, and the next one continues.
+            # Each reader is cancelled at a random instant, and the next reader continues.
             for _ in range(5000):
                 if len(got) >= 80:
                     break

@@ -16,7 +16,7 @@ def numbers(messages) -> list[int]:
 
 
 class fetching:  # noqa: N801  reads as: async with fetching(sub, connection, 3) as fetch
-    """A fetch under way, and the means to answer it."""
+    """A fetch in flight, and the means to answer it."""
 
     def __init__(self, sub, connection, batch, **options) -> None:
         self.connection = connection

@@ -14,7 +14,7 @@ FETCHES = 20
 
 
 class Server:
-    """Answers each pull request with all its messages, in as many reads as it is told."""
+    """Answer each pull request with all its messages, in the given number of reads."""
 
     def __init__(self, connection: FakeConnection, reads: int = 1) -> None:
         self.connection, self.reads, self.seq = connection, reads, 0
@@ -33,7 +33,7 @@ class Server:
 
 @virtual
 async def test_fetch_of_ten():
-    """Half of them are the request, its answer and the wait; a message has none of its own."""
+    """Half of them are the request, its answer and the wait. A message adds no call."""
     async with connected() as (js, connection):
         Server(connection)
         sub = await js.pull_subscribe("orders.new")

@@ -95,7 +95,7 @@ async def test_error_raised_or_in_batch(frame, error):
 @pytest.mark.covers("J106")
 @pytest.mark.parametrize("first", [[], [data(1)]], ids=["nothing", "one message"])
 async def test_no_responders_is_retried(first):
-    """The consumer exists: three more requests, and no more."""
+    """The consumer exists, so exactly three more requests are sent."""
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 3) as fetch:

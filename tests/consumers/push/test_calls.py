@@ -16,7 +16,7 @@ MESSAGES = 1000
 
 @virtual
 async def test_callback():
-    """Messages that have arrived together are called in runs, and nothing else is called for each of them."""
+    """Messages that have arrived together are handled in runs, without any other call for each message."""
     async with connected() as (js, connection):
         seen: list[int] = []
         done = asyncio.Event()

@@ -29,7 +29,7 @@ def seqs(connection, kind: bytes) -> list[int]:
 
 
 class Handler:
-    """Remembers what it got. Ends when it is let, as it is told."""
+    """A handler that records its messages. It ends, with the given outcome, when the test allows it."""
 
     def __init__(self, *, waits: bool = True) -> None:
         self.seen: list[int] = []

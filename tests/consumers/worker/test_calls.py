@@ -54,7 +54,7 @@ def acked(monkeypatch) -> list[bytes]:
 @pytest.mark.parametrize("concurrency", [1, 20])
 @pytest.mark.parametrize("pull", [True, False])
 async def test_handler_that_does_nothing(pull, concurrency, acked):
-    """Its metadata, its place in the workload, its start, its ack, its end; the remainder is for many messages."""
+    """Its metadata, its place in the workload, its start, its ack, its end. Many messages share the remainder."""
     calls = await count(nothing, pull=pull, concurrency=concurrency)
     assert len(acked) == WARM + MEASURED
     assert calls.each(MEASURED) < 9, calls

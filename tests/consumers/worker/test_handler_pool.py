@@ -123,7 +123,7 @@ async def test_loop_has_its_turn_between_fast_handlers():
 
 
 def test_cancelling_reaches_only_the_handler():
-    """The task goes on with the next message."""
+    """The task continues with the next message."""
 
     async def main():
         slot = HandlerTask()

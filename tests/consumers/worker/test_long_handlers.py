@@ -93,7 +93,7 @@ async def test_redelivery_not_handled_twice():
         handler.end(1)
         await settle()
         (ack,) = work.connection.to("$JS.ACK.")
-        assert ack.subject.split(".")[4] == "2"  # the newest one
+        assert ack.subject.split(".")[4] == "2"  # the newest delivery
         assert work.worker.counts.duplicates == 1
 
 
@@ -113,7 +113,7 @@ async def test_hanging_handler_cancelled():
         (event,) = work.connection.told(HandlerFailed)
         assert isinstance(event.error, TimeoutError)
         assert "60" in str(event.error)
-        handler.end(2)  # the next one began in its place
+        handler.end(2)  # the next handler began in its place
         await settle()
         assert work.acked == [2]
 
@@ -169,6 +169,6 @@ async def test_success_despite_cancel():
         await work.deliver(data(1))
         await asyncio.sleep(62)
         assert work.acked == [1]
-        await work.deliver(data(2))  # and the cancellation is not held against the next one
+        await work.deliver(data(2))  # and the cancellation does not count against the next handler
         await asyncio.sleep(62)
         assert work.acked == [1, 2]

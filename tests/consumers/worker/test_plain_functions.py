@@ -22,7 +22,7 @@ def test_plain_function_runs_in_thread():
             threads.add(threading.current_thread())
             gate.wait(10)
             if message.metadata.stream_seq == 2:
-                raise StopIteration  # which a future could not hold
+                raise StopIteration  # a future cannot have this exception
 
         async with working(handler, concurrency=2) as work:
             await work.deliver(data(1), data(2), data(3))
@@ -69,7 +69,7 @@ def test_stuck_function_loses_message():
             while not seqs(work.connection, NAK):
                 await asyncio.sleep(0.01)
             assert (seen, work.worker.counts.running) == ([1], 1)
-            await asyncio.sleep(0.2)  # longer than the next one would have, had it begun
+            await asyncio.sleep(0.2)  # longer than the next call would have taken, had it begun
             assert work.worker.counts.failed == 1
             gate.set()
             while not work.acked:

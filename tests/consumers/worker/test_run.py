@@ -1,4 +1,4 @@
-"""What run() refuses before a worker starts, and several readers of one subscription."""
+"""The calls of run() that are refused before a worker starts, and several readers of one subscription."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_pull_worker_limits_requests():
         assert delivered >= 100
 
 
-class Reader:
+class SourceReader:
     """The continuous reader that a pull source opens."""
 
     def __init__(self, **limits) -> None:
@@ -90,7 +90,7 @@ class Reader:
 
 def pull_source(js, readers: list) -> PullSource:
     def messages(**limits):
-        readers.append(Reader(**limits))
+        readers.append(SourceReader(**limits))
         return readers[-1]
 
     source = PullSource(
@@ -103,7 +103,7 @@ def pull_source(js, readers: list) -> PullSource:
 @virtual
 async def test_reader_is_opened_with_the_first_message_and_ended_when_held():
     async with connected() as (js, _):
-        readers: list[Reader] = []
+        readers: list[SourceReader] = []
         source = pull_source(js, readers)
         assert (source.pending, source.take_available(5), await source.hand_over(5)) == (0, [], [])
         assert await source.next() == 1
@@ -120,7 +120,7 @@ async def test_reader_is_opened_with_the_first_message_and_ended_when_held():
 @virtual
 async def test_error_of_a_held_reader_is_raised_by_the_next_one():
     async with connected() as (js, _):
-        readers: list[Reader] = []
+        readers: list[SourceReader] = []
         source = pull_source(js, readers)
         await source.next()
         readers[0].error = ConsumerDeletedError(409, "Consumer Deleted", False, STREAM, CONSUMER)
@@ -133,7 +133,7 @@ async def test_error_of_a_held_reader_is_raised_by_the_next_one():
 async def test_limits_of_the_consumer_bound_the_requests():
     async with connected() as (js, connection):
         connection.api.has(max_expires=5_000_000_000, max_bytes=1000)
-        readers: list[Reader] = []
+        readers: list[SourceReader] = []
         source = pull_source(js, readers)
         assert (await source.config()).max_expires == 5.0
         await source.next()

@@ -95,7 +95,7 @@ async def test_offline_stop_sends_acks_on_a_quick_reconnect():
 
 @virtual
 async def test_offline_grace_ends_what_was_handled_is_not_dead_lettered():
-    """A handler that goes on holds up the end. The handled last delivery beside it is unsettled, not given up."""
+    """A running handler delays the end. The handled last delivery beside it is unsettled, not undeliverable."""
     handler = Handler()
     config = ConsumerConfig(max_deliver=1)
     async with working(handler, config=config, concurrency=2, dead_letter="dead") as work:
@@ -145,7 +145,7 @@ async def test_cannot_begin_with_consumer_deleted():
         connection.api.consumers.clear()
         with pytest.raises(jsclient.ConsumerNotFoundError):
             await sub.run(Handler())
-        worker = sub.run(Handler())  # and where nobody waits for it, it is told
+        worker = sub.run(Handler())  # and it is reported where no task waits for it
         await settle(100)
         (event,) = connection.told(ErrorRaised)
         assert isinstance(event, WorkerFailed)

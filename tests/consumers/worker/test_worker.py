@@ -1,4 +1,4 @@
-"""A worker on a fake connection, in virtual time: what it answers, how many messages it takes, and in which order."""
+"""A worker on a fake connection, in virtual time: its answers, how many messages it takes, and in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that a codec encodes, and those that it refuses."""
+"""The keys that a codec encodes, and the keys that it refuses."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_other_prefix():
     [(None, "$KV.cfg.a"), (ExternalStream(api="$JS.hub.API"), "$JS.hub.API.$KV.cfg.a")],
 )
 def test_mirror(external, target):
-    """Its stream has the subjects of its origin, where keys are written."""
+    """Its stream has the subjects of its origin, to which keys are written."""
     config = StreamConfig(name="KV_copy", mirror=StreamSource(name="KV_cfg", external=external))
     keys = KeySpace.of("copy", config, "$JS.API", validates=True)
     assert (keys.bucket, keys.subject("a"), keys.target("a")) == ("copy", "$KV.cfg.a", target)

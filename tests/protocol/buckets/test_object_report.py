@@ -1,4 +1,4 @@
-"""What a check of a bucket says."""
+"""The report of a bucket's check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The handshake, step by step, with servers of each kind and with what is none."""
+"""The handshake, step by step, with servers of each kind and with peers that are not NATS servers."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def user_infos(servers: ServerPool) -> list[str]:
 
 
 def test_announced_servers_have_user_info_of_the_server_that_announced_them():
-    """Credentials of one cluster are not sent to the servers of another one."""
+    """Credentials of one cluster are not sent to the servers of another cluster."""
     servers = pool("ann:x@a:1", "bob:y@b:2")
     for _ in range(2):
         servers.take_untried(0.0)

@@ -1,4 +1,4 @@
-"""What an INFO changes during a connection."""
+"""The changes that an INFO makes during a connection."""
 
 from __future__ import annotations
 

@@ -46,5 +46,5 @@ def test_queue_continues_while_time_passes():
 
 
 def test_idle_readers_are_each_checked_in_time():
-    """So many as the module says: the last of them is checked before the first is due again."""
+    """As many as the module says: the last consumer is checked before the first is due again."""
     assert moments(CheckBudget(), 250, is_first=False)[-1] < 1000 + STALL_AFTER < 1030

@@ -1,4 +1,4 @@
-"""What a continuous pull reader requests, and when."""
+"""The requests of a continuous pull reader, and when it sends them."""
 
 from __future__ import annotations
 

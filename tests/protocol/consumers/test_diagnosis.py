@@ -1,4 +1,4 @@
-"""Why a consumer delivers nothing: each reason from infos as servers send them, and none where nothing is owed."""
+"""Why a consumer delivers no messages: each reason from infos as servers send them, and none for an idle consumer."""
 
 from __future__ import annotations
 
@@ -282,8 +282,8 @@ def test_two_looks_without_explanation():
         consumer(num_pending=0),
         consumer(num_pending=0, num_ack_pending=3),  # being handled
         consumer({"max_ack_pending": 5}, num_pending=0, num_ack_pending=5),
-        consumer({"max_ack_pending": 5}, num_ack_pending=5, last=3),  # others go on
-        consumer(PINNED, priority_groups=PIN, last=3),  # the pinned client goes on
+        consumer({"max_ack_pending": 5}, num_ack_pending=5, last=3),  # other subscribers continue
+        consumer(PINNED, priority_groups=PIN, last=3),  # the pinned client continues
         consumer({"priority_groups": ["g"], "priority_policy": "overflow"}),  # waits for its threshold
         consumer({"priority_groups": ["g"], "priority_policy": "prioritized"}),
         consumer({"replay_policy": "original"}),

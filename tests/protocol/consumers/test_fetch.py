@@ -146,7 +146,7 @@ def test_two_heartbeats_missed_end():
     ("pull", "over", "ending", "error"),
     [
         (Pull(1, 3.0), 3.5, Ending.EXPIRED, type(None)),
-        (Pull(1, no_wait=True), 5.0, Ending.SILENT, RequestTimeoutError),  # is there nothing? Nobody said so
+        (Pull(1, no_wait=True), 5.0, Ending.SILENT, RequestTimeoutError),  # the server has not said
     ],
 )
 def test_lost_status_ends_by_time(pull, over, ending, error):

@@ -11,8 +11,8 @@ from jsclient.protocol.consumers.status import Ending, Meaning
 from jsclient.protocol.wire.headers import Headers
 
 
-class Simulation:
-    """The server holds requests, fills, expires or refuses them. The connection is lost. The user takes."""
+class FetchSimulation:
+    """The server keeps requests, fills, expires or refuses them. The connection is lost. The user takes messages."""
 
     def __init__(self, seed: int, max_bytes: int | None) -> None:
         self.chance = random.Random(seed)
@@ -95,7 +95,7 @@ class Simulation:
 @pytest.mark.parametrize("max_bytes", [None, 700])
 def test_limits_hold_and_empty_asks(max_bytes):
     for seed in range(300):
-        simulation = Simulation(seed, max_bytes)
+        simulation = FetchSimulation(seed, max_bytes)
         simulation.run(200)
         simulation.empty()
         assert simulation.buffer.next_amount() is not None, seed

@@ -11,7 +11,7 @@ from jsclient.protocol.events import ConsumerReset, GapDetected
 
 
 def run_until(monitor: HeartbeatMonitor, end: float) -> list[float]:
-    """What is told up to ``end``, with a tick at each deadline."""
+    """The reports up to ``end``, with a tick at each deadline."""
     alarms = []
     while monitor.deadline <= end:
         now = monitor.deadline
@@ -227,8 +227,8 @@ def test_missed_answer_was_lost():
     flow = FlowControl()
     assert flow.requested(b"a")
     assert flow.reached(b"a")
-    assert not flow.stalled(b"a", 10.0, 1.0)  # it may have been under way when the answer went out
-    assert not flow.stalled(b"a", 10.1, 1.0)  # and this one was held up
+    assert not flow.stalled(b"a", 10.0, 1.0)  # it may have been sent before the answer
+    assert not flow.stalled(b"a", 10.1, 1.0)  # and this message was delayed
     assert flow.stalled(b"a", 11.0, 1.0)
     assert not flow.stalled(b"a", 12.0, 1.0)  # its place is not reached yet
     assert flow.reached(b"a")

@@ -325,7 +325,7 @@ def test_odd_number_of_run_reported(index):
 
 
 def test_mark_of_last_message():
-    """By sequence and time. None before the first one, and after the position was changed otherwise."""
+    """By sequence and time. None before the first message, and after the position was changed by other means."""
     tracker = reader()
     assert tracker.cursor.mark is None
     tracker.receive([data(1), data(2)], 0.0)

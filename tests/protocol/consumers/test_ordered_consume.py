@@ -20,7 +20,7 @@ PULL = Pull(10, 30.0, idle_heartbeat=5.0)
 
 
 def reader(delivered: int = 0, **fields) -> OrderedConsume:
-    """With a consumer, and nobody who reads."""
+    """With a consumer, but without a reader."""
     tracker = OrderedConsume("ORDERS", "", Pull(1), 0, **fields)
     tracker.recreated("c_1", delivered, 0.0)
     return tracker

@@ -15,17 +15,17 @@ from tests.support.strategies import data, heartbeat, status
 INTERVAL = 1.0
 EXPIRES = 10.0
 FORGOTTEN = 300.0  # seconds without a request
-LARGEST = 100  # messages that one reader may ask for
+LARGEST = 100  # messages that a reader may request
 
 
-class Server:
-    """One stream and the one consumer of our reader, with the requests that wait."""
+class ConsumeServer:
+    """A stream and the only consumer of our reader, with the requests that wait."""
 
     def __init__(self) -> None:
         self.generation = 0
         self.last = 0
         self.deleted = False
-        self.refuses = True  # says that nobody is there, where nobody is
+        self.refuses = True  # answers "no responders" when the consumer is gone
         self.out: list[tuple[int, int, int] | Frame] = []
         self.start(1)
 
@@ -95,12 +95,12 @@ def say(number: float, code: int, description: str = "", **fields: object) -> Fr
     return inbox(number), reply, header, payload
 
 
-class Simulation:
+class ConsumeSimulation:
     """A reader, the server, and what goes wrong between them, all from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.server = Server()
+        self.server = ConsumeServer()
         self.server.refuses = self.random.random() < 0.5  # servers before 2.11 say nothing
         self.now = 0.0
         self.known = 0  # the generation that the reader believes in
@@ -255,8 +255,8 @@ class Simulation:
             self.recreate()
 
 
-def check(simulation: Simulation) -> None:
-    """Of each generation of the stream a run from 1. Of the last one everything."""
+def check(simulation: ConsumeSimulation) -> None:
+    """A run from 1 of each generation of the stream, and all messages of the last generation."""
     got, server = simulation.got, simulation.server
     generations = [generation for generation, _ in got]
     assert generations == sorted(generations)
@@ -271,7 +271,7 @@ def test_each_message_once_in_order():
     """Rows 92, 95 to 99, 105: losses, repeats, silence, restarts, lagging replicas, in both ways of reading."""
     resets = 0
     for seed in range(400):
-        simulation = Simulation(seed)
+        simulation = ConsumeSimulation(seed)
         simulation.run(120)
         try:
             check(simulation)
@@ -283,7 +283,7 @@ def test_each_message_once_in_order():
 
 def test_no_faults_no_reset():
     for seed in range(100):
-        simulation = Simulation(seed)
+        simulation = ConsumeSimulation(seed)
         simulation.faults = False
         window = simulation.random.choice([1, 3, 10])
         threshold = simulation.random.randint(0, window)

@@ -14,8 +14,8 @@ from tests.support.strategies import data, heartbeat
 INTERVAL = 1.0
 
 
-class Server:
-    """One stream and the one consumer of our reader."""
+class OrderedServer:
+    """A stream and the only consumer of our reader."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -44,12 +44,12 @@ class Server:
         return out
 
 
-class Simulation:
+class OrderedSimulation:
     """A reader, the server, and what goes wrong between them, all from one seed."""
 
     def __init__(self, seed: int, max_pending: int | None = None) -> None:
         self.random = random.Random(seed)
-        self.server = Server()
+        self.server = OrderedServer()
         self.now = 0.0
         self.known = 0  # the generation that the reader believes in
         self.got: list[tuple[int, int]] = []
@@ -154,8 +154,8 @@ class Simulation:
             self.recreate()
 
 
-def check(simulation: Simulation) -> None:
-    """Of each generation of the stream a run from 1. Of the last one everything."""
+def check(simulation: OrderedSimulation) -> None:
+    """A run from 1 of each generation of the stream, and all messages of the last generation."""
     got, server = simulation.got, simulation.server
     generations = [generation for generation, _ in got]
     assert generations == sorted(generations)
@@ -170,7 +170,7 @@ def check(simulation: Simulation) -> None:
 def test_each_message_once_in_order():
     resets = 0
     for seed in range(400):
-        simulation = Simulation(seed)
+        simulation = OrderedSimulation(seed)
         simulation.run(80)
         try:
             check(simulation)
@@ -182,7 +182,7 @@ def test_each_message_once_in_order():
 
 def test_without_faults_there_no_reset():
     for seed in range(50):
-        simulation = Simulation(seed, max_pending=10_000)
+        simulation = OrderedSimulation(seed, max_pending=10_000)
         simulation.faults = False
         actions = [simulation.publish, simulation.network, simulation.beat, simulation.take]
         for _ in range(80):

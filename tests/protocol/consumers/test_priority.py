@@ -1,4 +1,4 @@
-"""Priority groups: what a request says, and the pin of a pinned client."""
+"""Priority groups: the fields of a request, and the pin of a pinned client."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ class reading:  # noqa: N801  reads as: read = reading(10, 5)
 
     @property
     def shown(self) -> list[tuple[int, str | None]]:
-        """What each request asked for, and the pin it showed."""
+        """The amount that each request asked for, and the pin it showed."""
         return [(ask.pull.batch, ask.pull.pin) for ask in self.asks]
 
 
@@ -340,7 +340,7 @@ def test_late_refusal_keeps_new_pin():
     read.arrives(refusal(2, WRONG, **unserved(1)))
     assert read.shown[3:] == [(1, "two")]
     assert read.pin.id == "two"
-    # Which of the two pins the first request had been given cannot be told: the next one will show.
+    # It is unknown which of the two pins answered the first request. The next message will show it.
     read.arrives(refusal(1, WRONG, **unserved(8)))
     assert (read.shown[4:], read.pin.id) == ([(8, "two")], "two")
     read.arrives(refusal(5, MISMATCH))

@@ -1,4 +1,4 @@
-"""The tracker of a push subscription: what comes out, what is answered, what is reported."""
+"""The tracker of a push subscription: its messages, its answers, its reports."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_broken_jsack_then_next():
 @pytest.mark.parametrize("index", [-4, -3, -2, -1])
 @pytest.mark.parametrize("odd", [b"x", b"", b"1_0", b"+1", b"-1", b" 1", b"9" * 21, b"9" * 400])
 def test_odd_number_in_run_reaches_no_handler(make, index, odd):
-    """A number is damaged within a batch that arrives together: the message is no data, the others are."""
+    """A number is damaged within a batch that arrives together: that message is dropped, the others are data."""
     push, frames = make(), messages(*range(1, 40))
     tokens = frames[20][1].split(b".")
     tokens[index] = odd

@@ -21,12 +21,12 @@ from jsclient.protocol.wire.frames import frame_size
 from tests.support.examples import examples
 from tests.support.strategies import data, flow_control, heartbeat, status
 
-WINDOW = 600  # bytes that the server has under way before it waits
+WINDOW = 600  # bytes that the server has in flight before it waits
 INTERVAL = 1.0
 
 
 class PushAndServer(RuleBasedStateMachine):
-    """The server sends while its window has room, asks for an answer at half of it, and tells when it is idle."""
+    """The server sends while its window has room, asks for an answer at half of it, and sends heartbeats when idle."""
 
     @initialize(max_pending=st.integers(1, 12))
     def begin(self, max_pending):
@@ -65,13 +65,13 @@ class PushAndServer(RuleBasedStateMachine):
             elif isinstance(command.event, GapDetected):
                 self.reported_missing += command.event.missed
             elif isinstance(command.event, ErrorRaised):
-                self.waiting.pop()  # told instead, since too much waits already
+                self.waiting.pop()  # reported as lost, since too much waits already
             else:
                 assert isinstance(command.event, SlowConsumer | FlowControlStalled | HeartbeatMissed)
 
     @rule(count=st.integers(1, 6), loses=st.integers(0, 12))
     def the_server_sends(self, count, loses):
-        """``loses``: which of them gets lost, if there are so many."""
+        """``loses``: the index of the frame that gets lost, if that many wait."""
         for index in range(count):
             if self.under_way >= WINDOW:
                 return

@@ -21,7 +21,7 @@ PAUSED = Finding(code="paused", level="warning", what="it is paused", evidence="
 FULL = Finding(code="max_ack_pending", level="warning", what="it is full", fix="ack")
 
 
-class Reader:
+class StalledReader:
     """A reader in virtual time, polled as its watch does."""
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ def test_first_check_is_before_ack_wait():
 
 
 def test_healthy_reader_is_checked_seldom_without_reports():
-    reader = Reader()
+    reader = StalledReader()
     reader.run(3600)
     assert reader.looks == list(range(25, 3600, 25))
     assert reader.events == []
 
 
 def test_reader_that_gets_messages_is_not_checked():
-    reader = Reader()
+    reader = StalledReader()
     for _ in range(200):
         reader.run(20)
         reader.arrived += 1
@@ -70,7 +70,7 @@ def test_reader_that_gets_messages_is_not_checked():
 
 
 def test_busy_program_is_not_checked():
-    reader = Reader()
+    reader = StalledReader()
     reader.waits = False
     reader.run(600)
     assert reader.looks == []
@@ -78,7 +78,7 @@ def test_busy_program_is_not_checked():
 
 
 def test_short_waits_in_a_loop_are_one_long_wait():
-    reader = Reader()
+    reader = StalledReader()
     reader.waits = False
     for _ in range(30):
         reader.asks += 1
@@ -88,7 +88,7 @@ def test_short_waits_in_a_loop_are_one_long_wait():
 
 def test_a_poll_between_two_calls_shows_no_busy_program():
     """A loop of `fetch(expires=5)`: every fourth poll may fall exactly between two calls."""
-    reader = Reader()
+    reader = StalledReader()
     reader.findings = [PAUSED]
     for number in range(24):
         reader.waits = number % 4 != 3
@@ -99,7 +99,7 @@ def test_a_poll_between_two_calls_shows_no_busy_program():
 
 
 def test_a_reason_is_reported_once_and_its_end():
-    reader = Reader()
+    reader = StalledReader()
     reader.findings = [PAUSED]
     reader.run(500)
     assert reader.reports == ["ConsumerStalled paused"]
@@ -117,7 +117,7 @@ def test_a_reason_is_reported_once_and_its_end():
 
 
 def test_another_reason_is_reported_too():
-    reader = Reader()
+    reader = StalledReader()
     reader.findings = [PAUSED, FULL]
     reader.run(30)
     reader.findings = [FULL]
@@ -132,7 +132,7 @@ def test_another_reason_is_reported_too():
 
 
 def test_fault_after_long_idle_time_is_reported_as_soon():
-    reader = Reader()
+    reader = StalledReader()
     reader.run(3590)
     reader.findings = [PAUSED]
     reader.run(35)
@@ -140,7 +140,7 @@ def test_fault_after_long_idle_time_is_reported_as_soon():
 
 
 def test_looks_are_rare_once_a_reason_is_reported():
-    reader = Reader()
+    reader = StalledReader()
     reader.findings = [PAUSED]
     reader.run(3600)
     assert reader.looks[:6] == [25, 50, 75, 125, 225, 425]
@@ -149,7 +149,7 @@ def test_looks_are_rare_once_a_reason_is_reported():
 
 def test_program_that_never_acks_is_reported_at_doubling_pauses():
     """Each redelivery looks like progress."""
-    reader = Reader()
+    reader = StalledReader()
     reader.findings = [FULL]
     reported_at = []
     for _ in range(240):
@@ -167,7 +167,7 @@ def test_program_that_never_acks_is_reported_at_doubling_pauses():
 
 def test_thousands_of_readers_share_a_budget():
     budget = CheckBudget()
-    readers = [Reader() for _ in range(2000)]
+    readers = [StalledReader() for _ in range(2000)]
     for reader in readers:
         reader.tracker = StallTracker(25.0, budget)
     looks = []
@@ -182,7 +182,7 @@ def test_thousands_of_readers_share_a_budget():
 
 
 def test_looks_are_frequent_again_after_a_message():
-    reader = Reader()
+    reader = StalledReader()
     reader.run(800)
     reader.arrived, reader.findings = 1, [PAUSED]
     reader.run(30)
@@ -190,14 +190,14 @@ def test_looks_are_frequent_again_after_a_message():
 
 
 def test_notes_are_no_reason():
-    reader = Reader()
+    reader = StalledReader()
     reader.findings = [Finding(code="paused", level="note", what="paused")]
     reader.run(600)
     assert reader.events == []
 
 
 def test_failed_check_is_information():
-    reader = Reader()
+    reader = StalledReader()
     reader.findings = [Finding(code="could_not_look", level="unknown", what="unknown", fix="permit it")]
     reader.run(60)
     assert [event.severity for event in reader.events] == ["info"]

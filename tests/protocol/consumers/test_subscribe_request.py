@@ -1,4 +1,4 @@
-"""What a subscribe call refuses before it sends a request."""
+"""The subscribe calls that are refused before a request is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subscribe workflow with scripted answers: which step follows which, and where it ends."""
+"""The subscribe workflow with scripted answers: the order of the steps, and the end."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def play(*answers: object, **fields: object) -> tuple[list[object], Binding | Je
             if isinstance(answer, Callable):
                 answer = answer(step)  # noqa: PLW2901
             step = workflow.throw(answer) if isinstance(answer, BaseException) else workflow.send(answer)
-        raise AssertionError(f"goes on with {step}")
+        raise AssertionError(f"continues with {step}")
     except StopIteration as done:
         return steps, done.value
     except JetStreamError as error:

@@ -129,7 +129,7 @@ def test_stats_on_the_wire():
 
 
 def test_info_of_another_client():
-    """Its unknown fields are kept, and a null is no value."""
+    """Its unknown fields are kept, and a null does not count as a value."""
     info = read_info(
         b'{"name": "x", "id": "1", "version": "1.0.0", "metadata": null, "endpoints": null, "new": 1}'
     )

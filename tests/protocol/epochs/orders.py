@@ -45,7 +45,7 @@ class Poset:
 
     def encode(self, time: int) -> int:
         if time not in range(self.size):
-            raise ConfigError(f"{time!r} is no time")
+            raise ConfigError(f"{time!r} is not a time")
         return time
 
     def decode(self, value: Any) -> int:

@@ -1,4 +1,4 @@
-"""Capabilities: what may be sent, how they are passed on, and that what is completed stays so."""
+"""Capabilities: the times that may be sent, how they are passed on, and that a completed time stays completed."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_slow_subscriber_removed():
 
 @pytest.mark.covers("S34")
 def test_subscriber_queue_bound():
-    """`max_pending` messages wait, the next one is one too many."""
+    """`max_pending` messages wait, and the next message is too many."""
     publisher = EpochBroadcast(EpochPublisher(INT), max_pending=3)
     publisher.connect("a")
     for number in range(2):

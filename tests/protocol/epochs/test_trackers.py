@@ -277,7 +277,7 @@ def test_waits_for_all_snapshots():
 
 
 def test_before_snapshot_skipped():
-    """In one stream reading begins behind the earliest of the snapshots."""
+    """In one stream, reading begins after the earliest of the snapshots."""
     tracker = subscriber("a", "b")
     tracker.receive_message("a", snapshot([3], [4]), 10)
     tracker.receive_message("b", snapshot([3], [4]), 20)

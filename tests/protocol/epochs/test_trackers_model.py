@@ -1,6 +1,6 @@
 """The model check of the rules for epochs: random partial orders, partitions, publishers and times of joining.
 
-Per partition a random run holds a multiset of capabilities, and sends a batch, or drops, downgrades or splits one. Each
+Per partition a random run has a multiset of capabilities, and sends a batch, or drops, downgrades or splits one. Each
 change of the lower frontier that is to be seen writes a frontier record. A subscriber joins at a random record of each
 partition and gets the rest in random interleaving. A violation is a time of which it got some but not all batches of
 the whole run.
@@ -35,7 +35,7 @@ Log = list[
 def partition_log(
     chance: random.Random, publisher: EpochPublisher[Any], times: list[Any], numbers: Counter[str]
 ) -> Log:
-    """What one partition stores."""
+    """The records of one partition."""
     log: Log = [publisher.first_record()]
     order, held = publisher.order, [publisher.order.bottom]
 
@@ -107,7 +107,7 @@ class Run:
         return [(partition, next(logs[partition])) for partition in turns]
 
     def records(self, partition: int) -> list[int]:
-        """Where the frontier records of a partition lie."""
+        """The sequences of the frontier records of a partition."""
         return [
             seq
             for seq, (of, entry) in enumerate(self.stream, 1)
@@ -115,7 +115,7 @@ class Run:
         ]
 
     def begin(self, joins: dict[int, int], chance: random.Random, since: int = 0, *, restarts: bool) -> None:
-        """Take the snapshots, and read what is behind the first of them, or behind a place."""
+        """Take the snapshots, and read the records after the first of them, or after a position."""
         for partition, seq in joins.items():
             self.receive(partition, self.stream[seq - 1][1].snapshot, seq)
         assert not since or self.subscriber.position.since == since
@@ -128,7 +128,7 @@ class Run:
                 return
 
     def restart(self, chance: random.Random) -> None:
-        """The process dies. The next one has the token and nothing else."""
+        """The process dies. The next process has only the token."""
         self.restarts += 1
         before = self.since
         position = EpochPosition.from_json(self.subscriber.position.to_json(), self.order)

@@ -42,4 +42,4 @@ def test_whose_storage_is_full(limits, used, reserved, words):
     ):
         assert words in account.storage_advice(info, reserved=reserved, in_memory=False)
     text = account.storage_advice(account.AccountInfo(**tier), reserved=reserved, in_memory=True)
-    assert "max_memory_store" in text  # the limit of files is not that of memory
+    assert "max_memory_store" in text  # the limit of files is not the limit of memory

@@ -1,4 +1,4 @@
-"""Whether an answer that goes back is true, or that of a former leader."""
+"""Whether an answer that goes back is true, or comes from a former leader."""
 
 from __future__ import annotations
 

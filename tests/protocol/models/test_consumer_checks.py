@@ -1,4 +1,4 @@
-"""What cannot work in the configuration of a consumer."""
+"""The configurations of a consumer that cannot work."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_deliver_subject_no_mismatch():
     assert config_mismatches(ConsumerConfig(name="a"), ConsumerConfig(name="b")) == []
 
 
-# What a user sets, and what the server (2.15.1) has after creating the consumer from it.
+# The configuration of a user, and the configuration that the server (2.15.1) has after creating the consumer from it.
 SERVER_MADE_OF_IT = [
     ({"ack_wait": 0}, {"ack_wait": 30}),
     ({"ack_wait": 5, "backoff": [1, 2]}, {"ack_wait": 1, "backoff": [1, 2]}),

@@ -136,7 +136,7 @@ def test_any_stored_message_or_error(changes):
     ids=lambda value: value.__name__.rpartition(".")[2],
 )
 def test_texts_of_enums(module, enum):
-    """Type checkers see a misspelt text: those of the aliases are those of the enum, and the fields take no other."""
+    """Type checkers see a misspelt text: the aliases have the values of the enum, and the fields take no others."""
     texts = getattr(module, f"{enum.__name__}Text")
     assert list(get_args(texts)) == [member.value for member in enum]
     fields = consumer.ConsumerFields if module is consumer else stream_config.StreamFields

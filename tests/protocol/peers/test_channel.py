@@ -1,4 +1,4 @@
-"""Channels: what passes, who may send, and the subjects."""
+"""Channels: the messages that pass, who may send, and the subjects."""
 
 from __future__ import annotations
 

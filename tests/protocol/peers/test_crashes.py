@@ -1,4 +1,4 @@
-"""What is stored before it is told, so that a crash loses nothing and repeats nothing."""
+"""Decisions are stored before they are sent, so that a crash loses nothing and repeats nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_failed_send_not_blocking():
 
 
 def test_somebody_else_was_faster():
-    """Two processes of one peer: each decision is made on what the store holds."""
+    """Two processes of one peer: each decision is made on the content of the store."""
     world, a, b = requested()
     rival = Node(world, "b")
     rival.store = b.store
@@ -154,7 +154,7 @@ def test_request_waits_for_former():
 
 @pytest.mark.parametrize("asks", [0, 1])
 def test_ended_request_stays_ended(asks):
-    """Whoever asks next, the one or the other: the record knows all channels that are dead."""
+    """Whichever peer asks next, the record has all channels that are dead."""
     world, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     world.settle()

@@ -226,7 +226,7 @@ def test_peer_removed_ends_all_three_kinds():
 
 
 def test_a_stranger_cannot_revoke():
-    """D25: the Id alone is no proof."""
+    """D25: the Id alone is not a proof."""
     _, _, b = requested()
     for attrs in ({"Id": "fleet"}, {"Id": "fleet", "Tx": "c"}, {"Tx": "c.x"}, {"Id": 7, "Tx": "c.x"}):
         b.receive(b.wk, "inbound_removal", attrs)

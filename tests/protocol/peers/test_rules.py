@@ -1,4 +1,4 @@
-"""The decisions about a request for a relationship: of the peer itself, and of another one."""
+"""The decisions about a request for a relationship, from the peer itself and from another peer."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Two peers under every order of what may happen: both end with the same relationship, or with none.
 
 The first test goes through all interleavings. A message that was sent may arrive at any time, any number of times. Each
-peer may die and start again between any two steps, so that only its store counts. What the store's outbox holds may be
-carried out at any time, too often as well. Whenever everything has arrived at least once and nothing is left to be
-told, both sides agree. The second test walks at random through more: conflicts in the store, messages that are late,
+peer may die and start again between any two steps, so that only its store counts. The commands in its outbox may be
+carried out at any time, too often as well. Whenever everything has arrived at least once and no message is left to
+send, both sides agree. The second test walks at random through more: conflicts in the store, messages that are late,
 Ids that are used again, and a stranger.
 """
 
@@ -38,11 +38,11 @@ ID = "friends"
 
 # --- all interleavings --------------------------------------------------------------------------------
 
-Store = tuple[tuple[str, bytes], ...]  # what a peer's store holds
+Store = tuple[tuple[str, bytes], ...]  # the content of a peer's store
 
 
-class Whole(NamedTuple):
-    """Both stores, all messages that were sent, those of them that have arrived, which moves were made."""
+class WholeState(NamedTuple):
+    """Both stores, all messages that were sent, the messages that have arrived, and the moves that were made."""
 
     a: Store = ()
     b: Store = ()
@@ -52,7 +52,7 @@ class Whole(NamedTuple):
 
     @property
     def quiet(self) -> bool:
-        """Everything has arrived, and nothing is in an outbox."""
+        """All messages have arrived, and both outboxes are empty."""
         return self.sent == self.arrived and not outbox(self.a) and not outbox(self.b)
 
 
@@ -68,7 +68,7 @@ DECISIONS = set(MOVES) - {"request"}
 
 
 def load(name: str, store: Store) -> PeerTracker:
-    """A peer that has just started: it knows what its store holds."""
+    """A peer that has just started: it knows the content of its store."""
     tracker = PeerTracker(name)
     (secret,) = tracker.handle(Install(Fresh("", "wk")), NOW)
     tracker.handle(Stored(secret.key, secret.value, 1), NOW)
@@ -111,14 +111,14 @@ def received(store: Store, message: bytes, fresh: Fresh) -> Store:
 
 @cache
 def after_move(store: Store, which: str) -> Store | None:
-    """The store when a move was made. None where it could not be."""
+    """The store when a move was made. None if it could not be made."""
     name, event, attrs = MOVES[which]
     commands = load(name, store).handle(Raised("wrangler", event, attrs, Fresh("n", "rx")), NOW)
     failed = any(isinstance(command, Raise) and command.error for command in commands)
     return None if failed else after(store, commands)
 
 
-def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
+def steps(whole: WholeState, moves: set[str]) -> Iterator[WholeState]:
     """All that may happen next."""
     for side in ("a", "b"):
         for message, saved in outbox(getattr(whole, side)):
@@ -150,7 +150,7 @@ def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
     ids=lambda moves: "-".join(sorted(moves)),
 )
 def test_interleavings_converge(moves):
-    seen, waiting, reached = {Whole()}, deque([Whole()]), set()
+    seen, waiting, reached = {WholeState()}, deque([WholeState()]), set()
     while waiting:
         whole = waiting.popleft()
         if whole.quiet:
@@ -165,8 +165,8 @@ def test_interleavings_converge(moves):
     assert len(seen) > 1000
 
 
-def agreed(whole: Whole) -> tuple[str, str]:
-    """Both have it, or neither. Pending only where nobody has decided."""
+def agreed(whole: WholeState) -> tuple[str, str]:
+    """Both have it, or neither. Pending only if no peer has decided."""
     a, b = (read_value(*store[0]) if store else None for store in (whole.a, whole.b))
     pair = tuple("nothing" if one is None or not one.live else one.state.value for one in (a, b))
     assert pair in {("nothing", "nothing"), ("outbound", "inbound"), ("established", "established")}, pair
@@ -239,7 +239,7 @@ class TwoPeers(RuleBasedStateMachine):
 
     @rule(id=st.sampled_from(["one", "two"]), which=st.integers(0, 1))
     def stranger(self, id, which):
-        """Somebody who knows the public channel and the Id, and nothing else."""
+        """A stranger that knows only the public channel and the Id."""
         node = self.node(which)
         node.receive(node.wk, "inbound_removal", {"Id": id, "Tx": "c.guess"})
 

@@ -43,7 +43,7 @@ def window(request, monkeypatch):
 
 
 def sequences(window, burst=None) -> list[int]:
-    """The sequences of the acks, those of runs first, and of the tickets of a burst."""
+    """The sequences of the acks, with runs first, and of the tickets of a burst."""
     runs = [seq for run in window.runs for seq in run.sequences]
     acks = window.acks if burst is None else window.acks + burst.ticket.acks
     return runs + [ack.seq for ack in acks]

@@ -1,4 +1,4 @@
-"""A chain of records against a server that loses, delays and forgets: no hole, no repeat, whoever comes between."""
+"""A chain of records against a server that loses, delays and forgets: no hole, no repeat, whatever others publish."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS = 300
 TIMEOUT = 60.0
 
 
-class Server:
+class ChainServer:
     """A stream. ``cluster``: it remembers the ids of what it then does not store, as older clusters do."""
 
     def __init__(self, *, cluster: bool) -> None:
@@ -29,7 +29,7 @@ class Server:
         self.there = True
 
     def take(self, header: bytes, payload: bytes) -> tuple[bytes, bytes]:
-        """What it answers: header block and payload."""
+        """The header block and payload of its answer."""
         if not self.there:
             return b"NATS/1.0 503\r\n\r\n", b""
         headers = parse_headers(header)[1]
@@ -82,12 +82,12 @@ class Ticket:
         self.ack = ack
 
 
-class Simulation:
+class ChainSimulation:
     """A publisher of a chain, the network, and time."""
 
     def __init__(self, seed: int, *, cluster: bool, loses: bool = True) -> None:
         self.chance = random.Random(seed)
-        self.server = Server(cluster=cluster)
+        self.server = ChainServer(cluster=cluster)
         self.window: ChainWindow[Ticket] = ChainWindow("never an id", name="n", by_id=not cluster)
         self.most = 1 if cluster else 20
         self.loses = loses
@@ -100,7 +100,7 @@ class Simulation:
         self.at_gate: tuple[str, str | int] | None = None  # id and link of one that waits to go out
 
     def publish(self) -> None:
-        """A record comes. It may wait after it was told its place, as where the wire is slow."""
+        """A record arrives. It may wait after it was given its place, as when the wire is slow."""
         window = self.window
         if self.at_gate is not None:
             if not window.is_broken and window._connected:
@@ -258,7 +258,7 @@ class Simulation:
 def test_chain_no_hole_and_no_repeat(cluster):
     broken = 0
     for seed in range(SEEDS):
-        simulation = Simulation(seed, cluster=cluster)
+        simulation = ChainSimulation(seed, cluster=cluster)
         for _ in range(120):
             simulation.step()
         simulation.calm()
@@ -272,7 +272,7 @@ def test_chain_no_hole_and_no_repeat(cluster):
 def test_nothing_stored_behind_rival(cluster, loses):
     fenced = 0
     for seed in range(SEEDS):
-        simulation = Simulation(seed, cluster=cluster, loses=loses)
+        simulation = ChainSimulation(seed, cluster=cluster, loses=loses)
         for turn in range(80):
             simulation.step()
             if turn == 40:
@@ -284,7 +284,7 @@ def test_nothing_stored_behind_rival(cluster, loses):
 
 
 def test_refused_has_no_successor():
-    simulation = Simulation(0, cluster=False, loses=False)
+    simulation = ChainSimulation(0, cluster=False, loses=False)
     for _ in range(3):
         simulation.publish()
     too_large = msgspec.json.encode({"error": {"code": 400, "err_code": 10054, "description": "too large"}})
@@ -307,7 +307,7 @@ def test_refused_has_no_successor():
 
 
 def test_what_is_known_to_be_stored():
-    simulation = Simulation(0, cluster=False, loses=False)
+    simulation = ChainSimulation(0, cluster=False, loses=False)
     window = simulation.window
     for _ in range(4):
         simulation.publish()
@@ -332,7 +332,7 @@ def test_record_keeps_all_headers():
 
 def test_full_at_once_leaderless_late():
     for err_code, at_once in ((10077, True), (10008, False)):
-        simulation = Simulation(0, cluster=False, loses=False)
+        simulation = ChainSimulation(0, cluster=False, loses=False)
         simulation.publish()
         answer = {"error": {"code": 503, "err_code": err_code, "description": "no"}}
         simulation.failed(
@@ -346,7 +346,7 @@ def test_full_at_once_leaderless_late():
 
 
 def test_nothing_goes_out_while_broken():
-    simulation = Simulation(0, cluster=False, loses=False)
+    simulation = ChainSimulation(0, cluster=False, loses=False)
     simulation.publish()
     simulation.publish()
     window = simulation.window

@@ -55,7 +55,7 @@ NOBODY: Frame = (b"_INBOX.id.10.fail.3.1.$FI", b"", b"NATS/1.0 503\r\n\r\n", b""
 
 
 def started(sent: int = 1, **options: Any) -> IngestTracker:
-    """One that the server accepted, with so many messages sent."""
+    """An ingest that the server accepted, with this many messages sent."""
     ingest = tracker(**options)
     ingest.next_reply()
     assert ingest.receive_answer(ack(0)) is None
@@ -96,7 +96,7 @@ def test_window_follows_newest_ack(acks, max_acks):
         ingest.receive_answer(ack(seq, msgs))
         highest = max(highest, min(seq, 100))
         assert ingest.acked == highest
-        assert ingest.flow == min(max(1, msgs), 50)  # what was asked for is the upper bound
+        assert ingest.flow == min(max(1, msgs), 50)  # the requested flow is the upper bound
         assert ingest.limit == highest + ingest.flow * max_acks
 
 
@@ -195,7 +195,7 @@ def test_refused_first_stores_nothing():
 @pytest.mark.parametrize("gap_ok", [False, True])
 @pytest.mark.parametrize("sent", [1, 3])
 def test_no_responders_refuses_none(op, gap_ok, sent):
-    """An election: who leads next goes on with the ingest, and is asked again."""
+    """An election: the next leader continues the ingest, and is asked again."""
     ingest = started(sent, gap_ok=gap_ok)
     subject = b"_INBOX.id.10.fail.%d.%d.$FI" % (sent, op)
     unavailable = json.dumps({"error": {"code": 503, "err_code": 10023, "description": "no"}}).encode()

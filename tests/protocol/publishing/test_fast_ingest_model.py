@@ -13,8 +13,8 @@ from jsclient.protocol.publishing.fast_ingest import IngestTracker
 from jsclient.protocol.wire.frames import Frame
 
 
-class Server:
-    """What nats-server does with one ingest (processJetStreamFastBatchMsg), in few words. Storing takes no time."""
+class IngestServer:
+    """A small model of one ingest in nats-server (processJetStreamFastBatchMsg). Storing takes no time."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -36,7 +36,7 @@ class Server:
             self.known = self.open = True
             self.max_flow = int(requests)
             self.flow = self.chance.choice([1, self.max_flow])
-        # a ping, which is no message
+        # a ping, which is not a message
         if op == 4:
             return self.ping(reply, number, gap)
         if not self.open:
@@ -83,13 +83,13 @@ class Server:
         self.say(reply, {"stream": "S", "seq": 999, "batch": "id", "count": self.last})
 
 
-class Run:
+class IngestRun:
     """A publisher of some messages, through a network that loses what it likes."""
 
     def __init__(self, seed: int, *, gap_ok: bool, loss: float) -> None:
         self.chance = random.Random(seed)
         self.loss = loss
-        self.server = Server(self.chance)
+        self.server = IngestServer(self.chance)
         self.tracker = IngestTracker(
             "_INBOX.id", self.chance.choice([1, 3, 10]), self.chance.choice([1, 2, 3]), gap_ok=gap_ok
         )
@@ -136,7 +136,7 @@ class Run:
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("gap_ok", [False, True])
 def test_without_loss_all_stored_and_acked(seed, gap_ok):
-    run = Run(seed, gap_ok=gap_ok, loss=0.0)
+    run = IngestRun(seed, gap_ok=gap_ok, loss=0.0)
     run.publish(100)
     tracker = run.tracker
     assert (tracker.failure, tracker.acked, tracker.lost) == (None, 100, 0)
@@ -147,10 +147,10 @@ def test_without_loss_all_stored_and_acked(seed, gap_ok):
 
 @pytest.mark.parametrize("seed", range(300))
 def test_stored_claim_is_true(seed):
-    run = Run(seed, gap_ok=False, loss=0.1)
+    run = IngestRun(seed, gap_ok=False, loss=0.1)
     run.publish(60)
     tracker, stored = run.tracker, run.server.stored
-    # Whatever was lost, the stream holds the beginning, and what the tracker promises is in it.
+    # Whatever was lost, the stream has the beginning, and all that the tracker promises is in it.
     assert stored == list(range(1, len(stored) + 1))
     assert tracker.acked <= len(stored)
     if tracker.complete:
@@ -163,7 +163,7 @@ def test_stored_claim_is_true(seed):
 
 @pytest.mark.parametrize("seed", range(300))
 def test_gaps_reopen_window(seed):
-    run = Run(seed, gap_ok=True, loss=0.1)
+    run = IngestRun(seed, gap_ok=True, loss=0.1)
     run.publish(60)
     tracker = run.tracker
     missing = sorted(set(range(1, tracker.sent + 1)) - set(run.server.stored))
@@ -177,7 +177,7 @@ def test_gaps_reopen_window(seed):
 
 @pytest.mark.parametrize("seed", range(100))
 def test_gaps_reported_with_answers(seed):
-    run = Run(seed, gap_ok=True, loss=0.0)
+    run = IngestRun(seed, gap_ok=True, loss=0.0)
     dropped = run.chance
     original = run.server.receive
 

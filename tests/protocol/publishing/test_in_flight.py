@@ -171,7 +171,7 @@ def test_time_over_while_waits_for_next_try():
 
 
 def uncertain_window() -> tuple[PublishWindow[str], bytes]:
-    """A window whose publish asks whether it was stored, and where the answer goes."""
+    """A window whose publish asks whether it was stored, and the subject to which the answer goes."""
     under = window()
     send(under, with_id=True, timeout=30)
     [(second, _)] = under.check_publishes(2.0)[1]
@@ -220,7 +220,7 @@ def test_late_limit_is_inconclusive(code):
 
 
 def test_overtaken_id_stays_taken():
-    """10070 comes when the message is applied. Its id was remembered before. The next try is told "in process"."""
+    """10070 comes when the message is applied. Its id was remembered before. The next try is answered "in process"."""
     under = window()
     send(under, 1, with_id=True, timeout=30)
     send(under, 2, with_id=True, timeout=30)
@@ -231,7 +231,7 @@ def test_overtaken_id_stays_taken():
 
 
 def test_old_cluster_still_storing():
-    """A duplicate without a sequence: nothing is known to be stored."""
+    """A duplicate without a sequence: it is unknown whether the message was stored."""
     under = window()
     send(under, with_id=True)
     assert answers(under, [reply_with(1, b'{"stream":"S","seq":0,"duplicate":true}')], 0.0) == ([], [], [])

@@ -1,4 +1,4 @@
-"""The window of publishes: what each answer, silence and disconnect means. Source: ADR-22."""
+"""The window of publishes: the meaning of each answer, of silence and of a disconnect. Source: ADR-22."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_tries_get_more_time():
 
 
 def test_silence_after_refusals():
-    """An election: silence, then nobody for a while, then a try that goes down with a leader."""
+    """An election: silence, then no responders for a while, then a try that goes down with a leader."""
     under = window()
     send(under, with_id=True, timeout=60)
     [(at, _)] = under.check_publishes(2.0)[1]
@@ -203,7 +203,7 @@ def test_lost_connection_resends_ids():
 
 
 def test_waiting_try_survives():
-    """Nothing was stored, so it is no repetition, with or without an id. It goes at once, else others overtook it."""
+    """The message was not stored, so this is no repetition, with or without an id. Later it would be overtaken."""
     under = window()
     for number in range(1, 5):
         send(under, number, with_id=number != 2)

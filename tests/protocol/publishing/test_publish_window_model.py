@@ -33,7 +33,7 @@ class Server:
         self.full = False
 
     def take(self, header: bytes, payload: bytes) -> tuple[bytes, bytes]:
-        """What it answers: header block and payload."""
+        """The header block and payload of its answer."""
         if not self.there:
             return b"NATS/1.0 503\r\n\r\n", b""
         headers = parse_headers(header)[1]
@@ -60,7 +60,7 @@ class Server:
 
 
 class Ticket:
-    """Who waits for a publish."""
+    """The caller that waits for a publish."""
 
     def __init__(self, simulation: Simulation, number: int) -> None:
         self.simulation, self.number = simulation, number

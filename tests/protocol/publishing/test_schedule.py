@@ -87,7 +87,7 @@ def test_time_is_written_exactly(at, text):
         "tomorrow",
         1_900_000_000,
         timedelta(minutes=5),
-        # What Go's nanoseconds cannot count: it would fire now, or never.
+        # Times that Go's nanoseconds cannot count: the schedule would fire now, or never.
         datetime(1, 1, 1, tzinfo=UTC),
         datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC),
         datetime(2263, 1, 1, tzinfo=UTC),

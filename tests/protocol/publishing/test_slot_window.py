@@ -1,4 +1,4 @@
-"""A window with slots has the server, answers and time that a window without has; and what makes it create records."""
+"""A window with slots sees the same server, answers and time as a window without, and makes records in few cases."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.support.slots import Slots
 
 
 class DoneError(Exception):
-    """What a ticket raises that is done."""
+    """The error of a ticket that is done."""
 
 
-class Outbox:
+class SlotOutbox:
     def __init__(self) -> None:
         self.commands: list[bytes] = []
         self.size = 0
@@ -45,7 +45,7 @@ class SlotSimulation(Simulation):
         )
         self.window = SlotWindow("never an id", AnsweredSubjects(), self.slots)
         self.slots.prefix = b"r."
-        self.slots.connect(self.window.in_flight, NEVER, NEVER, Outbox(), self.sooner, None, None)
+        self.slots.connect(self.window.in_flight, NEVER, NEVER, SlotOutbox(), self.sooner, None, None)
 
     def sooner(self, moment: float) -> None:
         self.window.next_check = min(self.window.next_check, moment)
@@ -115,7 +115,7 @@ def filled(count: int, kind=Slots):
     slots = kind(Ending, tickets, quick_pub_acks, DoneError, ATTEMPT, 1000)
     window = SlotWindow("never an id", AnsweredSubjects(), slots)
     slots.prefix = b"_INBOX.x."
-    slots.connect(window.in_flight, NEVER, NEVER, Outbox(), lambda moment: None, None, None)
+    slots.connect(window.in_flight, NEVER, NEVER, SlotOutbox(), lambda moment: None, None, None)
     for number in range(1, count + 1):
         assert slots.publish(b"a", b"", b"%d" % number, 0.0, 5.0, False, True) is tickets[-1]
     return window, slots, tickets

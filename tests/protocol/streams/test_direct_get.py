@@ -1,4 +1,4 @@
-"""Direct get: requests, messages, ends, and no hole that is not told."""
+"""Direct get: requests, messages, ends, and no hole without an error."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_missing_message_noticed():
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(0, 20), st.integers(0, 20))
 def test_lost_frame_ends_the_answer(steps, lost, cut):
-    """One frame of a whole answer is lost in transit, wherever it is: nothing after it is taken, and it is told."""
+    """One frame of a whole answer is lost in transit, anywhere: no later frame is taken, and the loss is reported."""
     seqs = [sum(steps[: at + 1]) for at in range(len(steps))]
     frames = [message(seq, last=seq - step) for seq, step in zip(seqs, steps, strict=True)]
     lost = min(lost, len(frames) - 1)

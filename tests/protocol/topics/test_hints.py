@@ -12,7 +12,7 @@ from jsclient.protocol.topics.hints import CreateAgain, Hints, are_all_heard, he
 
 
 def looks(hints: Hints, until: float) -> list[float]:
-    """The times of all looks up to this one."""
+    """The times of all looks up to this time."""
     times = []
     while hints.deadline <= until:
         now = hints.deadline

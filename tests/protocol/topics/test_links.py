@@ -1,4 +1,4 @@
-"""Links between records: what follows is taken, what was had is known, and a gap is never overlooked."""
+"""Links between records: the next record is taken, an earlier record is known, and a gap is never overlooked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_unlinked_needs_next():
 
 
 def test_deleted_predecessor_no_gap():
-    """The server then names the one before."""
+    """The server then names the sequence before."""
     tracker = LinkTracker(0)
     tracker.offer(3, 0)
     tracker.offer(5, 3)
@@ -62,7 +62,7 @@ def test_links_per_subject():
 
 
 def test_subject_links_keep_floor():
-    """b's only record (2) is lost: nothing that a tells shows it, so a token must not say 3."""
+    """b's only record (2) is lost. No record of a shows that, so a token must not say 3."""
     tracker = LinkTracker(0, by_subject=True)
     tracker.offer(1, 0, "a")
     assert tracker.offer(3, 1, "a") is Link.ACCEPT

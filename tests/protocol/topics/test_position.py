@@ -32,7 +32,7 @@ def test_token_holds_all_fields(stream, incarnation, seq, time_ns):
         position = Position(stream, incarnation, seq, time_ns)
         token = position.to_json()
     except UnicodeEncodeError:
-        return  # half a surrogate pair is no name
+        return  # half a surrogate pair is not a name
     assert isinstance(token, str)
     again = Position.from_json(token)
     assert again == position
@@ -215,7 +215,7 @@ def test_strictly_after_time(stamps, time_ns):
 
 
 def short(connects: int = 0) -> Extent:
-    """What a former leader answers: it ends before the position."""
+    """The answer of a former leader: the stream ends before the position."""
     return extent(1, 4, replicas=3, connects=connects)
 
 

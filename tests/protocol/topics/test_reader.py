@@ -18,7 +18,7 @@ START = Position("S", "1", 10, 1000)
 
 
 def record(seq: int, previous: int | None = None, **fields: Any) -> Record:
-    """Linked to the sequence before it, if nothing else is said."""
+    """Linked to the sequence before it, by default."""
     return Record(seq=seq, time_ns=100 * seq, previous=seq - 1 if previous is None else previous, **fields)
 
 
@@ -377,7 +377,7 @@ def test_read_over_if_allowed_and_reported():
 
 
 def test_deleted_predecessor_event():
-    """What the stream lost at its head is no delete."""
+    """A record that the stream lost at its head is not a delete."""
     rule = MissingRule(holes_are_deletions=True)
     tracker = reader(missing=rule)
     [request] = tracker.offer("r-1", [record(15, 13)], 0.0)
@@ -441,7 +441,7 @@ def test_new_leader_forgives_old():
 
 
 def test_rootless_record_no_proof():
-    """All that was there had gone when it was stored: 11 to 19 were, perhaps, and nobody has seen them."""
+    """All records had gone when it was stored. 11 to 19 existed, perhaps, and the reader has not seen them."""
     tracker = reader()
     [request] = tracker.offer("r-1", [record(20, 0)], 0.0)
     assert request == ask(10)

@@ -1,4 +1,4 @@
-"""The push-pull reader where a push, or its silence, says less than it seems: each was a hole, or a standstill."""
+"""The push-pull reader when a push, or its silence, says less than it seems. Each was once a hole or a standstill."""
 
 from __future__ import annotations
 

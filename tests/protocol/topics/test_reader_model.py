@@ -21,7 +21,7 @@ from jsclient.protocol.topics.record import Record
 RUNS = 120  # for each rate of loss
 
 
-class Topic:
+class StreamTopic:
     """A stream of which some records are of no interest, and the publisher's side of subscriptions."""
 
     def __init__(self, chance: random.Random, links: str, *, replays: bool) -> None:
@@ -30,7 +30,7 @@ class Topic:
         self.last = 0
         self.first = 1
         self.last_of: dict[str, int] = {}
-        self.subscriptions: dict[str, int] = {}  # id: what it sent last
+        self.subscriptions: dict[str, int] = {}  # id: the last record it sent
 
     def publish(self) -> None:
         for _ in range(self.chance.randint(1, 4)):
@@ -65,14 +65,14 @@ class Topic:
         return Extent("S", "1", self.first, self.last)
 
 
-class Simulation:
+class ReaderSimulation:
     """All from one seed."""
 
     def __init__(self, seed: int, loss: float, *, forgets: bool = False) -> None:
         self.chance = random.Random(seed)
         pick = self.chance.choice
         self.links = pick(["all", "all", "subject", "none"])
-        self.topic = Topic(self.chance, self.links, replays=pick([True, False]))
+        self.topic = StreamTopic(self.chance, self.links, replays=pick([True, False]))
         self.loss, self.forgets = loss, forgets
         self.faults = True
         self.now = 0.0
@@ -185,7 +185,7 @@ class Simulation:
         self.carry_out(self.reader.set_push(self.now, push=not self.reader.push))
 
     def restart(self) -> None:
-        """The process dies. The next one has the token and nothing else."""
+        """The process dies. The next process has only the token."""
         if self.reader.error is None:
             token = self.reader.position.to_json()
             self.questions.clear()
@@ -238,7 +238,7 @@ class Simulation:
 @pytest.mark.parametrize("loss", [0.0, 0.05, 0.3, 1.0])
 def test_history_in_order_and_once(loss):
     for seed in range(RUNS):
-        simulation = Simulation(seed, loss)
+        simulation = ReaderSimulation(seed, loss)
         simulation.run(150)
         assert simulation.reader.error is None, f"seed {seed}"
         try:
@@ -252,7 +252,7 @@ def test_history_in_order_and_once(loss):
 def test_forgotten_history_reported(loss):
     lost = 0
     for seed in range(RUNS):
-        simulation = Simulation(seed, loss, forgets=True)
+        simulation = ReaderSimulation(seed, loss, forgets=True)
         simulation.run(150)
         try:
             simulation.check()
@@ -264,7 +264,7 @@ def test_forgotten_history_reported(loss):
 
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.05, 0.3, 1.0]), st.integers(1, 60))
 def test_of_any_seed(seed, loss, steps):
-    simulation = Simulation(seed, loss)
+    simulation = ReaderSimulation(seed, loss)
     simulation.run(steps)
     assert simulation.reader.error is None
     simulation.check()
@@ -272,7 +272,7 @@ def test_of_any_seed(seed, loss, steps):
 
 def test_no_loss_no_requests():
     for seed in range(20):
-        simulation = Simulation(seed, 0.0)
+        simulation = ReaderSimulation(seed, 0.0)
         simulation.faults = False
         reader = Reader(Position("S", "1", simulation.topic.last), "quiet", max_pending=10_000)
         simulation.reader, simulation.topic.replays, simulation.history_requests = reader, True, 0

@@ -1,4 +1,4 @@
-"""Records from frames: many at a time gives the same as each by itself, the long way."""
+"""Records from frames: decoding many at a time gives the same records as decoding each alone, the long way."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ END = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 3\r\nNats-Last-Sequence: %d\r\n\r\
 
 @st.composite
 def stored(draw: st.DrawFn) -> list[tuple[bytes, str, int, str]]:
-    """What lies in a stream: own headers, subject, sequence, time."""
+    """A message as a stream stores it: own headers, subject, sequence, time."""
     count = draw(st.integers(1, 8))
     seqs = sorted(draw(st.lists(st.integers(1, 50), min_size=count, max_size=count, unique=True)))
     pick = st.sampled_from

@@ -1,4 +1,4 @@
-"""JSON and models: what a user may give, what an answer may hold, and that nothing gets lost between."""
+"""JSON and models: the values that a user may give, the values of an answer, and that both survive the conversion."""
 
 from __future__ import annotations
 

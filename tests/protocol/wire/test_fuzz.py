@@ -1,7 +1,7 @@
-"""Every parser of what comes from outside, on generated and damaged inputs: only the documented errors.
+"""Every parser of external input, on generated and damaged inputs: only the documented errors.
 
 100,000 inputs per target by default, from a fixed seed. ``JSCLIENT_FUZZ`` sets another number, and then the seed is
-taken from the clock and printed where an input fails.
+taken from the clock and printed if an input fails.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def test_pub_ack_or_error():
     assert fuzz(target, PUB_ACK, REFUSED) > ROUNDS // 10
 
 
-class Host:
+class FuzzHost:
     def on_line(self, line):
         pass
 
@@ -161,7 +161,7 @@ def test_wire_gives_frames_or_protocol_error():
     chance = random.Random(SEED)
 
     def target(data):
-        reader = FrameReader(Host())
+        reader = FrameReader(FuzzHost())
         reader.max_payload = 10_000
         frames = []
         reader.sinks[b"1"] = frames.extend

@@ -27,7 +27,7 @@ BLOCKS = st.lists(
 ).map(lambda lines: b"\r\n".join([b"NATS/1.0", *lines, b"", b""]))
 
 
-class Counting:
+class CountingHeaders:
     """A reader of single headers that counts its calls, and reads the name ``odd`` only in Python."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Counting:
 
 
 def test_one_header_read_alone():
-    find = Counting()
+    find = CountingHeaders()
     headers = MessageHeaders(BLOCK, find)
     assert headers["b"] == "2"
     assert headers.get("A") == "1"
@@ -56,7 +56,7 @@ def test_one_header_read_alone():
 @pytest.mark.parametrize("read", [lambda h: h["c"], lambda h: h["odd"]])
 def test_missing_header(read):
     with pytest.raises(KeyError):
-        read(MessageHeaders(BLOCK, Counting()))
+        read(MessageHeaders(BLOCK, CountingHeaders()))
 
 
 @example(b"NATS/1.0\r\n\r\nA: 1\r\n\r\n", "A")

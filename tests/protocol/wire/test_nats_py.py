@@ -55,7 +55,7 @@ def public(cls: type) -> list[str]:
 
 
 def attribute_error(cls: type, name: str) -> str:
-    """The text of the error for an attribute of an instance that nothing else is known of."""
+    """The text of the error for an attribute of an unknown instance."""
     with pytest.raises(AttributeError) as caught:
         getattr(blank(cls), name)
     return str(caught.value)

@@ -1,4 +1,4 @@
-"""What an error says of a server's certificate."""
+"""The texts of errors about a server's certificate."""
 
 from __future__ import annotations
 

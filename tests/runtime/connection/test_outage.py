@@ -1,4 +1,4 @@
-"""The reasons that calls give while there is no connection."""
+"""The reasons that calls give while the connection is down."""
 
 from __future__ import annotations
 

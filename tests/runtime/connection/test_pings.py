@@ -46,7 +46,7 @@ async def test_pongs_come_in_order_of_pings():
         wire.pings.pong_received()
         await settle()
         assert (first.done(), last.done()) == done
-    wire.pings.pong_received()  # of nobody
+    wire.pings.pong_received()  # an answer without a ping
     assert await first >= 0
     assert await last >= 0
 

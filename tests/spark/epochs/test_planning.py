@@ -1,4 +1,4 @@
-"""Epochs: a batch is planned by frontier records alone, and is whole all the same."""
+"""Epochs: a batch is planned by frontier records alone, and is still whole."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Topic:
             self.store(partition, record)
 
     def take(self, partition, late=()):
-        """Another producer takes over. ``late``: what its predecessor sends while it looks."""
+        """Another producer takes over. ``late``: the records that its predecessor sends during the takeover."""
         old = self.publishers[partition]
         last = [entry for number, entry in self.entries if number == partition][-1]
         sent = [time for seq, number, time, _ in self.data if number == partition and seq > last.up_to]
@@ -88,7 +88,7 @@ class Topic:
         return history
 
     def counted(self):
-        """What counts, by the rule of readers: who owns the partition where the data lies."""
+        """The records that count, by the rule of readers: the producer must own the partition at that record."""
         results = []
         for seq, partition, time, producer in self.data:
             owner = ""
@@ -100,7 +100,7 @@ class Topic:
         return results
 
     def read(self, expected, segments, first_seq=1):
-        """What tasks read of these segments."""
+        """The records that tasks read of these segments."""
         results = []
         for segment in segments:
             assert segment.owners[0][0] < segment.first
@@ -158,7 +158,7 @@ def run_through(topic, data, order):
         if epoch_position is None:
             epoch_position = history.epoch_position(history.earliest(1), "S", "then")
         while True:
-            # Through the checkpoint, and knowing no more than is needed.
+            # Through the checkpoint, and knowing only the necessary minimum.
             epoch_position = place_of(position_to_json(epoch_position), order, len(topic.publishers))
             history.forget_records(epoch_position)
             expected = request_between(epoch_position, None, order)
@@ -208,7 +208,7 @@ def test_latecomer_whole_only(order, times, data):
     )
     segments = history.segments(expected)
     if segments is None:
-        return  # a partition has no record that is there
+        return  # a partition has no existing record
     actual = topic.read(expected, segments, first_seq)
     assert sorted(actual) == sorted(one for one in topic.counted() if one[2] in expected)
     for seq, _, time in topic.counted():
@@ -238,7 +238,7 @@ def test_lost_epoch_then_whole():
 
 
 def test_batch_epoch_limit():
-    """Also where one partition was behind, and has completed many at once."""
+    """Also when one partition was late, and has completed many epochs at once."""
     topic = Topic(INT, 2)
     for partition in (0, 1):
         topic.begin(partition)

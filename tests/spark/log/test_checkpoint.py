@@ -1,4 +1,4 @@
-"""Checkpoints as Spark 4.3 writes them: what they say, what is refused, and what a rewind adds."""
+"""Checkpoints as Spark 4.3 writes them: their content, the refusals, and the entries that a rewind adds."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 from jsclient.spark.log.pace import Pace, SharedPace
 
 
-class Clock:
+class PaceClock:
     """A clock that only sleeping moves."""
 
     def __init__(self):
@@ -22,7 +22,7 @@ class Clock:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return PaceClock()
 
 
 def test_one_request_per_interval(clock):

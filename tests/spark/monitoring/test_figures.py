@@ -33,7 +33,7 @@ def test_lag_in_messages(seq, last, lag):
 def test_lag_of_queue():
     one = stream(queue(pending=12))
     assert (one.lag_messages(), one.lag_seconds(100.0), one.position(), one.end()) == (12, None, None, None)
-    one.answered(JOBS, Unread(15, 90.0))  # among them those of the batch that runs
+    one.answered(JOBS, Unread(15, 90.0))  # including the messages of the batch that runs
     assert (one.lag_messages(), one.lag_seconds(100.0)) == (15, 10.0)
     one.add_report(queue(pending=3).streams[0])
     assert (one.lag_messages(), one.lag_seconds(101.0)) == (3, 11.0)

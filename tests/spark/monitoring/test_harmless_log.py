@@ -9,14 +9,14 @@ import pytest
 from jsclient.spark.monitoring.harmless_log import HarmlessLog
 
 
-class Broken(logging.Handler):
+class BrokenHandler(logging.Handler):
     def emit(self, record):
         raise RuntimeError("the handler is broken")
 
 
 @pytest.fixture
 def broken():
-    logger, handler = logging.getLogger("jsclient.spark.progress"), Broken()
+    logger, handler = logging.getLogger("jsclient.spark.progress"), BrokenHandler()
     logger.addHandler(handler)
     yield
     logger.removeHandler(handler)

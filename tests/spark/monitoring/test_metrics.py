@@ -112,7 +112,7 @@ def series(metric, *queries, now=100.0):
 
 
 def test_series_for_each_stream():
-    """The rows are those of the source. All else is of each stream."""
+    """The rows are counted for the source. All other figures are counted for each stream."""
     created = figures(report(several(log(20, 50, name="A", lost=4), log(5, 9, name="B", expired=1))))
     created.sources[0].streams["A"].answered(LogPosition("A", CREATED, 20), Unread(80, 90.0))
     assert series("rows", created) == {"": 6}

@@ -29,7 +29,7 @@ values = st.recursive(
 
 
 def mostly(**fields):
-    """An object with these fields, of which one may be missing or odd."""
+    """An object with these fields, of which any may be missing or odd."""
     whole = st.fixed_dictionaries(fields)
     one = st.dictionaries(st.sampled_from(sorted(fields)), values, max_size=1)
     missing = st.sampled_from([None, None, *fields])

@@ -63,7 +63,7 @@ def test_latest_offset_missing(latest):
 
 
 def test_source_of_several_streams():
-    """Those that it reads: not the one that no filter fits, and not the one that left the options."""
+    """The streams that it reads: not the stream that no filter fits, and not the stream that left the options."""
     end = StreamOffsets(
         {name: LogOffset(seq, CREATED) for name, seq in {"A": 20, "B": 7, "C": 9, "E": 1}.items()}
         | {"F": LogOffset(3, CREATED, idle=True)}

@@ -16,7 +16,7 @@ from tests.support.reports import ORDERS, figures, log, queue, report
 
 
 class Exported:
-    """What an exporter receives of some queries at the time 100."""
+    """The metrics that an exporter receives of some queries at the time 100."""
 
     def __init__(self, queries):
         self._reader = InMemoryMetricReader()

@@ -1,4 +1,4 @@
-"""The options of source and sink for topics of epochs: what may be said, and that the page says the same."""
+"""The options of source and sink for topics of epochs. The page of the documentation lists the same options."""
 
 from __future__ import annotations
 

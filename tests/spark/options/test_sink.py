@@ -1,4 +1,4 @@
-"""The options of a sink: what they become, and what is refused, by name."""
+"""The options of a sink: the settings they become, and the refusals, which name the option."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parse(**options: str) -> SinkOptions:
 
 
 def test_defaults() -> None:
-    """Exactly once within the window, 4,000 under way, no subject, ids by what the rows are."""
+    """Exactly once within the window, 4,000 in flight, no subject, ids by the content of the rows."""
     options = parse()
     assert (options.exactly_once, options.window, options.subject, options.dedup) == (
         "window",
@@ -81,7 +81,7 @@ def test_all_options_in_any_case() -> None:
     ],
 )
 def test_ids(options: dict[str, str], ids: str) -> None:
-    """Without exactly-once there are no ids, unless they are asked for."""
+    """Without exactly-once, rows have no ids unless they are asked for."""
     assert parse(**options).ids(column=False) == ids
 
 

@@ -38,7 +38,7 @@ deliveries = st.lists(
 
 
 def collected(steps):
-    """What a collector was given, and the collector."""
+    """The rows that a collector received, and the collector."""
     collector, taken, stream_seq, consumer_seq = ClaimCollector(), [], 0, 0
     for stream_step, consumer_step, delivered in steps:
         stream_seq, consumer_seq = stream_seq + stream_step, consumer_seq + consumer_step
@@ -145,8 +145,8 @@ def test_shares_equal_in_order(steps, parts):
 def test_purge_takes_only_claimed():
     runs = [Run(11, 5, 5, 1, 0), Run(8, 1, 3, 1, 0)]
     assert covers(runs, 8)
-    assert covers(runs, 9)  # the first one is gone already
-    assert not covers(runs, 7)  # somebody else's
+    assert covers(runs, 9)  # the first is gone already
+    assert not covers(runs, 7)  # another consumer's
     assert not covers([Run(8, 1, 3, 1, 0), Run(12, 4, 5, 1, 0)], 8)  # 11 is not ours
     assert not covers([], 1)
 

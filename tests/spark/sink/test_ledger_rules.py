@@ -1,4 +1,4 @@
-"""The epoch ledger: who begins an epoch, who looks for what is stored, and what cannot be told."""
+"""The epoch ledger: which run begins an epoch, which run looks for stored rows, and which state cannot be decided."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def ask(
 
 
 def test_first_of_all() -> None:
-    """Nothing is known: begin."""
+    """The ledger is empty: begin."""
     assert ask(None) == Begin(QueryRecord(TARGET))
 
 
 def test_next_epoch() -> None:
-    """The ledger knows the one before: begin, and keep that."""
+    """The ledger has the epoch before: begin, and keep that."""
     known = record((4, 10, "r1"))
     assert ask(known) == Begin(known)
     assert known.with_epoch(Beginning(5, 20, "r2")) == record((4, 10, "r1"), (5, 20, "r2"))
 
 
 def test_first_try_beside_others() -> None:
-    """Another task of the same run has begun the epoch: nothing of this one can be stored."""
+    """Another task of the same run has begun the epoch, so no row of this epoch can be stored."""
     assert ask(record((5, 20, "r2"))) == 0
     assert ask(record((5, 20, "r2")), PartitionRecord(4, "r1")) == 0
 
@@ -58,14 +58,14 @@ def test_replay() -> None:
 
 
 def test_third_run() -> None:
-    """The beginning stays that of the first run."""
+    """The beginning stays the beginning of the first run."""
     assert ask(record((5, 20, "r1")), PartitionRecord(5, "r2"), run="r3") == 20
 
 
 def test_older_epochs_are_replayed() -> None:
-    """The ledger reaches back, for commits can lag behind."""
+    """The ledger reaches back, because commits can lag."""
     assert ask(record((4, 10, "r1"), (5, 20, "r1")), epoch=4) == 10
-    # One that nobody began had no rows.
+    # An epoch that was never begun had no rows.
     known = record((3, 10, "r1"), (5, 20, "r1"))
     assert ask(known, epoch=4) == Begin(known)
     assert known.with_epoch(Beginning(4, 30, "r2")).find(5) == Beginning(5, 20, "r1")
@@ -100,7 +100,7 @@ def test_bounded() -> None:
 
 
 def test_another_target() -> None:
-    """The target was made anew, or is another one: nothing of ours is in it."""
+    """The target was recreated, or is another stream, so it has none of our rows."""
     known = QueryRecord(("OUT", "2025-01-01T00:00:00+00:00"), (Beginning(5, 20, "r1"),))
     assert ask(known) == Begin(QueryRecord(TARGET))
 

@@ -1,4 +1,4 @@
-"""What tasks report of moved rows, and what the driver concludes: any runs of one batch store each row once."""
+"""The reports of tasks about moved rows, and the driver's conclusion: any runs of one batch store each row once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stored_rows(sequences: range, partition: int, stored: list[tuple[bytes, int]
     return rows
 
 
-class Stream:
+class MovedStream:
     """The ids that a stream has, in order, as a server without a window would keep them."""
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class Stream:
         return Counter(one.split(b".")[1] for one in self.ids)
 
 
-def run(stream: Stream, parts: list[list[int]], cuts: list[int | None]) -> None:
-    """One run: a task for each part, which ends after so many rows, or is whole, then the driver, if all tasks are."""
+def run(stream: MovedStream, parts: list[list[int]], cuts: list[int | None]) -> None:
+    """A run: a task for each part, which ends after this many rows, or is whole, then the driver if all are whole."""
     sequences = range(len(stream.ids))
     before = [(one, at) for at, one in enumerate(stream.ids)]
     reports: dict[int, Checked] = {}
@@ -67,7 +67,7 @@ def run(stream: Stream, parts: list[list[int]], cuts: list[int | None]) -> None:
 def test_each_row_once(data: st.DataObject) -> None:
     """After any number of runs that end anywhere, with any equal rows in any partitions, one run is whole."""
     rows = data.draw(st.lists(st.integers(0, 5), max_size=20))
-    stream = Stream()
+    stream = MovedStream()
     for last in [False] * data.draw(st.integers(0, 4)) + [True]:
         partitions = data.draw(st.integers(1, 4))
         positions = data.draw(

@@ -1,4 +1,4 @@
-"""Errors of rows: what they say, and which are worth another try."""
+"""Errors of rows: their texts, and which of them are worth another try."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ def test_what_passes(error: JetStreamError, passing: bool) -> None:
     ],
 )
 def test_advice(error: JetStreamError, helps: str) -> None:
-    """What was said, and what helps."""
+    """The text of the error, and its advice."""
     assert helps in advice(error, ["nats://a", "nats://b"])

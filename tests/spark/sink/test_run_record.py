@@ -1,4 +1,4 @@
-"""The record of runs: where earlier runs of a batch have stored their rows, and what is kept."""
+"""The record of runs: the sequences at which earlier runs of a batch stored their rows, and the runs it keeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TARGET = ("OUT", "2026-01-31T00:00:00Z")
 
 
 def test_part_of_earlier_runs() -> None:
-    """From the beginning of the first run to that of the one that asks."""
+    """From the beginning of the first run to the beginning of the run that asks."""
     record, actual = RunRecord(TARGET), []
     for run, begin in {"a": 11, "b": 31, "c": 41}.items():
         record = record.with_run(7, run, begin)
@@ -29,7 +29,7 @@ def test_time_before() -> None:
 
 
 def test_run_that_is_not_the_last() -> None:
-    """Its tasks may still run, but no more of them may begin. Those of other batches may."""
+    """Its tasks may still run, but none of them may begin. Tasks of other batches may."""
     record = RunRecord(TARGET).with_run(7, "a", 11).with_run(8, "a", 21).with_run(7, "b", 31)
     with pytest.raises(ConfigError, match="batch 7 is being written by another run"):
         record.earlier(7, "a")

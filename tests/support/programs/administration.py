@@ -1,4 +1,4 @@
-"""Set up streams and consumers, look at them, and test that on a server of its own."""
+"""Set up streams and consumers, look at them, and test that on a separate server."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.topics.notifiers.test_iteration import in_virtual_time
 
 
 class CompletedEpochSuite:
-    """What every reader of whole epochs sees."""
+    """The behaviour of every reader of whole epochs."""
 
     async def test_epochs_once_over_restarts(self, make):
         """Its token is all that the next process has."""

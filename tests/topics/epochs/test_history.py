@@ -1,4 +1,4 @@
-"""The history of a topic of epochs: where a subscriber starts, and what a publisher takes over."""
+"""The history of a topic of epochs: where a subscriber starts, and the state that a publisher takes over."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HistorySuite:
     """What is read from every history."""
 
     async def test_record_between_read_and_takeover_counts(self, make):
-        """The first record of who takes over says up to where it has looked: as a snapshot it is as of there."""
+        """The first record of a new publisher says how far it has read. As a snapshot it is valid as of that point."""
         topic = make()
         one = await topic.publisher()
         await one.send(1, ["a"])

@@ -1,4 +1,4 @@
-"""Where the records of a topic of epochs are stored, here in this process."""
+"""The storage for the records of a topic of epochs, here in this process."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def request(
 
 
 def received(connection: FakeConnection, who: str = ME) -> list:
-    """What a subscriber has received."""
+    """The messages that a subscriber has received."""
     return [read_live(sent.header, sent.payload, Int()) for sent in connection.to(who)]
 
 

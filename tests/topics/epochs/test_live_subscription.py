@@ -27,7 +27,7 @@ SNAPSHOT = InitialFrontierSnapshot((3,), (5,))
 
 
 class Publisher:
-    """Sends to whoever has connected last, as the test says."""
+    """A publisher that sends to the subscriber that connected last, as the test says."""
 
     def __init__(self, connection: FakeConnection) -> None:
         self.connection = connection

@@ -1,4 +1,4 @@
-"""The publisher of a partition: one suite for topics in a stream and those in this process."""
+"""The publisher of a partition: one suite for topics in a stream and topics in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.topics.notifiers.test_iteration import in_virtual_time
 
 
 class PublisherSuite:
-    """What every publisher of a partition does."""
+    """The behaviour of every publisher of a partition."""
 
     @pytest.mark.covers("S6", "S9", "S10", "S20", "S21", "S36")
     async def test_what_a_publisher_may_send(self, make):
@@ -46,7 +46,7 @@ class PublisherSuite:
             assert pub.upper.elements == (4,)
 
     async def test_records_in_call_order(self, make):
-        """Also when several tasks send at a time, and nobody waits for what was sent."""
+        """Also when several tasks send at a time, and no task waits for the acks."""
         topic = make()
         chance = random.Random(7)
         async with await topic.publisher() as pub:

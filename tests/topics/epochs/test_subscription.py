@@ -1,4 +1,4 @@
-"""Subscriptions to a topic of epochs: one suite for topics in a stream and those in this process."""
+"""Subscriptions to a topic of epochs: one suite for topics in a stream and topics in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chance_of(token):
 
 
 class SubscriptionSuite:
-    """What every subscription does."""
+    """The behaviour of every subscription."""
 
     @pytest.mark.covers("S2", "S3", "S4", "S13", "S14", "S18", "S22", "S23", "S24", "S25", "S41")
     async def test_joiner_sees_latent(self, make):

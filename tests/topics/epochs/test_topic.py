@@ -1,4 +1,4 @@
-"""Topics of epochs: one suite for those in a stream and those in this process."""
+"""Topics of epochs: one suite for topics in a stream and topics in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.topics.notifiers.test_iteration import in_virtual_time
 
 
 class TopicSuite:
-    """What every topic of epochs does."""
+    """The behaviour of every topic of epochs."""
 
     @pytest.mark.covers("S40", "S45", "S46", "S47", "S48")
     async def test_several_partitions_are_one(self, make):

@@ -1,4 +1,4 @@
-"""What an update of a notifier costs its producer, one request and two turns of the event loop, and a reader."""
+"""The cost of an update of a notifier: one request and two turns of the event loop, and the cost for a reader."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_pushed_record():
     log = newest_log(Context(connection, Api(), 5.0), at, quiet=10.0)
     await log.open_pushes(arrived.append)
     log.wait_for_newer(7)
-    for _ in range(2):  # the first one resolves types and caches
+    for _ in range(2):  # the first pass resolves types and caches
         with Calls() as calls:
             connection.deliver("again.a", [(b"again.a", b"", BLOCK, b"1")])
     assert [record.seq for record in arrived] == [8, 8]

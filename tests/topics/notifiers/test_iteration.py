@@ -43,11 +43,11 @@ class LocalKits:
         return make_subscription(internals)
 
     async def settle(self):
-        """Let everything that can go on do so."""
+        """Let every task that can continue do so."""
         await settle()
 
     async def until(self, condition):
-        """Let everything go on until this is so."""
+        """Let all tasks run until the condition is true."""
         await settle()
         assert condition()
 
@@ -107,7 +107,7 @@ async def together(*coroutines):
 
 
 class NotifierSuite:
-    """What a kit whose newest value counts must do."""
+    """The duties of a kit whose newest value counts."""
 
     @pytest.mark.covers("A7", "A12", "A13")
     async def test_kit_updater_and_notifier(self, kits):
@@ -262,7 +262,7 @@ class NotifierSuite:
 
 
 class SubscriptionSuite:
-    """What a kit of which every value counts must do."""
+    """The duties of a kit of which every value counts."""
 
     @pytest.mark.covers("A8", "A12", "A13")
     async def test_kit_publication_and_subscription(self, kits):
@@ -375,7 +375,7 @@ class SubscriptionSuite:
 
 
 class BothSuite:
-    """What both kinds of kit must do."""
+    """The duties of both kinds of kit."""
 
     @pytest.fixture(params=["notifier", "subscription"])
     def make(self, request, kits):

@@ -44,7 +44,7 @@ CODEC = JsonCodec()
 
 
 class OnMemory(NewestLog):
-    """What a notifier needs, of a log in this process."""
+    """The collaborators of a notifier, on a log in this process."""
 
     def __init__(self, log):
         self.log = log
@@ -122,7 +122,7 @@ def kits():
 
 
 def then_settled(test):
-    """What iterators held is given back soon after nobody has them."""
+    """The resources of iterators are released soon after their last reference is gone."""
 
     @functools.wraps(test)
     async def settled(*args, **kwargs):
@@ -216,7 +216,7 @@ async def test_unstored_value_unknown():
 @virtual
 @pytest.mark.covers("A73", "A74")
 async def test_awaitables_of_kits_are_not_looped_over():
-    """What a kit gives to be awaited is no iterable, and stays usable. A subscription made of a promise is one."""
+    """An awaitable of a kit is not an iterable, and stays usable. A subscription made of a promise is an iterable."""
     publication, subscription = kit_on(Faulty())
     stored = publication.update_state("a")
     promise = subscription.get_sharable_subscription_internals()
@@ -232,14 +232,14 @@ async def test_awaitables_of_kits_are_not_looped_over():
 
 @virtual
 async def test_slow_is_not_failed():
-    """Each value has its time once those before it are stored: a busy machine stores many values in more than that."""
+    """Each value is counted from the time its predecessors are stored. A busy machine needs more than that for many."""
 
-    class Slow(Faulty):
+    class SlowIterator(Faulty):
         async def append(self, data, **options):
             await asyncio.sleep(1.0)
             return await super().append(data, **options)
 
-    log = Slow()
+    log = SlowIterator()
     publication, _ = kit_on(log, timeout=10)
     numbers = [publication.update_state(number) for number in range(100)]
     assert [await one for one in numbers] == list(range(1, 101))
@@ -263,7 +263,7 @@ async def test_failure_reported_once():
                 await result
         reports = [one for one in log.events if isinstance(one, PublishFailed)]
         assert [(one.count, one.subject) for one in reports] == ([] if awaited is True else [(2, "a")])
-        # nobody awaited the failure, so the next call raises it
+        # the failure was never awaited, so the next call raises it
         if awaited is False:
             with pytest.raises(ApiError):
                 publication.update_state("lost too")

@@ -1,4 +1,4 @@
-"""Iterations whose members are records of a log: which records count, and where a reader stands."""
+"""Iterations whose members are records of a log: the records that count, and the position of a reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kits of this process promise beyond the suite: no loop to produce, the very objects, nobody listed."""
+"""Further promises of the kits of this process: no loop to produce, the very objects, no list of consumers."""
 
 from __future__ import annotations
 

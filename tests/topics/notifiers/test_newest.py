@@ -29,7 +29,7 @@ def at(*, subject: str = "a", republished: str = "live.a", direct: bool = False)
 
 
 def push(connection: FakeConnection, seq: int, subject: str = "a", block: str = "") -> None:
-    """The stream republishes a message, or somebody pretends that it does."""
+    """The stream republishes a message, or another client pretends that it does."""
     block = block or (
         f"Nats-Stream: S\r\nNats-Subject: {subject}\r\nNats-Sequence: {seq}\r\nNats-Last-Sequence: {seq - 1}\r\n"
         f"Nats-Time-Stamp: {TIME}\r\n"

@@ -1,4 +1,4 @@
-"""Observers: methods that are missing, that raise, that return something to be awaited. What can be observed."""
+"""Observers: methods that are missing, that raise, that return an awaitable, and the objects that can be observed."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Pushes(NewestLog):
         self.arrived = None
 
 
-class Log(Pushes):
+class NotifierLog(Pushes):
     """What the replica that is asked has, and what the leader has. An error in its place is raised."""
 
     def __init__(self, replica=None, leader="as the replica"):
@@ -132,7 +132,7 @@ async def start(coroutine):
 
 
 async def ended(log):
-    """Nobody waits, and nothing is held."""
+    """No consumer waits, and no value is kept."""
     await settle()
     assert log.arrived is None
     assert not log.context.open
@@ -143,7 +143,7 @@ async def ended(log):
 @virtual
 @pytest.mark.covers("A41")
 async def test_replica_lags_not_current():
-    log = Log(replica=record(4), leader=record(5))
+    log = NotifierLog(replica=record(4), leader=record(5))
     task = await start(notifier(log, quiet=10).get_update_since(5))
     assert not task.done()
     assert log.requests == ["replica", "leader"]
@@ -155,7 +155,7 @@ async def test_replica_lags_not_current():
 @virtual
 @pytest.mark.covers("A18", "A39")
 async def test_lagging_replica_ignored():
-    log = Log(replica=record(7))
+    log = NotifierLog(replica=record(7))
     shared = notifier(log)
     assert (await shared.get_update_since()).value == 7
     log.replica, log.leader = record(6), record(7)
@@ -172,14 +172,14 @@ async def test_lagging_replica_ignored():
 @pytest.mark.covers("A40")
 @pytest.mark.parametrize("leader", ["as the replica", "denied"])
 async def test_count_never_gives_current_state(leader):
-    log = Log(replica=record(3), leader=denied() if leader == "denied" else leader)
+    log = NotifierLog(replica=record(3), leader=denied() if leader == "denied" else leader)
     assert (await notifier(log).get_update_since(10**9)) == (3, 3)
     await ended(log)
 
 
 @virtual
 async def test_later_count_not_lowered():
-    log = Log(replica=record(8), leader=record(9))
+    log = NotifierLog(replica=record(8), leader=record(9))
     one = notifier(log)
     first = asyncio.create_task(one.get_update_since(10**9))
     while log.requests != ["replica", "leader"]:
@@ -197,7 +197,7 @@ async def test_later_count_not_lowered():
 @virtual
 @pytest.mark.covers("A18")
 async def test_stream_recreated_begins_again():
-    log = Log(replica=record(50))
+    log = NotifierLog(replica=record(50))
     shared = notifier(log, quiet=1)
     iterator = aiter(shared)
     assert await anext(iterator) == 50
@@ -213,7 +213,7 @@ async def test_stream_recreated_begins_again():
 @virtual
 @pytest.mark.covers("A21", "A22")
 async def test_lost_push_is_requested_when_quiet():
-    log = Log(replica=record(1))
+    log = NotifierLog(replica=record(1))
     task = await start(notifier(log, quiet=30).get_update_since(1))
     before = asyncio.get_running_loop().time()
     assert log.requests == ["replica"]
@@ -227,7 +227,7 @@ async def test_lost_push_is_requested_when_quiet():
 
 @virtual
 async def test_push_older_than_had_not_taken():
-    log = Log(replica=record(5))
+    log = NotifierLog(replica=record(5))
     task = await start(notifier(log).get_update_since(5))
     log.arrived(record(4))
     await settle()
@@ -240,7 +240,7 @@ async def test_push_older_than_had_not_taken():
 
 @virtual
 async def test_push_says_nothing_reason_to_ask():
-    log = Log(replica=record(5))
+    log = NotifierLog(replica=record(5))
     task = await start(notifier(log).get_update_since(5))
     log.replica = record(6)
     log.arrived(None)
@@ -250,7 +250,7 @@ async def test_push_says_nothing_reason_to_ask():
 
 @virtual
 async def test_push_refused_error_to_all_who_wait():
-    log = Log(replica=record(5))
+    log = NotifierLog(replica=record(5))
     shared = notifier(log)
     tasks = [await start(shared.get_update_since(5)) for _ in range(3)]
     log.arrived(PermissionDeniedError("subscribe", "jsc.push.x"))
@@ -266,7 +266,7 @@ async def test_push_refused_error_to_all_who_wait():
 
 @virtual
 async def test_while_no_server_answers_one_waits():
-    log = Log(replica=RequestTimeoutError("an answer", 5.0))
+    log = NotifierLog(replica=RequestTimeoutError("an answer", 5.0))
     shared = notifier(log)
     current, following = await start(shared.get_update_since()), await start(shared.get_update_since(1))
     await asyncio.sleep(100)
@@ -279,7 +279,7 @@ async def test_while_no_server_answers_one_waits():
 
 @virtual
 async def test_stream_deleted_error_soon():
-    log = Log(replica=StreamNotFoundError(404, 10059, "stream not found"))
+    log = NotifierLog(replica=StreamNotFoundError(404, 10059, "stream not found"))
     shared = notifier(log)
     for count in (None, 5):
         with pytest.raises(StreamNotFoundError):
@@ -289,7 +289,7 @@ async def test_stream_deleted_error_soon():
 
 @virtual
 async def test_reconnect_asks_close_ends():
-    log = Log(replica=record(1))
+    log = NotifierLog(replica=record(1))
     shared = notifier(log)
     task = await start(shared.get_update_since(1))
     log.replica = record(2)
@@ -312,7 +312,7 @@ async def test_reconnect_asks_close_ends():
 @virtual
 @pytest.mark.covers("A45", "A46", "A67")
 async def test_end_is_requested_once():
-    log = Log(replica=record(3, "done", Kind.FINISH))
+    log = NotifierLog(replica=record(3, "done", Kind.FINISH))
     shared = notifier(log)
     for count in (None, 2, 3, 10**9):
         assert await shared.get_update_since(count) == ("done", None)
@@ -323,7 +323,7 @@ async def test_end_is_requested_once():
 @pytest.mark.covers("A66", "A67")
 async def test_mixed_waiters_served():
     """Those who are cancelled take nothing from the others, and the push goes from one to the next."""
-    log = Log(replica=record(1))
+    log = NotifierLog(replica=record(1))
     shared = notifier(log)
     for turn in range(2, 40):
         tasks = [asyncio.create_task(shared.get_update_since(turn - 1)) for _ in range(6)]
@@ -357,7 +357,7 @@ def clock():
 @pytest.mark.parametrize("waits", [False, True])
 async def test_former_leader_not_believed(waits):
     """It is asked again until its successor answers: a reader that has had 7 is never given 5."""
-    log = Log(replica=record(7))
+    log = NotifierLog(replica=record(7))
     log.state = replicated(7)
     shared = notifier(log)
     assert (await shared.get_update_since()).value == 7
@@ -375,7 +375,7 @@ async def test_former_leader_not_believed(waits):
 @pytest.mark.parametrize(("last_seq", "delay"), [(7, 3), (5, 10)])
 async def test_removed_record_accepted_in_the_end(last_seq, delay):
     """After 3 s if the stream has had the later record. After 10 s, with a report, if it has lost it."""
-    log = Log(replica=record(7))
+    log = NotifierLog(replica=record(7))
     log.state = replicated(last_seq)
     shared = notifier(log)
     await shared.get_update_since()
@@ -392,7 +392,7 @@ async def test_removed_record_accepted_in_the_end(last_seq, delay):
 @virtual
 async def test_replicated_stream_recreated():
     """Its identity says so at once."""
-    log = Log(replica=record(50))
+    log = NotifierLog(replica=record(50))
     log._origin = Position("S", "I", 0)
     log.state = replicated(50)
     shared = notifier(log)
@@ -412,7 +412,7 @@ async def test_replicated_stream_recreated():
 
 @virtual
 async def test_invented_count_delays_nobody_else():
-    log = Log(replica=record(8))
+    log = NotifierLog(replica=record(8))
     log.state = replicated(8)
     shared = notifier(log)
     invented = await start(shared.get_update_since(10**9))
@@ -427,7 +427,7 @@ async def test_invented_count_delays_nobody_else():
 
 @virtual
 async def test_check_starts_over_after_failed_request():
-    log = Log(replica=record(7))
+    log = NotifierLog(replica=record(7))
     log.state = replicated(7)
     shared = notifier(log)
     await shared.get_update_since()
@@ -445,10 +445,10 @@ async def test_check_starts_over_after_failed_request():
 
 def test_a_quiet_period_is_over_0():
     with pytest.raises(ConfigError):
-        StreamNotifier(Log.__new__(Log), JsonCodec(), quiet=0)
+        StreamNotifier(NotifierLog.__new__(NotifierLog), JsonCodec(), quiet=0)
 
 
-class Server:
+class NotifierServer:
     """A connection whose stream is created again while a push is on its way."""
 
     def __init__(self):
@@ -477,7 +477,7 @@ PUSHED = (
 @virtual
 async def test_push_before_change_of_stream_is_requested():
     """Its position would name the deleted stream."""
-    server, arrived = Server(), []
+    server, arrived = NotifierServer(), []
     at = NotifierDescriptor(
         stream="S", subject="a", codec="json", api_prefix="$JS.API", republished="again.a"
     )

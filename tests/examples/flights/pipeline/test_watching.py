@@ -1,4 +1,4 @@
-"""The watch over the driver's queries: what it reports, and which failures it answers with another start."""
+"""The watch over the driver's queries: its reports, and the failures after which it starts the driver again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead letter carries, and that nothing a message or an error holds can keep it from being written."""
+"""The fields of a dead letter. No content of a message or an error can keep it from being written."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_requests_within_limit_of_consumer():
 
 
 def test_redelivered_messages_keep_it_small():
-    """They may be the ones that kill their workers: what waits beside them loses a delivery each time."""
+    """They may be the messages that kill their workers. Messages that wait beside them lose a delivery each time."""
     prefetch = make()
     now = 100.0
     for number in range(1000):
@@ -124,5 +124,5 @@ def test_age_of_what_waits():
     waiting.taken(3, 0, 150.0)
     assert waiting.since == 150.0
     waiting.taken(1, 50, 160.0)
-    waiting.taken(0, 0, 170.0)  # somebody else read them
+    waiting.taken(0, 0, 170.0)  # another task read them
     assert waiting.since == 170.0

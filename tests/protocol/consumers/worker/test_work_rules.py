@@ -1,4 +1,4 @@
-"""What a worker was told, applied to a consumer: limits, delays, signs of life."""
+"""The settings of a worker, applied to a consumer: limits, delays, signs of life."""
 
 from __future__ import annotations
 

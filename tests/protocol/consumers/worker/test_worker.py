@@ -17,7 +17,7 @@ from jsclient.protocol.models.consumer import ConsumerConfig
 
 
 class Hands:
-    """A workload, and the little that is said to it again and again. Time stands at ``now``."""
+    """A workload, and short forms of the calls that the tests repeat. Time stands at ``now``."""
 
     def __init__(self, config: ConsumerConfig | None = None, **options) -> None:
         self.load: Workload[str] = Workload(
@@ -72,14 +72,14 @@ def test_runs_up_to_limit_in_order():
 
 
 def test_room_until_full():
-    hands = Hands(concurrency=2, prefetch=4)  # two of the four may wait here, two where they come from
+    hands = Hands(concurrency=2, prefetch=4)  # two of the four may wait here, two in the subscription
     assert hands.load.room == 4
     one, *_ = hands.add(1, 2, 3, 4)
     hands.all()
     assert hands.load.room == 0
     hands.end(one)
     assert hands.load.room == 1
-    hands.add(5, 6, 7)  # what waits where it is not kept alive is taken all the same
+    hands.add(5, 6, 7)  # messages that are not kept alive while they wait are taken as well
     assert hands.load.room == -2
 
 
@@ -125,7 +125,7 @@ def test_redelivery_goes_first():
     hands.add(8, 9, key="a")
     assert hands.all() == ["m5"]
     hands.add(7, key="a", deliveries=2)
-    hands.add(3, key="a", deliveries=2)  # too late for the one that runs
+    hands.add(3, key="a", deliveries=2)  # too late for the delivery that runs
     taken = []
     work = first
     while work is not None:
@@ -298,7 +298,7 @@ def test_stop_returns_waiting():
     assert [work.message for work in hands.load.stop_starting()] == ["m2", "m3", "m4"]
     assert [work.message for work in hands.load.held] == ["m1"]
     assert hands.load.counts.waiting == 0
-    assert hands.end(a1, ValueError()) is WorkOutcome.RETRY  # nobody will be here to try again
+    assert hands.end(a1, ValueError()) is WorkOutcome.RETRY  # this worker ends before another attempt
     assert hands.load.idle
     assert hands.start() is None
 

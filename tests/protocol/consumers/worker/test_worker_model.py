@@ -49,7 +49,7 @@ class WorkerAndServer(RuleBasedStateMachine):
         self.published = 0
         self.keys: dict[int, str | None] = {}
         self.deliveries: dict[int, int] = {}
-        self.expires: dict[int, float] = {}  # sequence: when the server delivers again; those in hand
+        self.expires: dict[int, float] = {}  # sequence: when the server delivers again, for messages in hand
         self.elsewhere: list[int] = []  # given to the server, which may deliver them to us again
         self.finished: list[int] = []  # acked or terminated, in order
         self.running: dict[int, object] = {}  # by identity of the work
@@ -187,7 +187,7 @@ class WorkerAndServer(RuleBasedStateMachine):
             assert all(self.now < at for at in self.expires.values())
 
     def teardown(self):
-        """Let everything come to its end: then nothing is left in hand."""
+        """Let all deliveries come to their end. Then no message is in hand."""
         if not hasattr(self, "load"):
             return
         for _ in range(10_000):
