@@ -15,7 +15,7 @@ from ._runtime.connection.credentials import check_credentials
 from ._runtime.connection.own_connection import OwnConnection
 from ._runtime.connection.tls_files import check_tls
 from ._runtime.connection.websocket.proxy import proxy_for
-from ._runtime.connection.websocket.upgrade_headers import GivenHeaders, UpgradeHeaders
+from ._runtime.connection.websocket.upgrade_headers import HeadersOption, UpgradeHeaders
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.handle import Handle, Opening
@@ -298,7 +298,7 @@ class ConnectOptions(TypedDict, total=False):
     user: str | None
     user_credentials: Any
     user_jwt_cb: Callable[[], bytearray | bytes] | None
-    ws_connection_headers: GivenHeaders | None
+    ws_connection_headers: HeadersOption | None
 
 
 _LOCAL = ("nats://127.0.0.1:4222",)  # compared by identity: the same URL may also be given

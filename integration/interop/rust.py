@@ -38,6 +38,7 @@ def _entry(one: Any) -> Entry:
 
 def _description(info: Any) -> Description:
     link = info.link and tuple(part for part in (info.link.bucket, info.link.name) if part)
+    # A header with one value is text.
     headers = {
         name: [values] if isinstance(values, str) else list(values) for name, values in info.headers.items()
     }

@@ -157,6 +157,7 @@ async def one_call(js: Any, tap: Proxy, stream: OwnStream, seed: int, *, with_id
         await asyncio.gather(storm, return_exceptions=True)
         weather.clear()
         await tap.accept()
+    # Only the acks that reached the client count as progress.
     acks = [
         frame.time
         for frame in tap.find(match.is_publish_ack, before)

@@ -93,7 +93,7 @@ def test_prefix_within_filters():
 
 
 @pytest.mark.parametrize("prefix", ["", "a", "a.b", ".", "a..", "a b.", "a.*.", "a.>.", "a.\ufffd."])
-def test_prefix_left_to_spark(prefix):
+def test_spark_filters_by_prefix(prefix):
     """No filter of the server ends within a token, or stands for a token that is a wildcard."""
     one = StringStartsWith(SUBJECT, prefix)
     assert narrow(one) == (Narrowed(), [one])
@@ -105,13 +105,13 @@ def test_no_message_no_subject(subject):
 
 
 @pytest.mark.parametrize("subject", ["a.*", "a.>", ">.a"])
-def test_wildcard_left_to_spark(subject):
+def test_spark_filters_by_wildcard(subject):
     """A server stores a message with such a subject. In a comparison it is not a wildcard."""
     for one in (EqualTo(SUBJECT, subject), In(SUBJECT, ("a.b", subject))):
         assert narrow(one) == (Narrowed(), [one])
 
 
-def test_subject_no_utf_8_left_to_spark():
+def test_spark_filters_by_subject_no_utf_8():
     one = EqualTo(SUBJECT, "a.\ufffd")
     assert narrow(one) == (Narrowed(), [one])
 
@@ -123,7 +123,7 @@ def test_time_filters_narrow_and_are_evaluated_again():
     assert remaining == list(filters)
 
 
-def test_not_known_left_to_spark():
+def test_spark_filters_by_unknown_predicates():
     filters = [
         StringContains(SUBJECT, "a"),
         EqualTo(("stream",), "S"),

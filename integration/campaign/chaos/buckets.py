@@ -49,6 +49,7 @@ class KeyValues(Pattern):
             self.acked[key] = value
         else:
             self.unknown[key].add(value)
+        # The rarer calls are spread over the rounds, so that faults meet each of them.
         if self.number % 3 == 0:
             adding = self.kv.update_with("count", lambda value: b"%d" % (int(value or 0) + 1))
             result = await self.calls.within(3 * LIMIT, "update_with", adding)
@@ -186,6 +187,7 @@ class Objects(Pattern):
             else:
                 infos.append(json.loads(message.payload))
         self.damaged.clear()
+        # What remains in `chunks` after this loop belongs to no description.
         for info in infos:
             data = "".join(chunks.pop(info["nuid"], [])).encode()
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()

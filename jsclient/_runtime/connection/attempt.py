@@ -129,7 +129,7 @@ class Attempt:
         # A context is created only if it is needed, because it reads the authorities of this machine.
         if isinstance(transport, WebSocketTransport):
             context = settings.context if server.url.scheme == "wss" else None
-            await transport.open(server.url, context, self._name)
+            await transport.open_websocket(server.url, context, self._name)
         else:
             await transport.connect(server.url)
         self._shake = shake = Handshake(

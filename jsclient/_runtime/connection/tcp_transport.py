@@ -110,14 +110,14 @@ class TcpTransport(asyncio.BufferedProtocol):
         return words
 
     def deliver_to(
-        self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
+        self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], unread: bytes
     ) -> None:
-        """Pass ``rest`` and all later bytes to ``reader``.
+        """Pass ``unread`` and all later bytes to ``reader``.
 
         Call ``ended`` once, at the end or after an error of the reader.
         """
         self._reader, self._out, self._when_ended = reader, out, ended
-        self._feed(rest + bytes(self._unread))
+        self._feed(unread + bytes(self._unread))
         self._unread.clear()
         if self._at_end or self._lost:  # bytes since the end of the handshake
             asyncio.get_running_loop().call_soon(self._end, self._error)

@@ -57,9 +57,9 @@ class Transport(Protocol):
         """Return the bytes that were received but not read when the connection ended or TLS failed."""
 
     def deliver_to(
-        self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
+        self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], unread: bytes
     ) -> None:
-        """Pass ``rest`` and all later bytes to ``reader``.
+        """Pass ``unread`` and all later bytes to ``reader``.
 
         Call ``ended`` once, at the end or after an error of the reader.
         """

@@ -104,8 +104,8 @@ class HttpAnswer:
             if not head.startswith(b"HTTP/"[: len(head)]) or len(head) == _LONGEST_HEAD:
                 raise HandshakeError(_NO_HTTP)
             return None
-        answer, rest = cls(head + b"\r\n"), bytes(received[len(head) + len(end) :])
-        received[:] = rest
+        answer, unread = cls(head + b"\r\n"), bytes(received[len(head) + len(end) :])
+        received[:] = unread
         return answer
 
 

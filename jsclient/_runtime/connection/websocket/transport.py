@@ -31,7 +31,7 @@ __all__ = ["WebSocketTransport"]
 
 
 class WebSocketTransport:
-    """A TCP connection whose bytes are in WebSocket frames once `open` has returned."""
+    """A TCP connection whose bytes are in WebSocket frames once `open_websocket` has returned."""
 
     upgradable = failed_before_tls = False  # a refusal arrives over the WebSocket, after TLS
 
@@ -42,11 +42,11 @@ class WebSocketTransport:
         self._frames: WebSocketFrames | None = None  # None until the WebSocket is open
         self._received = bytearray()  # bytes of an HTTP answer, or of frames that follow it
         self._reader: ByteReader | None = None
-        self._rest = b""  # the payload that the reader reads first
+        self._unread = b""  # payload that the handshake has not read
 
     # --- connecting ----------------------------------------------------------------------------------------
 
-    async def open(self, url: ParseResult, context: ssl.SSLContext | None, name: str) -> None:
+    async def open_websocket(self, url: ParseResult, context: ssl.SSLContext | None, name: str) -> None:
         """Connect, with TLS if there is a context, and open the WebSocket. The caller limits the time."""
         headers = await self._headers.pairs()
         await (self._tcp.connect(url) if self._proxy is None else self._tunnel(self._proxy, url))
@@ -100,12 +100,12 @@ class WebSocketTransport:
         return self._unwrap(await self._tcp.last_words())
 
     def deliver_to(
-        self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
+        self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], unread: bytes
     ) -> None:
-        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
+        """Pass ``unread`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
         reader.
         """
-        self._reader, self._rest = reader, rest
+        self._reader, self._unread = reader, unread
         self._tcp.deliver_to(self, out, ended, b"")
 
     @property
@@ -118,7 +118,7 @@ class WebSocketTransport:
         """Read the next bytes of the TCP connection. Called by the TCP transport, which any exception ends."""
         assert self._frames is not None
         assert self._reader is not None
-        payload, self._rest = self._rest + self._unwrap(data), b""
+        payload, self._unread = self._unread + self._unwrap(data), b""
         if payload:
             self._reader.feed(payload)
         if self._frames.closed:

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 from ....errors import ConfigError
 from ..credentials import CallbackError
 
-__all__ = ["GivenHeaders", "UpgradeHeaders"]
+__all__ = ["HeadersOption", "UpgradeHeaders"]
 
 HeaderValues: TypeAlias = Mapping[str, str | Sequence[str]]
-GivenHeaders: TypeAlias = HeaderValues | Callable[[], HeaderValues | Awaitable[HeaderValues]]
+HeadersOption: TypeAlias = HeaderValues | Callable[[], HeaderValues | Awaitable[HeaderValues]]
 
 _OPTION: Final = "ws_connection_headers"
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
@@ -28,14 +28,14 @@ class UpgradeHeaders:
         ConfigError: The option is not a mapping or a function without arguments, or a header is not valid.
     """
 
-    def __init__(self, given: GivenHeaders | None) -> None:
+    def __init__(self, headers: HeadersOption | None) -> None:
         self._call: Callable[[], Any] | None = None
         self._pairs: list[tuple[str, str]] = []
-        if callable(given):
-            _check_signature(given)
-            self._call = given
+        if callable(headers):
+            _check_signature(headers)
+            self._call = headers
         else:
-            self._pairs = _pairs(given or {}, f"{_OPTION} is")
+            self._pairs = _pairs(headers or {}, f"{_OPTION} is")
 
     async def pairs(self) -> list[tuple[str, str]]:
         """Return the headers of the next request.
