@@ -15,7 +15,7 @@ def frame(size: int = 1) -> Any:
 
 
 def add(window: Window, *revisions: int, size: int = 1) -> None:
-    window.add([frame(size)] * len(revisions), [(revision, 0, 0) for revision in revisions])
+    window.add_frames([frame(size)] * len(revisions), [(revision, 0, 0) for revision in revisions])
 
 
 def taken(window: Window, follower: Follower, limit: int = 500) -> list[int] | None:
