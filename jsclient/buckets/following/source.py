@@ -89,7 +89,9 @@ class SharedSource:
         self.window: Window | None = None
 
     @classmethod
-    def of(cls, context: Context, stream: str, config: ConsumerConfig, member: WatchMember) -> SharedSource:
+    def source_for(
+        cls, context: Context, stream: str, config: ConsumerConfig, member: WatchMember
+    ) -> SharedSource:
         """Return the source of the members with equal filters, and make this watch a member."""
         key = (SharedSource, context.api.prefix, stream, *sorted(config.filters), bool(config.headers_only))
         source: SharedSource | None = context.shared.get(key)
@@ -134,7 +136,7 @@ class SharedSource:
         frames = reader.give_up_consumer()
         position = sequences(frames[0][1])[0] - 1 if frames else puller.tracker.position
         window = self._use(puller, position)
-        member.follows = window.join(member.follower, position)
+        member.follows = window.join_after(member.follower, position)
         if frames:
             window.add_frames(frames, numbers_of(frames))
         return True
@@ -183,7 +185,7 @@ class SharedSource:
         """Let a member read from the window after a position. Return False if messages would be missing."""
         if self.window is None or self.floor(incarnation) is None:
             return False
-        member.follows = self.window.join(member.follower, position)
+        member.follows = self.window.join_after(member.follower, position)
         return member.follows
 
     async def next_run(self, member: WatchMember) -> list[WindowMessage] | Alone | None:

@@ -84,7 +84,7 @@ class Window:
         """Return whether the window has every message after a position."""
         return era == self.era and position >= self.floor
 
-    def join(self, follower: Follower, position: int) -> bool:
+    def join_after(self, follower: Follower, position: int) -> bool:
         """Let a follower read on here, after a position in the current era. Return False if messages are missing."""
         if not self.covers(position, self.era):
             return False

@@ -25,7 +25,7 @@ def taken(window: Window, follower: Follower, limit: int = 500) -> list[int] | N
 
 def joined(window: Window, position: int) -> Follower:
     follower = Follower()
-    assert window.join(follower, position)
+    assert window.join_after(follower, position)
     return follower
 
 
@@ -45,7 +45,7 @@ def test_joins_without_hole_or_repetition() -> None:
     late = Follower()
     window.register(late)
     add(window, 5, 7, 9)
-    assert window.join(late, 7)
+    assert window.join_after(late, 7)
     assert taken(window, late) == [9]
     far = joined(window, 12)
     add(window, 12, 13)
@@ -54,7 +54,7 @@ def test_joins_without_hole_or_repetition() -> None:
 
 def test_position_before_the_floor() -> None:
     window = Window(4)
-    assert not window.join(Follower(), 3)
+    assert not window.join_after(Follower(), 3)
 
 
 def test_slow_follower_falls_behind() -> None:
@@ -65,8 +65,8 @@ def test_slow_follower_falls_behind() -> None:
         assert taken(window, fast) == [*range(start, start + 100)]
     assert taken(window, slow) is None
     assert window.floor == 700
-    assert not window.join(slow, 650)
-    assert window.join(slow, 720)
+    assert not window.join_after(slow, 650)
+    assert window.join_after(slow, 720)
     assert taken(window, slow) == [*range(721, 1001)]
 
 
@@ -89,7 +89,7 @@ def test_alone_nothing_is_kept() -> None:
     assert not window.pass_by(follower, 12, 1)
     add(window, 12)
     assert taken(window, follower) == [12]
-    assert window.join(other, 11)
+    assert window.join_after(other, 11)
     assert taken(window, other) == [12]
 
 
@@ -126,7 +126,7 @@ def test_nothing_is_missed(steps: list[tuple[int, str, int]], size: int) -> None
             last += count
         elif step == "join" and number not in positions:
             position = max(last - count, 0)
-            if window.join(follower, position):
+            if window.join_after(follower, position):
                 positions[number] = position
             else:
                 assert position < window.floor

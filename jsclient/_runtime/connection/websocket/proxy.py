@@ -32,7 +32,7 @@ class Proxy:
         self.url: ParseResult = _parsed(text)
         self.shown: str = shown(self.url)
 
-    def request(self, url: ParseResult) -> bytes:
+    def tunnel_request(self, url: ParseResult) -> bytes:
         """Return the request for a tunnel to a server."""
         to = url.netloc.rpartition("@")[2]
         lines = [f"CONNECT {to} HTTP/1.1", f"Host: {to}"]
@@ -41,7 +41,7 @@ class Proxy:
             lines.append(f"Proxy-Authorization: Basic {base64.b64encode(pair.encode()).decode()}")
         return "\r\n".join([*lines, "", ""]).encode()
 
-    def check(self, answer: HttpAnswer) -> None:
+    def check_answer(self, answer: HttpAnswer) -> None:
         """Raise `HandshakeError` unless the proxy has opened the tunnel."""
         if answer.status == 407:
             hint = "put user:password@ in its URL" if self.url.username is None else "check those in its URL"

@@ -60,13 +60,13 @@ class WebSocketTransport:
     async def _tunnel(self, proxy: Proxy, url: ParseResult) -> None:
         try:
             await self._tcp.connect(proxy.url)
-            self._tcp.write(proxy.request(url))
+            self._tcp.write(proxy.tunnel_request(url))
             answer = await self._answer(url.scheme)
         except OSError as error:
             raise ConnectionError(f"the proxy {proxy.shown} cannot be used: {error}") from error
         except HandshakeError as error:
             raise HandshakeError(f"the proxy {proxy.shown} cannot be used: {error}") from None
-        proxy.check(answer)
+        proxy.check_answer(answer)
         if self._received:
             raise HandshakeError(f"the proxy {proxy.shown} sent something after its answer")
 

@@ -15,7 +15,7 @@ SERVER = parse_url("wss://nats.example:8443")
 
 def test_request_with_credentials():
     proxy = Proxy("http://ann:p%40ss@proxy.example:3128")
-    assert proxy.request(SERVER).split(b"\r\n") == [
+    assert proxy.tunnel_request(SERVER).split(b"\r\n") == [
         b"CONNECT nats.example:8443 HTTP/1.1",
         b"Host: nats.example:8443",
         b"Proxy-Authorization: Basic YW5uOnBAc3M=",
@@ -26,7 +26,7 @@ def test_request_with_credentials():
 
 
 def test_request_without_credentials():
-    assert b"Authorization" not in Proxy("http://proxy.example").request(SERVER)
+    assert b"Authorization" not in Proxy("http://proxy.example").tunnel_request(SERVER)
     assert Proxy("http://proxy.example").url.port == 80
 
 
@@ -64,8 +64,8 @@ def test_only_for_websockets():
 )
 def test_refusals(status: int, error: type[Exception], says: str):
     with pytest.raises(error, match=says):
-        Proxy("http://proxy.example").check(HttpAnswer(b"HTTP/1.1 %d No\r\n" % status))
+        Proxy("http://proxy.example").check_answer(HttpAnswer(b"HTTP/1.1 %d No\r\n" % status))
 
 
 def test_tunnel_that_is_open():
-    Proxy("http://proxy.example").check(HttpAnswer(b"HTTP/1.1 200 Connection established\r\n"))
+    Proxy("http://proxy.example").check_answer(HttpAnswer(b"HTTP/1.1 200 Connection established\r\n"))
