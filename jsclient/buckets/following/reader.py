@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import ClosedError, ConsumerLimitError, PermissionDeniedError, StreamNotFoundError
-from ...protocol.buckets.window import Shared
+from ...protocol.buckets.window import WindowMessage
 from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..bucket_handle import no_bucket
 from ..reading import BucketReader, decoded
-from .source import Alone, Member, SharedSource
+from .source import Alone, SharedSource, SourceMember
 
 if TYPE_CHECKING:
     from ..log_entries import LogEntries
@@ -36,7 +36,7 @@ class SharedReader(Generic[EntryT]):
     def __init__(self, reader: BucketReader[EntryT]) -> None:
         """Prepare to read what a reader that was not opened would read."""
         self._context, self._stream, self._config, self._decode, self._create = reader.arguments
-        self._member = Member()
+        self._member = SourceMember()
         self._source: SharedSource | None = None
         # How the entries are read until the reader joins the others.
         self._own: BucketReader[EntryT] | None = None
@@ -120,7 +120,7 @@ class SharedReader(Generic[EntryT]):
             return decoded(self._decode, run.frames, is_initial=False)
         return self._changes(run)
 
-    def _changes(self, run: list[Shared]) -> list[EntryT]:
+    def _changes(self, run: list[WindowMessage]) -> list[EntryT]:
         entries = [
             self._decode(one.frame, one.revision, one.time_ns, one.pending, is_initial=False) for one in run
         ]

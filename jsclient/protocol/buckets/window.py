@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 from ..wire.frames import Frame, frame_size
 
-__all__ = ["Follower", "Shared", "Window"]
+__all__ = ["Follower", "Window", "WindowMessage"]
 
 _KEPT: Final = 256  # messages that may remain although all followers have read them
 _KEPT_BYTES: Final = 256 * 1024
 
 
-class Shared(NamedTuple):
+class WindowMessage(NamedTuple):
     """A message in a window. ``era`` counts how often the stream was recreated before."""
 
     frame: Frame
@@ -63,7 +63,7 @@ class Window:
     max_count: int = 4096
     max_bytes: int = 4 * 1024 * 1024
     _followers: set[Follower] = field(default_factory=set)
-    _messages: list[Shared] = field(default_factory=list)
+    _messages: list[WindowMessage] = field(default_factory=list)
     _base: int = 0  # the index of the first message
     _bytes: int = 0
 
@@ -100,7 +100,9 @@ class Window:
     def add(self, frames: list[Frame], numbers: Iterable[tuple[int, int, int]]) -> None:
         """Add messages, each with its stream sequence, its time stamp and the number of messages after it."""
         era = self.era
-        self._messages += [Shared(frame, *three, era) for frame, three in zip(frames, numbers, strict=True)]
+        self._messages += [
+            WindowMessage(frame, *three, era) for frame, three in zip(frames, numbers, strict=True)
+        ]
         self._bytes += sum(map(frame_size, frames))
         self._drop()
 
@@ -124,7 +126,7 @@ class Window:
         self._base += count
         self._bytes = size
 
-    def take(self, follower: Follower, limit: int) -> list[Shared] | None:
+    def take(self, follower: Follower, limit: int) -> list[WindowMessage] | None:
         """Return the next messages for a follower, [] if it has read all, or None if it has fallen behind."""
         start = follower.index - self._base
         if start < 0:
@@ -151,6 +153,6 @@ class Window:
         return True
 
 
-def _is_read(message: Shared, follower: Follower) -> bool:
+def _is_read(message: WindowMessage, follower: Follower) -> bool:
     """Return whether a follower had this message before it joined."""
     return (message.era, message.revision) <= (follower.era, follower.position)
