@@ -12,7 +12,7 @@ from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..bucket_handle import no_bucket
 from ..reading import BucketReader, decoded
-from .source import Alone, SharedSource, WatchMember
+from .source import Alone, SharedSource, SourceMember
 
 if TYPE_CHECKING:
     from ..log_entries import LogEntries
@@ -36,7 +36,7 @@ class SharedReader(Generic[EntryT]):
     def __init__(self, reader: BucketReader[EntryT]) -> None:
         """Prepare to read what a reader that was not opened would read."""
         self._context, self._stream, self._config, self._decode, self._create = reader.arguments
-        self._member = WatchMember()
+        self._member = SourceMember()
         self._source: SharedSource | None = None
         # How the entries are read until the reader joins the others.
         self._own: BucketReader[EntryT] | None = None
@@ -48,7 +48,7 @@ class SharedReader(Generic[EntryT]):
 
     async def open(self) -> None:
         """Begin to read. Raises `BucketNotFoundError`, and the errors of any API request."""
-        source = SharedSource.source_for(self._context, self._stream, self._config, self._member)
+        source = SharedSource.of(self._context, self._stream, self._config, self._member)
         self._source, is_first = source, len(source.members) == 1
         try:
             if is_first or not await self._open_late(source):

@@ -18,7 +18,7 @@ from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ...protocol.wire.frames import Frame
 from ..reading import BucketReader, numbers_of, open_puller
 
-__all__ = ["Alone", "SharedSource", "WatchMember"]
+__all__ = ["Alone", "SharedSource", "SourceMember"]
 
 _RUN: Final = 500  # messages that a follower takes together
 
@@ -29,7 +29,7 @@ class Alone(NamedTuple):
     frames: list[Frame]
 
 
-class WatchMember:
+class SourceMember:
     """A watch, as its source knows it.
 
     Attributes:
@@ -85,13 +85,11 @@ class SharedSource:
         self._puller: OrderedPuller | None = None
         self._messages: SharedMessages | None = None
         self._error: JetStreamError | None = None
-        self.members: set[WatchMember] = set()
+        self.members: set[SourceMember] = set()
         self.window: Window | None = None
 
     @classmethod
-    def source_for(
-        cls, context: Context, stream: str, config: ConsumerConfig, member: WatchMember
-    ) -> SharedSource:
+    def of(cls, context: Context, stream: str, config: ConsumerConfig, member: SourceMember) -> SharedSource:
         """Return the source of the members with equal filters, and make this watch a member."""
         key = (SharedSource, context.api.prefix, stream, *sorted(config.filters), bool(config.headers_only))
         source: SharedSource | None = context.shared.get(key)
@@ -128,7 +126,7 @@ class SharedSource:
             assert self.window is not None
             return self.window
 
-    def adopt(self, member: WatchMember, reader: BucketReader[Any]) -> bool:
+    def adopt(self, member: SourceMember, reader: BucketReader[Any]) -> bool:
         """Use the consumer of a member that has read what existed. Return False if there is another consumer."""
         puller = reader.puller
         if self.window is not None or puller is None or self._opening.locked():
@@ -176,19 +174,19 @@ class SharedSource:
             return None
         return self.window.floor
 
-    def place(self, member: WatchMember) -> int:
+    def place(self, member: SourceMember) -> int:
         """Return the sequence up to which a member has read the stream that exists now."""
         assert self.window is not None
         return member.follower.position if member.follower.era == self.window.era else 0
 
-    def join(self, member: WatchMember, position: int, incarnation: str) -> bool:
+    def join(self, member: SourceMember, position: int, incarnation: str) -> bool:
         """Let a member read from the window after a position. Return False if messages would be missing."""
         if self.window is None or self.floor(incarnation) is None:
             return False
         member.follows = self.window.join_after(member.follower, position)
         return member.follows
 
-    async def next_run(self, member: WatchMember) -> list[WindowMessage] | Alone | None:
+    async def next_run(self, member: SourceMember) -> list[WindowMessage] | Alone | None:
         """Wait for the next messages, or return None if this member has fallen behind.
 
         Raises the errors of `OrderedConsumer.next`. Cancelled: no message is lost.
@@ -223,7 +221,7 @@ class SharedSource:
         if self._puller is not None:
             self._puller.changed.set()
 
-    async def leave(self, member: WatchMember) -> None:
+    async def leave(self, member: SourceMember) -> None:
         """Remove a member. The last one deletes the consumer."""
         self.members.discard(member)
         if self.window is not None:
