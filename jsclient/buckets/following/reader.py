@@ -48,7 +48,7 @@ class SharedReader(Generic[EntryT]):
 
     async def open(self) -> None:
         """Begin to read. Raises `BucketNotFoundError`, and the errors of any API request."""
-        source = SharedSource.of(self._context, self._stream, self._config, self._member)
+        source = SharedSource.source_for(self._context, self._stream, self._config, self._member)
         self._source, is_first = source, len(source.members) == 1
         try:
             if is_first or not await self._open_late(source):
