@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from ._runtime.connection.connection import Connection
 from ._runtime.connection.credentials import check_credentials
 from ._runtime.connection.own_connection import OwnConnection
-from ._runtime.connection.proxy import proxy_for
 from ._runtime.connection.tls_files import check_tls
-from ._runtime.connection.upgrade_headers import GivenHeaders, UpgradeHeaders
+from ._runtime.connection.websocket_options import GivenHeaders, UpgradeHeaders, proxy_for
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.handle import Handle, Opening

@@ -147,7 +147,7 @@ async def test_cancelled_close_leaves_no_connection(moment: str, own_server: Any
         return not await connections(one.monitor) and not await connections(other.monitor)
 
     await eventually(none_left, 20, "the end of the connections")
-    await eventually(lambda: dialled[0][0].at_eof(), 20, "the end of the dial")
+    await eventually(dialled[0][0].at_eof, 20, "the end of the dial")
     asking.cancel()
     await asyncio.wait({asking})
     for _, writer in dialled:

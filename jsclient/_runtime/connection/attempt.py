@@ -35,10 +35,9 @@ from .certificates import (
     rejection,
 )
 from .identity import Identity
-from .proxy import Proxy
 from .tcp_transport import TcpTransport
 from .tls_files import TlsFiles
-from .upgrade_headers import UpgradeHeaders
+from .websocket_options import Proxy, UpgradeHeaders
 from .websocket_transport import WebSocketTransport
 
 __all__ = ["Attempt", "AttemptSettings", "ServerLink"]

@@ -6,16 +6,21 @@ import asyncio
 import ipaddress
 import ssl
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import ParseResult
 
 from ..tasks import Signal
-from .wire import READ_SIZE, FrameReader, Outbox
+
+if TYPE_CHECKING:
+    from .wire import FrameReader, Outbox
 
 __all__ = ["TcpTransport"]
 
 CLOSING: Final = 1.0
 """Seconds to send the written bytes, and for the peer to confirm the end."""
+
+READ_SIZE: Final = 64 * 1024
+"""Bytes of one read."""
 
 LARGE_READ: Final = 256 * 1024
 

@@ -18,9 +18,8 @@ from ...protocol.connection.websocket import (
     opening_request,
     pong,
 )
-from .proxy import Proxy
 from .tcp_transport import TcpTransport
-from .upgrade_headers import UpgradeHeaders
+from .websocket_options import Proxy, UpgradeHeaders
 
 __all__ = ["WebSocketTransport"]
 

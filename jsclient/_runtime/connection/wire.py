@@ -11,7 +11,7 @@ from ...errors import ProtocolError, WrongLoopError
 from ...protocol.wire.frames import Frame, Sink
 from .speedups import chosen
 
-__all__ = ["READ_SIZE", "FrameReader", "Host", "Outbox"]
+__all__ = ["FrameReader", "Host", "Outbox"]
 
 MAX_CONTROL_LINE = 64 * 1024
 
@@ -246,8 +246,6 @@ class FrameReader:
             self._host.on_other(sid, frame)
         return []
 
-
-READ_SIZE = 64 * 1024  # bytes of one read
 
 MOST_UNSENT_PONGS = 1000
 """The number of PONGs that are written while the buffer is full. A server sends a PING every 2 minutes by default."""
