@@ -48,6 +48,7 @@ class KeyValues(Pattern):
         if await self.call(self.kv.put(key, value.encode()) if value else self.kv.delete(key)):
             self.acked[key] = value
         else:
+            # A stalled connection may deliver it later, even after the next change of the key was acked.
             self.unknown[key].add(value)
         if self.number % 3 == 0:
             adding = self.kv.update_with("count", lambda value: b"%d" % (int(value or 0) + 1))
@@ -186,6 +187,7 @@ class Objects(Pattern):
             else:
                 infos.append(json.loads(message.payload))
         self.damaged.clear()
+        # What is left of the chunks after this belongs to no object.
         for info in infos:
             data = "".join(chunks.pop(info["nuid"], [])).encode()
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
