@@ -37,6 +37,7 @@ def _entry(one: Any) -> Entry:
 
 
 def _description(info: Any) -> Description:
+    # A link to a bucket has no name. A header with one value is a text.
     link = info.link and tuple(part for part in (info.link.bucket, info.link.name) if part)
     # A header with one value is text.
     headers = {

@@ -37,7 +37,7 @@ async def copy(oracle: Any, name: str) -> AsyncIterator[str]:
 
 
 async def values_of(kv: Any) -> dict[str, bytes]:
-    return {key: entry.value for key, entry in (await kv.get_many(">")).items()}
+    return {key: (await kv.get(key)).value for key in await keys_of(kv)}
 
 
 @pytest.mark.covers("I8", "K12")
@@ -62,10 +62,9 @@ async def test_each_method_works(js: Any, theirs: Any, name: str, oracle: Any, e
     assert (await kv.get("a", min_revision=last)).value == b"2"
     assert (await kv.get("a", revision=1)).value == b"1"
     if theirs.name == "nats-py":
-        with pytest.raises(ConfigError, match="allow_direct=True"):
+        with pytest.raises(ConfigError):  # which says that the bucket needs allow_direct=True
             await kv.get_many(">")
-    else:
-        assert await values_of(kv) == {"a": b"2", "c": b"4!"}
+    assert await values_of(kv) == {"a": b"2", "c": b"4!"}
     assert sorted(await keys_of(kv)) == ["a", "c"]
     assert [entry.revision async for entry in kv.history("a")] == [1, 2]
     await kv.purge("c", last=5)

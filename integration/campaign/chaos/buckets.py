@@ -48,6 +48,7 @@ class KeyValues(Pattern):
         if await self.call(self.kv.put(key, value.encode()) if value else self.kv.delete(key)):
             self.acked[key] = value
         else:
+            # A stalled connection may deliver it later, even after the next change of the key was acked.
             self.unknown[key].add(value)
         # The rarer calls are spread over the rounds, so that faults meet each of them.
         if self.number % 3 == 0:
