@@ -71,7 +71,7 @@ def _parsed(text: str) -> ParseResult:
         url = urlparse(text)
         host, port = url.hostname, url.port
     except ValueError:
-        pass  # raised outside of the handler: the original error would show the URL as the context
+        pass  # the error is raised below, because the context of an error raised here would show the URL
     # A path or a query may be the rest of a password that is not percent-encoded.
     if not host or _CONTROL.search(text) or "@" in url._replace(netloc="").geturl():
         raise ConfigError(
