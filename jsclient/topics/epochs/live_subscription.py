@@ -1,4 +1,4 @@
-"""A subscriber of a live topic: connects to the publisher of each partition and detects losses."""
+"""A subscriber of a live topic, which connects to the publisher of each partition and detects lost messages."""
 
 from __future__ import annotations
 
@@ -51,12 +51,14 @@ class _Channel:
 
 
 class LiveSubscription(EpochEvents[T]):
-    """Reads events `Data` and `FrontierUpdate` of a live topic, for ``async for``.
+    """Reads the `Data` and `FrontierUpdate` events of a live topic. Created by `EpochTopic.live_subscribe`.
 
-    Created by `EpochTopic.live_subscribe`. It returns all data of the epochs that were latent in all its partitions
-    when it connected. It ends when the frontier is empty. After a lost message or a change of publisher the next read
-    raises `EpochsLostError` once. Discard the received parts of these epochs then. Further reads wait for new snapshots
-    of all partitions.
+    Read events with ``async for`` or `next`, or read whole epochs with `completed`. By default, the subscription
+    returns all data of the epochs that had no data in any of its partitions when it connected, and drops other data.
+    The loop ends when the frontier is empty.
+
+    If a message is lost or a publisher is replaced, the next read raises `EpochsLostError` once. Discard the data that
+    you have received of the epochs named in the error. The following reads wait for new snapshots of all partitions.
     """
 
     def __init__(
@@ -84,11 +86,13 @@ class LiveSubscription(EpochEvents[T]):
         self._tending: asyncio.Task[None] | None = None
 
     async def begin_reading(self, *, wait: bool) -> None:
-        """Connect, and wait for the snapshots of all partitions.
+        """Connect, and wait for the snapshots of all partitions. Internal.
 
         Raises:
-            TopicNotFoundError: Some partitions have no publisher, and ``wait`` is not set. TopicMismatchError: A
-                publisher uses another order or codec. Also any error of subscribing.
+            TopicNotFoundError: Some partitions have no publisher, and ``wait`` is false.
+            TopicMismatchError: A publisher uses another order or codec.
+
+        May also raise any error that subscribing can raise.
         """
         self._context.attach(self, self._notice_loss)
         self._may_fail = wait
@@ -109,7 +113,7 @@ class LiveSubscription(EpochEvents[T]):
 
     @property
     def skipped(self) -> int:
-        """Number of invalid messages that were skipped. They are reported with the event `ErrorRaised`."""
+        """The number of invalid messages skipped so far. They are reported with the event `ErrorRaised`."""
         return self._skipped
 
     async def _more(self, deadline: float | None, timeout: float) -> None:
@@ -160,7 +164,10 @@ class LiveSubscription(EpochEvents[T]):
         self._arrived.set()
 
     def _report_invalid(self, error: ProtocolError) -> None:
-        """Report the first invalid message and then each doubling. A gap in the numbers shows missing messages."""
+        """Report the first invalid message, and later only each doubling of their number.
+
+        Messages that are missing as a result are noticed by a gap in the message numbers.
+        """
         self._skipped += 1
         if self._skipped & (self._skipped - 1) == 0:
             self._context.report(error)
