@@ -168,7 +168,7 @@ class Redeliver(msgspec.Struct, frozen=True):
 
 
 class Refusal(Enum):
-    """The reason for a refusal."""
+    """The reason why a peer refused an event or a query."""
 
     NO_CHANNEL = "no such channel"
     CHANNEL_GONE = "the channel was deleted"
