@@ -1,4 +1,4 @@
-"""`StreamLog`: a stream on a server, or some of its subjects, as a log."""
+"""`StreamLog`, which makes a stream on a server, or some of its subjects, available as a log."""
 
 from __future__ import annotations
 
@@ -71,14 +71,15 @@ MAX_BYTES: Final = 8 * 1024 * 1024  # limit of a direct get, whose answers are a
 
 
 class StreamLog(Log):
-    """The records of a stream whose subjects match a filter.
+    """The records of a stream whose subjects match a filter. Returned by `Topic.log` and `Topic.create`.
 
     Attributes:
         context: The context of the handle.
         handle: The stream.
-        known_extent: The extent when the log was looked up, if a reader can start with it.
-        newest_only: Whether only the newest record of each subject is needed, so that a gap before it is no error.
-        origin: A position in the stream, which the records refer to. None before the extent was requested.
+        known_extent: The extent at the time of the lookup, if a reader can start with it.
+        newest_only: Whether only the newest record of each subject is needed, so that missing older records are no
+            error.
+        origin: A position in the stream to which the records refer, or None until the extent has been requested.
     """
 
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
@@ -101,7 +102,7 @@ class StreamLog(Log):
 
     @property
     def config(self) -> StreamConfig:
-        """The stream's configuration, as last received."""
+        """The configuration of the stream, as last received."""
         return self.handle.config
 
     @property

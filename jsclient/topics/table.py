@@ -40,7 +40,12 @@ _RECHECK: Final = 0.5  # An uncertain extent is requested again after this many 
 
 
 class TableChange(NamedTuple):
-    """A change of a `TopicTable`: a subject and its newest record, or None if the subject was removed."""
+    """A change of a `TopicTable`. Returned by `TableChanges.next`.
+
+    Attributes:
+        subject: The subject that has changed.
+        record: The newest record of the subject, or None if the subject was removed.
+    """
 
     subject: str
     record: Record | None
@@ -97,18 +102,18 @@ def _is_removal(headers: Headers) -> bool:
 class TopicTable(Handle, Mapping[str, Record]):
     """A read-only mapping from each subject of a topic to its newest record. Open it with `Topic.table`.
 
-    The table follows the topic in the background, so that reading it sends no request. If a loop over the table awaits
-    anything, iterate over a copy, such as ``dict(table)``. A record that ends its subject (`Record.is_last`) is treated
-    like any other record.
+    The table follows the topic in the background, so reading it sends no request. If the body of a loop over the table
+    awaits anything, loop over a copy such as ``dict(table)``. A record that ends its subject (`Record.is_last`) is
+    treated like any other record.
 
-    A subject is removed from the table when a record marks its deletion. This happens when a key of a key-value bucket
-    is deleted or purged, and when the server stores a delete marker. If records are removed from the stream by a purge,
-    a deletion or a limit, no record shows this. The table is compared with the stream every ``check`` seconds to notice
-    it. If the user lacks the permission to read the stream for this, the event `PermissionDenied` is reported, and the
+    A subject is removed from the table when a record marks its deletion. This is the case when a key of a key-value
+    bucket is deleted or purged, and when the server stores a delete marker. If records are removed from the stream by a
+    purge, a deletion or a limit, there is no such record. For this reason, the table is compared with the stream every
+    ``check`` seconds. If the user isn't permitted to read the stream, the event `PermissionDenied` is reported, and the
     next comparison takes place after the next reconnect.
 
-    If the stream is deleted or recreated, the table cannot continue, and every access raises the error. After the table
-    or the connection was closed, the last state can still be read. Check `is_closed` if the state must be current.
+    If the stream is deleted or recreated, the table can't continue, and every access raises the error. After the table
+    or the connection was closed, the last state can still be read. Check `is_closed` if you need the current state.
     """
 
     def __init__(
@@ -171,9 +176,9 @@ class TopicTable(Handle, Mapping[str, Record]):
         return subject in self._current
 
     def changes(self, start: Literal["first", "now"] = "now") -> TableChanges:
-        """Return a reader of the table's changes.
+        """Return a reader of the changes of the table.
 
-        Each change names a subject and its newest record::
+        Each change consists of a subject and its newest record::
 
             async for change in table.changes():
                 print(change.subject, change.record)
@@ -181,7 +186,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         If a subject changes several times before the reader gets to it, only the newest state is returned.
 
         Args:
-            start: ``"now"`` reads the changes from now on. ``"first"`` returns every subject of the table first.
+            start: ``"now"`` returns only changes from now on. ``"first"`` returns every subject of the table first.
 
         Raises:
             ConfigError: ``start`` has another value.
@@ -196,12 +201,12 @@ class TopicTable(Handle, Mapping[str, Record]):
     async def wait_for(self, condition: Callable[[TopicTable], object], timeout: float | None = None) -> None:
         """Wait until a condition on the table is true.
 
-        The condition is checked at once, and then after each change::
+        The condition is checked immediately, and then after each change::
 
             await table.wait_for(lambda table: "sensors.7" in table, timeout=10)
 
         Args:
-            condition: A plain function, which is called with the table. It must not await anything.
+            condition: A plain function that is called with the table and returns whether the condition is true.
             timeout: The number of seconds to wait. By default, there is no limit.
 
         Raises:
@@ -370,7 +375,7 @@ class TopicTable(Handle, Mapping[str, Record]):
 
 
 class TableChanges(ReadHandle[TableChange]):
-    """Reads the changes of a table. Created by `TopicTable.changes`.
+    """Reads the changes of a table. Returned by `TopicTable.changes`.
 
     A loop with ``async for`` ends when the table, its connection or this reader is closed. If a read is cancelled, no
     change is lost.
@@ -382,15 +387,15 @@ class TableChanges(ReadHandle[TableChange]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether all changes so far were returned, so that `next` would wait."""
+        """Whether all changes so far have been returned, so that `next` would wait."""
         return not self._pending
 
     def noted(self, subject: str, record: Record | None) -> None:
-        """Add a change of a subject. It replaces an earlier change of the subject that was not returned yet."""
+        """Add a change of a subject. It replaces an earlier change of this subject that hasn't been returned yet."""
         self._pending[subject] = record
 
     def skip(self, record: Record) -> None:
-        """Skip the change to this record, because the caller has read the record from the table."""
+        """Skip the change to this record, because the caller has already read the record from the table."""
         if self._pending.get(record.subject) is record:
             del self._pending[record.subject]
 
@@ -415,7 +420,7 @@ class TableChanges(ReadHandle[TableChange]):
         raise ClosedError("the reader of changes is closed")
 
     async def close(self) -> None:
-        """Stop reading changes. The table stays open."""
+        """Stop reading changes. The table itself stays open."""
         self._state = State.CLOSED
         self._table._watching.discard(self)  # noqa: SLF001  one module
         self._table._changed.set()  # noqa: SLF001
