@@ -1,9 +1,9 @@
-"""`Topic`: an ordered log under a subject, and its readers.
+"""`Topic`, an ordered log under a subject, and its readers.
 
-The readers differ in the records that they may skip. `Topic.latest` reads only the newest record of a subject, and
-`Topic.table` keeps a mapping of the newest records. `Topic.each` reads every record from its start, and `Topic.since`
-every record after a saved position. `Topic.epochs` reads each epoch completely or not at all.
-`Topic.work` delivers each message to one worker until it is acked.
+The readers differ in which records they may skip. `Topic.latest` reads only the newest record of a subject, and
+`Topic.table` keeps a mapping of the newest records. `Topic.each` reads every record from a start, and `Topic.since`
+reads every record after a saved position. `Topic.epochs` reads each epoch completely or not at all. `Topic.work`
+delivers each message to one worker until it is acked.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ T = TypeVar("T", bound=Hashable)
 
 
 class ReaderOpening(Opening[TopicReader]):
-    """The result of `Topic.each` and `Topic.since`: a reader that isn't open yet.
+    """A reader that isn't open yet. Returned by `Topic.each` and `Topic.since`.
 
-    Enter it with ``async with``, or ``await`` it, to open the reader. A loop with ``async for`` opens a reader too, and
+    Use it with ``async with`` or ``await`` to open the reader. A loop with ``async for`` also opens a reader, and
     closes it when the loop ends.
     """
 
@@ -70,12 +70,12 @@ class ReaderOpening(Opening[TopicReader]):
 
 
 class Topic:
-    """The messages of a subject as an ordered log, which can be read in several ways.
+    """The messages of a subject as an ordered log, which can be read in several ways. Created by `JetStream.topic`.
 
-    Create topics with `JetStream.topic`. A topic sends no request until one of its methods needs the stream.
+    A topic sends no request until one of its methods needs the stream.
 
     Attributes:
-        subject: The subject of the records. A topic whose subject contains wildcards can only be read.
+        subject: The subject of the records. If it contains wildcards, the topic can only be read.
     """
 
     def __init__(self, manager: StreamManager, subject: str, stream: str | None) -> None:
@@ -91,13 +91,15 @@ class Topic:
         return f"<Topic {self.subject}>"
 
     async def log(self) -> StreamLog:
-        """Look up the stream, and return its records with the subject of this topic as a log.
+        """Look up the stream, and return the log from which the readers of this topic read.
 
         Use the log for single requests, such as `StreamLog.last`. Readers look it up themselves.
 
         Raises:
             NoMatchingStreamError: No stream stores the subject, or several streams store parts of it.
-            StreamNotFoundError: The named stream doesn't exist. Also any request error.
+            StreamNotFoundError: The topic names a stream that doesn't exist.
+
+        May also raise any request error.
         """
         return await find_log(self._context, self.subject, self._stream)
 
@@ -121,7 +123,9 @@ class Topic:
 
         Raises:
             NoMatchingStreamError: Several streams store parts of the subject.
-            ConfigError: The retention of the existing stream isn't by limits. Also any request error.
+            ConfigError: The retention of the existing stream isn't by limits.
+
+        May also raise any request error.
         """
         stream = await stream_for(self._manager, self.subject, self._stream, dict(fields))
         return StreamLog(self._context, stream, self.subject)
@@ -129,28 +133,28 @@ class Topic:
     def publisher(
         self, *, chained: bool = False, max_in_flight: int = 4000, timeout: float | None = None
     ) -> Opening[TopicPublisher]:
-        """Open a publisher, which publishes records to the topic and can end it.
+        """Open a publisher, which publishes records to the topic and can end the topic.
 
-        Use it with ``async with``, which waits at the end until all records are stored::
+        Use it with ``async with``, which waits at the end until all records have been stored::
 
             async with topic.publisher() as publisher:
                 for reading in readings:
                     await publisher.publish(reading)
 
         Args:
-            chained: Store each record directly after the previous one, or not at all. Each record names its
-                predecessor, and the server refuses it if the predecessor is missing. This prevents gaps when a record
-                is lost in transit. The stream must not have another publisher. If another client publishes to it,
+            chained: Whether to store each record directly after the previous one, or not at all. Each record then names
+                its predecessor, and the server refuses the record if its predecessor is missing. This prevents gaps
+                when a record is lost in transit. No other client may publish to the stream. If one does,
                 `ProducerFencedError` is raised.
-            max_in_flight: The largest number of records that wait for an ack at the same time. Chained records on a
-                replicated stream are always sent one at a time.
-            timeout: The number of seconds within which each record must be stored. Attempts continue during this time
-                if servers restart. The default is the timeout of the connection. A record whose ack is lost is sent
-                again only if it is chained or has a ``msg_id``, since otherwise it could be stored twice.
+            max_in_flight: Maximum number of records that wait for an ack. Chained records on a replicated stream are
+                always sent one at a time.
+            timeout: Seconds within which each record must be stored, including restarts of servers. Defaults to the
+                timeout of the connection. If an ack is lost, the record is sent again only if it is chained or has a
+                ``msg_id``, because it could otherwise be stored twice.
 
         Raises:
             InvalidNameError: The subject contains wildcards.
-            ClosedError: The topic has ended. Opening the publisher raises this error.
+            ClosedError: The topic has ended. This error is raised when the publisher is opened.
         """
         check_publish_subject(self.subject)
         opened = partial(
@@ -215,16 +219,18 @@ class Topic:
         return ReaderOpening(opened, "each()")
 
     def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
-        """Resume after a saved position: read every record that follows it.
+        """Read every record after a saved position.
 
         This is equivalent to ``topic.each(position)``, and takes the other arguments of `each`.
 
         Args:
-            position: A `TopicReader.position`, or the result of its ``to_json()``.
+            position: The `TopicReader.position` at which to resume, or the JSON token from its ``to_json()``.
 
         Raises:
-            PositionInvalidError: ``position`` isn't the JSON token of a position. Opening the reader raises the errors
-                of `each`.
+            PositionInvalidError: ``position`` is a string, but not the JSON token of a position.
+            ConfigError: ``position`` is neither a position nor a string.
+
+        Opening the reader may raise any error that `each` describes.
         """
         if isinstance(position, str):
             position = Position.from_json(position)
@@ -327,9 +333,9 @@ class Topic:
         partitions: int | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """Return the topic of epochs with the subject of this topic as its name.
+        """Return an epoch topic that is named after the subject of this topic.
 
-        This is equivalent to `JetStream.epochs`, which describes the arguments.
+        This is a shortcut for `JetStream.epochs`, which describes the arguments.
         """
         name = check_topic(self.subject)
         stream = check_stream_name(name.replace(".", "_") if self._stream is None else self._stream)
@@ -343,16 +349,17 @@ class Topic:
             async with topic.work("billing") as work:
                 await work.run(handler)
 
-        A durable consumer stores the progress of the group. When all workers have stopped, it remains, and workers that
-        start later continue where the group stopped.
+        A durable consumer stores the progress of the group. It remains when all workers have stopped, so that workers
+        that start later continue where the group stopped.
 
         Args:
-            group: The name of the group, which is the name of the durable consumer.
+            group: The name of the group, which becomes the name of the durable consumer.
             config: Further configuration of the consumer, such as ``ack_wait`` and ``max_deliver``.
 
         Raises:
-            InvalidNameError: ``group`` isn't a valid name for a consumer. Opening the subscription raises the errors of
-                `JetStream.pull_subscribe`.
+            InvalidNameError: ``group`` isn't a valid name for a consumer.
+
+        Opening the subscription may raise any error of `JetStream.pull_subscribe`.
         """
         request = SubscribeRequest(
             subject=self.subject,

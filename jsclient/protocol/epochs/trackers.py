@@ -55,7 +55,11 @@ T = TypeVar("T", bound=Hashable)
 
 
 class EpochState(enum.Enum):
-    """The state of an epoch from the perspective of its publisher."""
+    """The state of an epoch in a partition. Returned by `PartitionPublisher.state`.
+
+    An epoch is ``LATENT`` until some of its data has been sent, then ``ACTIVE``, and ``COMPLETED`` when the publisher
+    can't send more data of it.
+    """
 
     LATENT = "latent"
     ACTIVE = "active"
