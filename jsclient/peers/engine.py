@@ -183,7 +183,7 @@ class Engine(Handle):
             raise
 
     async def _close_peers(self, peers: Sequence[Peer]) -> None:
-        # Close one after another in this task. It may be a handler's task, and a handler does not wait for itself.
+        # Close the peers one after another in this task. It may be the task of a handler, which can't wait for itself.
         for peer in peers:
             await peer.close()
         await self._backend.close()

@@ -98,7 +98,7 @@ class ChannelKeys:
         _, sealing = self._own(relationship)
         try:
             return nacl.public.Box(sealing, nacl.public.PublicKey(key))
-        except nacl.exceptions.CryptoError:  # with a few weak keys, every shared secret is the same
+        except nacl.exceptions.CryptoError:  # a weak key, whose shared secret is always the same
             raise ConfigError(f"the Tx_public_key of relationship {to!r:.80} is not a usable key") from None
 
     def _own(self, relationship: Attrs) -> tuple[Any, Any]:

@@ -445,7 +445,7 @@ class Peer:
         attendance, self._attendance = self._attendance, None
         if attendance is not None:
             await attendance.close(_GRACE)
-        await self._end_all(deadline, timeout)  # relationships that were requested meanwhile end too
+        await self._end_all(deadline, timeout)  # also end relationships that were requested in the meantime
         await self.close()
         await self._backend.forget_peer(self._tracker.name)
         await self._backend.store(self._tracker.name).purge()
@@ -483,7 +483,7 @@ class Peer:
     async def _perform(self, commands: Sequence[Command]) -> int:
         """Carry out the commands, and return the number of events sent. Raises `PeerError` and other errors."""
         failure: PeerError | None = None
-        # Handlers run before an event is sent: if a handler raises, the call ends, and the caller may repeat it.
+        # Run handlers before sending. If a handler raises, nothing was sent, and the caller can repeat the call.
         for command in commands:
             if isinstance(command, Raise):
                 try:

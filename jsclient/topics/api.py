@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from ..streams.api import StreamManager
 
-if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+if TYPE_CHECKING:  # handles are imported on first use, to keep `import jsclient` cheap
     from ..protocol.epochs.frontier import Order
     from ..protocol.models.stream_config import StreamFields
     from ..protocol.topics.value_codec import Codec

@@ -28,11 +28,11 @@ from .log_reader import LogReader, open_reader, start_position
 
 __all__ = ["CurrentEvent", "EventCallback", "EventHistory", "EventSource", "EventSubscription"]
 
-_LINKS_KEPT: Final = 10_000  # The last sequences of this many subjects are cached.
+_LINKS_KEPT: Final = 10_000  # maximum number of subjects whose last sequence is cached
 _LAGGING: Final = (
     0.05,
     1.0,
-)  # A lagging replica is asked again after this many seconds: shortest and longest pause.
+)  # shortest and longest pause in seconds before a lagging replica is asked again
 
 
 class CurrentEvent(NamedTuple):
@@ -63,7 +63,7 @@ class EventSource:
         self._log = log if isinstance(log, Log) else None
         self._find = log
         self._linking = asyncio.Lock()
-        self._last_of: dict[str, int] = {}  # by subject: the last sequence, which the next event follows
+        self._last_of: dict[str, int] = {}  # by subject, the sequence that the next linked event must follow
 
     def __repr__(self) -> str:
         log = self._log
@@ -278,7 +278,7 @@ class EventHistory:
         """Yield lists of up to ``max_events`` events. This is faster than reading one event at a time."""
         log, allow, remaining = await self._source.log(), self._allow_truncated, self._limit
         start = await start_position(log, self._start, allow_truncated=allow)
-        # Determine the end before reading. Otherwise, the iteration would never end while events keep arriving.
+        # Determine the end before reading, so that the iteration ends even if events keep arriving.
         newest = await log.last()
         end = (await log.extent()).last_seq if newest is None else newest.seq
         capacity = 10_000 if remaining is None else min(remaining, 10_000)
@@ -307,7 +307,7 @@ class EventHistory:
 
 EventCallback: TypeAlias = Callable[[Record], Awaitable[None] | None]
 
-_TURN: Final = 64  # Other tasks get a chance to run after this many calls of a callback.
+_TURN: Final = 64  # number of calls of a callback after which other tasks get a chance to run
 
 
 class EventSubscription(ReadHandle[Record]):

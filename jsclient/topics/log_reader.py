@@ -41,7 +41,7 @@ from .log import HEARTBEAT, Feed, Log, Push, SequenceStart, Start
 __all__ = ["LogReader", "check_position", "open_reader", "start_position"]
 
 _EARLY = 0.001  # seconds
-_LASTING: Final = 5.0  # seconds: longer than a restart or an election takes
+_LASTING: Final = 5.0  # seconds, which is longer than a restart or an election takes
 _RECHECK: Final = 0.5  # seconds between two requests for an extent that is uncertain
 
 
@@ -348,9 +348,9 @@ class LogReader(ReadHandle[Record]):
             self._stall_watch.close()
         self._tracker.close()
         self._carry_out([])
-        if self._reading is not None and not self._is_asking:  # a request in flight removes its consumer
+        if self._reading is not None and not self._is_asking:  # a request in flight removes its own consumer
             self._reading.cancel()
-        # Each feed ends in its own task, which continues even if this call is cancelled.
+        # Each feed is ended in a task of its own, which continues even if this call is cancelled.
         ends = [self._log.tasks.start(feed.end_feed(), "end of a feed") for feed in self._feeds.values()]
         self._feeds.clear()
         if ends:

@@ -126,7 +126,7 @@ class MemoryLog(Log):
             return Position(self.stream, self._incarnation, self._ids[msg_id])
         last = self._last_of.get(subject, 0)
         if not self._records or last < self._records[0].seq:
-            last = 0  # the record was removed, so the subject is empty, like on a server
+            last = 0  # the record was removed, so the subject counts as empty, as it does on a server
         if expected is not None and expected != last:
             raise WrongLastSequenceError(400, 10071, f"wrong last sequence: {last}")
         self._last_seq += 1

@@ -238,7 +238,7 @@ class ChainPublisher:
         try:
             last = await self._stream.get_message(seq)
         except MessageNotFoundError:
-            # The record has expired or was deleted. If it is the last acked record, its number is known anyway.
+            # The record has expired or was deleted. If it was the last acked record, its number is already known.
             known = chain.known(self._acks.number)
             if known and chain.place_of(known) == seq:
                 return known, end
@@ -413,7 +413,7 @@ class TopicPublisher(Handle):
                     data, kind=kind, expected=0 if last is None else last.seq, msg_id=self._end_id
                 )
             except WrongLastSequenceError:
-                continue  # Another client has published meanwhile. Try again after its record.
+                continue  # Another client has published meanwhile, so try again after its record.
             except MaxPayloadError:
                 self._end_id = ""
                 raise

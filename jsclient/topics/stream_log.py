@@ -60,10 +60,10 @@ __all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "read_extent", "
 
 _SINGLE: Final = 100  # records that are read one by one for a page
 _FETCH: Final = 5000  # records that are fetched together if direct gets are unavailable
-_LONG_AGE: Final = 60.0  # a delivery that is older than this many seconds is no longer in flight
-_INACTIVE: Final = 5.0  # seconds that a consumer outlives its use
-_OTHERS: Final = 2  # how many consumers are created to replace a consumer that a server has lost
-_GUESS: Final = 0.25  # the stream that probably has the subject must answer within this share of the timeout
+_LONG_AGE: Final = 60.0  # after this many seconds, a delivery is no longer in flight
+_INACTIVE: Final = 5.0  # seconds after which the server removes an unused consumer
+_OTHERS: Final = 2  # maximum number of consumers that replace one lost by a server
+_GUESS: Final = 0.25  # share of the timeout within which the stream that probably has the subject must answer
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
 _READABLE: Final = 40  # characters of the subject that become part of a stream's name
@@ -258,7 +258,7 @@ class StreamLog(Log):
         if self.reads_directly:
             async for message in self.handle.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
-        # A replica may lag, so the leader is asked: a consumer must not start in the future.
+        # Ask the leader, because a replica may lag, and a consumer must not start in the future.
         last = await self.last()
         if last is None or last.time_ns < time_ns:
             return None
@@ -283,7 +283,7 @@ class StreamLog(Log):
         msg_id: str | None = None,
     ) -> Position:
         to = self.own_subject(subject)
-        # The extent is requested first, so that its failure cannot hide that the record is stored.
+        # Request the extent first. If it failed afterwards, the caller wouldn't learn that the record is stored.
         origin = self.origin or (await self.extent()).end
         ack = await publish(
             self.context,
@@ -311,7 +311,7 @@ class StreamLog(Log):
     def feed(self, push: Push) -> Feed:
         if push not in ("auto", "consumer", "republish", None):
             raise ConfigError(f"push is {push!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
-        # Republished records of several subjects have no common order.
+        # Republished records are only ordered within each subject.
         by_consumer = push == "consumer" or (push == "auto" and not self.is_one_subject)
         subject = None if by_consumer else republished_subject(self.config.republish, self.subject)
         if subject is not None:
@@ -463,7 +463,7 @@ async def stream_for(
     try:
         stream = await manager.stream(name)
     except StreamNotFoundError:
-        # A destination cannot have "*". All subjects of the stream match ">".
+        # A destination can't contain "*". Since ">" matches all subjects of the stream, use it as the source.
         source = ">" if "*" in subject.split(".") else subject
         republish = {"src": source, "dest": f"{_PUSHES}.{source}"}
         settings = {"allow_direct": True, "republish": republish, **fields}

@@ -34,9 +34,9 @@ from .stream_log import StreamLog
 
 __all__ = ["TableChange", "TableChanges", "TopicTable", "open_table"]
 
-_EACH: Final = 0.001  # Large tables are compared less often: this many seconds for each subject.
-_AT_ONCE: Final = 64  # The leader is asked about this many subjects at the same time.
-_RECHECK: Final = 0.5  # An uncertain extent is requested again after this many seconds.
+_EACH: Final = 0.001  # minimum pause between comparisons, in seconds for each subject
+_AT_ONCE: Final = 64  # number of subjects about which the leader is asked concurrently
+_RECHECK: Final = 0.5  # seconds until an uncertain extent is requested again
 
 
 class TableChange(NamedTuple):
@@ -241,8 +241,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         try:
             async with aclosing(self._reader.batches()) as batches:
                 async for records in batches:
-                    # Removals are marked by headers. Without headers and readers of changes, no record needs a check of
-                    # its own, and all of them can be added together.
+                    # Removals are marked by headers. If no record has headers and nobody reads changes, all records can
+                    # be added together.
                     if self._watching or [record for record in records if record.headers]:
                         for record in records:
                             self._set(record.subject, None if _is_removal(record.headers) else record)
@@ -311,7 +311,7 @@ class TopicTable(Handle, Mapping[str, Record]):
                     stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
         known = {subject: record.seq for subject, record in self._records.items()}
         read = min(end, self.position.seq)  # the reader returns the records after this sequence
-        # A republished record may be added to the table before the reader has reached its position.
+        # A republished record may reach the table before the position of the reader includes it.
         differ = [subject for subject, seq in known.items() if stored.get(subject, 0) < seq <= end]
         differ += [subject for subject, seq in stored.items() if known.get(subject, 0) < seq <= read]
         if (older := await self._ask_leader(differ)) and await self._may_be_stale():

@@ -40,7 +40,7 @@ class TopicReader(ReadHandle[Record]):
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._tracker = reader.tracker
-        # Bind the method of the queue directly. It is called for every record, so a call less makes loops faster.
+        # Bind the method of the queue directly, which saves a call for each record.
         self._take_one = reader.tracker.take_one
         self._end: Record | None = None
         self.completion: bytes | None = None
@@ -89,7 +89,7 @@ class TopicReader(ReadHandle[Record]):
             try:
                 return self._checked(await self._reader.next(timeout))
             except ClosedError:
-                if self._end is None:  # Otherwise, a concurrent read has received the end of the topic.
+                if self._end is None:  # If it is set, a concurrent read has received the end of the topic.
                     raise
         raise_end(self._end)
 

@@ -214,7 +214,7 @@ class EpochPosition(Generic[T]):
         token = _EpochToken(1, self.since, missed, frontiers, [*self.records], self.stream, self.incarnation)
         return msgspec.json.encode(token).decode()
 
-    @staticmethod  # generic by itself: in a class method, pyright does not infer the times from the order
+    @staticmethod  # in a class method, pyright couldn't infer the type of times from the order
     def from_json(token: str | bytes, order: Order[S]) -> EpochPosition[S]:
         """Read a token that `to_json` has returned.
 
@@ -415,7 +415,7 @@ class EpochReading(Generic[T]):
             return None
         if entry.producer == self.owners.get(partition):
             return partition, entry.record.update
-        # With the first record of a producer, the change is the difference to the frontier that the reader knows.
+        # For a producer's first record, the change is the difference from the frontier that the reader knows.
         old, new = lower(partition), entry.record.lower
         reopened = [time for time in new if not old.some_below(time)]
         if reopened and record.seq > self.joined.get(partition, 0):

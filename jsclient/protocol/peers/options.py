@@ -119,7 +119,7 @@ class EngineFields(TypedDict, total=False):
 def _check_host(url: object) -> None:
     parts = urlsplit(url) if isinstance(url, str) else None
     if parts is None or not parts.scheme or not parts.hostname:
-        # What stands before an "@" may be a password.
+        # Don't show what precedes an "@", because it may contain a password.
         seen = f"...@{url.rpartition('@')[2]}" if isinstance(url, str) and "@" in url else url
         raise ConfigError(
             f"the host {seen!r:.100} is not a URL with its protocol, such as 'tls://b.example:4222'"

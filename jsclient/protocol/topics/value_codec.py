@@ -84,7 +84,7 @@ class JsonCodec(Generic[ValueT]):
     def _encode_typed(self, value: ValueT) -> bytes:
         try:
             data = msgspec.json.encode(value)
-            self._decode(data)  # a value that no reader could decode must not be stored
+            self._decode(data)  # refuse a value that no reader could decode
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             name = getattr(self._type, "__name__", repr(self._type))
             raise ConfigError(f"{value!r:.60} cannot be encoded as {name}: {error}") from None

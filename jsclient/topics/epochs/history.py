@@ -46,7 +46,7 @@ EpochStart: TypeAlias = Literal["now", "first"]
 StoreRecord: TypeAlias = Callable[[bytes, Mapping[str, str], int, str], Awaitable[int]]
 
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
-_RACES: Final = 10  # attempts to take a partition, because other producers may be faster
+_RACES: Final = 10  # attempts to take a partition before giving up on faster producers
 _LAG_PAUSE, _LAG_PAUSES = 0.05, 100  # pauses in seconds, and their number, while a replica lags
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two checks for partitions that do not exist yet
 _FIRST_REPORT = 5.0  # seconds until a wait is reported for the first time

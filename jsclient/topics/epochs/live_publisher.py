@@ -26,8 +26,8 @@ __all__ = ["LivePublisher"]
 
 T = TypeVar("T", bound=Hashable)
 
-_AT_ONCE: Final = 100  # messages sent to a subscriber before the next subscriber's turn
-_FULL: Final = 1000  # length of the longest queue from which sending waits
+_AT_ONCE: Final = 100  # messages sent to one subscriber before it is the next one's turn
+_FULL: Final = 1000  # `send` waits while the longest queue has at least this many messages
 _FAREWELL: Final = 5.0  # seconds that closing waits for the queues to drain
 
 
@@ -61,7 +61,7 @@ class LivePublisher(Handle, Generic[T]):
         self._refused = 0
         self._types = f"order {order_name(order)}, codec {codec_name(codec)}"
         self._broadcast: EpochBroadcast[T] = EpochBroadcast(EpochPublisher(order))
-        self._sent: dict[str, int] = {}  # the last number of each subscriber
+        self._sent: dict[str, int] = {}  # number of the last message sent to each subscriber
         self._last_signs: dict[str, float] = {}  # monotonic time of each subscriber's last sign of life
         self._wake, self._changed = Signal(), Signal()
         self._inbox: Inbox | None = None
@@ -223,7 +223,7 @@ class LivePublisher(Handle, Generic[T]):
             except ProtocolError as error:
                 self._refuse_request(error)
                 continue
-            # Other verbs are signs of life, even of subscribers that this publisher has dropped.
+            # Any other verb is a sign of life, possibly from a subscriber that this publisher has dropped.
             if request.verb == "leave":
                 self._forget_subscriber(who)
             elif request.verb == "connect":

@@ -37,7 +37,7 @@ T = TypeVar("T", bound=Hashable)
 
 _MAX_PENDING: Final = 100_000  # messages
 _PAUSE: Final = 0.1  # seconds between two attempts to connect
-_SILENT_BEATS: Final = 3  # signs of life in a row without an answer
+_SILENT_BEATS: Final = 3  # unanswered signs of life in a row before a publisher counts as lost
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class LiveSubscription(EpochEvents[T]):
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
         self._missing: set[int] = set()  # partitions without a publisher
-        self._may_fail = False  # whether the wait is for opening, which would fail without wait=True
+        self._may_fail = False  # whether opening still waits, which would fail without wait=True
         self._arrived = Signal()
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None
@@ -151,7 +151,7 @@ class LiveSubscription(EpochEvents[T]):
         for subject, _, block, payload in frames:
             partition = self._by_token.get(subject.decode(errors="replace")[len(self._prefix) :])
             if partition is None:
-                continue  # the answer belongs to an earlier attempt
+                continue  # this message answers an earlier attempt to connect
             if inline_status(block):
                 self._missing.add(partition)
                 if self._channels[partition].number:
@@ -176,7 +176,7 @@ class LiveSubscription(EpochEvents[T]):
         channel = self._channels[partition]
         channel.last_activity = asyncio.get_running_loop().time()
         self._missing.discard(partition)
-        # A gap in the numbers shows a lost message. Signs of life carry the number as well.
+        # A gap in the numbers means that a message was lost. Signs of life carry the last number, too.
         if live.what == "mismatch":
             own_types = f"order {order_name(self._order)}, codec {codec_name(self._codec)}"
             self._error = TopicMismatchError(self._topic, [("types", own_types, live.text)])

@@ -349,9 +349,9 @@ class PartitionPublisher(Handle, Generic[T]):
         counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)
         for message, seq in repeated:
             if seq not in counts:
-                # A later publisher that sends this message again derives the same id in the same way.
+                # A later publisher that sends this message again will derive the same id.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
-            del self._out.repeated[0]  # deleted after the send, so that a failed send leaves it in the list
+            del self._out.repeated[0]  # only now, so that a message that failed to be sent stays in the list
 
     def _check_open(self) -> None:
         if self._error is not None:

@@ -64,7 +64,7 @@ class EpochSubscription(EpochEvents[T]):
         self._reader: LogReader | None = None
         self._where: Position
         self._records: deque[Record] = deque()
-        self._lost_at: EpochPosition[T] | None = None  # the position of a loss, until new snapshots are read
+        self._lost_at: EpochPosition[T] | None = None  # where records were lost, until new snapshots are read
         self._moved_ns = 0
 
     @property

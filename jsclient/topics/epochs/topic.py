@@ -156,7 +156,7 @@ class EpochTopic(Generic[T]):
         if start is not None:
             self._order.encode(start)
         retry = Retry(PATIENT)
-        # Taking the partition fences its publisher, so first find out whether the publisher is alive.
+        # Taking the partition would fence its publisher, so first check whether there is a live one.
         if not takeover and await retry.run(partial(self._home.has_publisher, partition)):
             raise PublisherExistsError(self.name, partition)
         outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)

@@ -346,7 +346,7 @@ class NotifierIterator(AsyncIterator[Any]):
             if entry.kind is Kind.FINISH:
                 self.completion = entry.value
                 raise StopAsyncIteration
-            # Otherwise a concurrent read has returned this state already.
+            # If none of these holds, a concurrent read has already returned this state.
             if self._count == requested or self._count is None or entry.number > self._count:
                 self._count = entry.number
                 return entry.value

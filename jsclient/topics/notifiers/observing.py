@@ -63,7 +63,7 @@ async def observe_iterator(
         try:
             value = await anext(source)
         except StopAsyncIteration:
-            # Iterators of jsclient have the completion, and other iterators have none.
+            # Only iterators of jsclient have a completion.
             completion = getattr(source, "completion", None)
             await _call(observer, "finish", completion, on_error)
             return completion
