@@ -41,10 +41,10 @@ FeedKind: TypeAlias = Literal["consumer", "republish"]
 """How a log pushes records: by a consumer for each reader, or by a subject to which the stream republishes."""
 
 Push: TypeAlias = Literal["auto"] | FeedKind | None
-"""How records are pushed to a reader. "auto" selects the cheapest way. With None an idle reader reads the history."""
+"""How records are pushed to a reader. "auto" selects the cheapest way. With None, records aren't pushed."""
 
 Receive: TypeAlias = Callable[[list[Record]], None]
-"""Accepts records that were pushed together. An empty list tells that the history may have some. It must not block."""
+"""Receives records that were pushed together, or an empty list if the history may have new ones. Must not block."""
 
 
 HEARTBEAT: Final = 5.0  # seconds
@@ -69,16 +69,16 @@ class Feed(abc.ABC):
     """Pushes records of a log as they are appended. A push is only a hint: it may be lost, repeated or late."""
 
     origin: Position | None = None
-    """A position in the stream, which the records refer to. See `Record`."""
+    """A position in the stream of the records, or None. See `Record`."""
 
     by_subject: bool = False
     """Whether records name their predecessors per subject, and there are several subjects."""
 
     heartbeat: float = HEARTBEAT
-    """Seconds between signs of life. After three of them without a sign, the event `HeartbeatMissed` is reported."""
+    """Seconds between signs of life. If three in a row are missing, the event `HeartbeatMissed` is reported."""
 
     shares: bool = True
-    """Whether readers with equal filters may share a consumer. Then an id does not name it on the server."""
+    """Whether readers with equal filters may share a consumer. If so, the server doesn't know it by their ids."""
 
     may_listen: bool = False
     """Whether the reader can use plain subscriptions, if the server allows no further consumer."""

@@ -385,17 +385,16 @@ def _stamp(text: Any) -> int:
 async def find_log(
     context: Context, subject: str, stream: str | None = None, *, likely: str | None = None
 ) -> StreamLog:
-    """Return the log of a subject, which may have wildcards. Find the stream if none is given.
+    """Return the log of a subject, which may contain wildcards. If no stream is named, look it up.
 
-    ``likely`` is the stream to try first. If it has the whole subject, no other stream can have it, because the server
-    refuses streams whose subjects overlap.
-
-    The lookup takes one request timeout at most.
+    ``likely`` is the stream to try first. If it stores the whole subject, no other stream can store any of it, because
+    the server refuses streams whose subjects overlap. The lookup takes at most one request timeout.
 
     Raises:
-        NoMatchingStreamError: No stream, or more than one, has the subject. StreamNotFoundError: The stream does not
-            exist. ConfigError: The stream does not have the subject. InvalidNameError: The subject is invalid. Also any
-            request error.
+        NoMatchingStreamError: No stream or more than one stores the subject.
+        StreamNotFoundError: The named stream doesn't exist.
+        ConfigError: The named stream doesn't store the subject.
+        InvalidNameError: The subject is invalid.
     """
     check_filter_subject(subject)
     now = context.connection.now

@@ -192,21 +192,26 @@ class Topic:
                 intervals. ``"auto"`` selects the first of these ways that is available. If the subject contains
                 wildcards, ``"republish"`` keeps the order only within each subject, and may repeat records after
                 resuming from a position. In that case, ``"auto"`` doesn't select it.
-            quiet: The number of seconds without a record after which the history is read. This limits the delay when a
-                push is lost.
-            allow_truncated: Skip records that were removed from the stream before they were read, and report them with
-                the event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
-            max_pending: The largest number of records in the local queue.
-            heartbeat: The number of seconds between two heartbeats of the server. If three heartbeats in a row are
-                missing, the event `HeartbeatMissed` is reported. This happens when a server is frozen, or when the
-                server of the reader's consumer is cut off from the cluster.
+            quiet: Seconds without a record after which the history is read. This limits the delay when a push is lost.
+            allow_truncated: Whether to skip records that were removed from the stream before they were read, and to
+                report them with the event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
+            max_pending: Maximum number of records in the local queue.
+            heartbeat: Seconds between two heartbeats of the server. If three heartbeats in a row are missing, the event
+                `HeartbeatMissed` is reported. This happens when a server is frozen, or when the server of the reader's
+                consumer is cut off from the cluster.
             after: A stream sequence to use instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
                 `Stream.get_last_messages`. The reader starts strictly after it. Prefer a `Position` if the stream may
-                be recreated, because a sequence cannot reveal this.
+                be recreated, because a sequence can't reveal this.
 
-        Opening the reader raises `NoMatchingStreamError`, `PositionInvalidError`, and any request error. It raises
-        `ConfigError` if the retention of the stream isn't by limits: use `work` for such a stream. If a position is
-        after the end of a replicated stream, the check takes at least 10 seconds.
+        Raises:
+            ConfigError: An argument is invalid. Opening the reader also raises this error if the retention of the
+                stream isn't by limits. Use `work` for such a stream.
+            NoMatchingStreamError: Opening the reader found no stream that stores the subject, or several streams that
+                store parts of it.
+            PositionInvalidError: Opening the reader found that the position is in another stream, or after the end of
+                the stream. If the stream is replicated, this check takes at least 10 seconds.
+
+        Opening the reader may also raise any request error.
         """
         check_seconds("heartbeat", heartbeat)
         if after is not None:
@@ -248,31 +253,33 @@ class Topic:
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
         """Read the newest record, and then the newest record after each change.
 
-        Use it for state, where only the most recent record matters. A slow reader skips the records in between, and
-        the server never sends them::
+        Use it for state, where only the most recent record matters. A slow reader skips the records in between, and the
+        server never sends them::
 
             async for record in topic.latest():
                 show(record.data)
 
-        If the stream republishes the subject, the server keeps no state for the reader. Otherwise, all readers of a
+        If the stream republishes the subject, the server keeps no state for the reader. If it doesn't, all readers of a
         connection share an ephemeral consumer while they wait.
 
-        If the subject contains wildcards, the reader returns the newest record of each subject first, and then the
+        If the subject contains wildcards, the reader first returns the newest record of each subject, and then the
         newest record of each subject that changes. Such a reader keeps a `table` open from its first read until it is
-        closed. Use it with ``async with``.
+        closed, so use it with ``async with``.
 
-        If the stream is deleted and created again, the reader continues with the new stream. However, it cannot detect
+        If the stream is deleted and created again, the reader continues with the new stream. However, it can't detect
         this if the new stream already contains a later sequence than the last record returned. In that case,
-        `Record.position` refers to the deleted stream, and `since` raises `PositionInvalidError` for it. Create another
-        reader then.
+        `Record.position` refers to the deleted stream, and `since` raises `PositionInvalidError` for this position.
+        Create another reader to get valid positions again.
 
         Args:
-            quiet: The number of seconds that the reader waits before it requests the newest record again. This limits
-                the delay when a push is lost.
+            quiet: Seconds that the reader waits for a push before it requests the newest record again. This limits the
+                delay when a push is lost.
 
         Raises:
-            ConfigError: ``quiet`` isn't a valid duration. The first read raises `NoMatchingStreamError`, any request
-                error, and `ConfigError` for the same reasons as `each`.
+            ConfigError: ``quiet`` isn't a valid duration. The first read also raises this error if the retention of the
+                stream isn't by limits.
+
+        The first read may also raise `NoMatchingStreamError` and any request error.
         """
         return LatestReader(partial(self._newest, check_seconds("quiet", quiet)), self._context)
 
@@ -301,18 +308,21 @@ class Topic:
             async with topic.table() as table:
                 print(table["sensors.7"].data)
 
-        The table is filled from a snapshot when it is opened. Then it follows the log like a reader. With server 2.11
-        and at most 1,024 subjects, the snapshot takes a single direct get. Otherwise, a consumer delivers it.
+        When the table is opened, it is filled from a snapshot, and then it follows the log like a reader. With server
+        2.11 and at most 1,024 subjects, the snapshot takes a single direct get. In all other cases, a consumer delivers
+        it.
 
         Args:
             push, quiet, heartbeat: See `each`.
-            check: The number of seconds between two checks for messages that were removed from the stream by a purge, a
-                deletion or a limit. If messages were removed, the table is compared with the stream, without reading
-                payloads. Comparisons of a large table are less frequent: at least a millisecond passes between them for
-                each subject, such as 20 seconds for 20,000 subjects.
+            check: Seconds between two checks for messages that were removed from the stream by a purge, a deletion or a
+                limit. If messages were removed, the table is compared with the stream, without reading payloads. A
+                large table is compared less often, with a pause of at least one millisecond for each subject. For
+                20,000 subjects, this is 20 seconds.
 
         Raises:
-            ConfigError: An argument isn't a valid duration. Opening the table raises the errors of `each`.
+            ConfigError: An argument isn't a valid duration.
+
+        Opening the table may raise any error that `each` describes.
         """
         options = {"push": push, "quiet": quiet, "heartbeat": check_seconds("heartbeat", heartbeat)}
         return Opening(partial(self._table, check_seconds("check", check), options), "table()")

@@ -227,7 +227,7 @@ class _FailureError(Exception):
 
 @dataclass(slots=True)
 class RequestRules:
-    """Decides requests of the peer itself. ``eci`` is the channel if another peer made the request, otherwise None."""
+    """Decides requests of the peer itself. ``eci`` is the channel if another peer made the request, or None."""
 
     peer: str
     options: EngineOptions

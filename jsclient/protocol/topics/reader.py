@@ -1,12 +1,12 @@
 """The push-pull reader, which returns every record after a position once and in order, even if pushes are lost.
 
-A push is only a hint. It is accepted if it directly follows the last record. Otherwise it is a duplicate, or a record
-before it is missing. Missing records are read from the history, at once or when the quiet timer expires. So pushes
-may be lost, repeated and reordered, and a reader works even without any.
+A push is only a hint. A pushed record is accepted if it directly follows the last record. If it doesn't, it is a
+duplicate, or a record before it is missing. Missing records are read from the history, at once or when the quiet timer
+expires. Pushes may therefore be lost, repeated and reordered, and a reader works even without any.
 
-`Reader` has one bounded queue. Records enter it with `Reader.offer` (pushes) and `Reader.page` (history), which
-return commands for the runtime. Records leave it with `Reader.take_records`. When the queue is full, pushes are
-discarded and read from the history later, so that a slow reader never makes a server wait.
+`Reader` has one bounded queue. Records enter the queue through `Reader.offer` (pushes) and `Reader.page` (history),
+which return commands for the runtime. Records leave it through `Reader.take_records`. When the queue is full, pushes
+are discarded and read from the history later, so that a slow reader never makes a server wait.
 
 Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailability of the subscriber".
 """

@@ -25,9 +25,9 @@ class Kind(enum.Enum):
     FINISH = "finish"
     """The last record, which completes the topic."""
     FAIL = "fail"
-    """The last record, with the reason for which the topic failed."""
+    """The last record, which contains the reason why the topic failed."""
     FRONTIER = "frontier"
-    """Lists completed epochs, see `jsclient.protocol.epochs.trackers`."""
+    """Not a value, but a frontier record of a topic of epochs. See `jsclient.protocol.epochs.trackers`."""
 
 
 class RecordHeaders(Headers):

@@ -161,8 +161,8 @@ class CompletedEpochs(Generic[T]):
 Filter: TypeAlias = Literal["atomic"] | Iterable[Any] | None
 """Selects the data that a subscriber drops.
 
-``"atomic"`` drops epochs that the subscriber cannot receive in full, and None drops nothing. Times drop the same
-epochs as ``"atomic"``, and in addition all data at or before one of these times.
+``"atomic"`` drops epochs that the subscriber can't receive in full, and None drops nothing. An iterable of times drops
+the same epochs as ``"atomic"``, and also all data at or before any of these times.
 """
 
 

@@ -53,7 +53,7 @@ __all__ = [
 
 
 NO_STATE: Final = UNSET
-"""The default for an initial state, because None is a state."""
+"""The default for an initial state. It differs from None, because None is a valid state."""
 
 
 class Member(NamedTuple):

@@ -70,7 +70,7 @@ def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
 
 
 class _Published:
-    """The awaitable result of a publish. It is known at once, so awaiting it does not wait."""
+    """The awaitable result of a published member. The number is already known, so awaiting it doesn't wait."""
 
     __slots__ = ("_count",)
 
