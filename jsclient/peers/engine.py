@@ -27,9 +27,9 @@ __all__ = ["Engine"]
 class Engine(Handle):
     """Runs peers on a NATS system, or in this process.
 
-    `Engine.connect` opens a connection, ``Engine(js)`` uses your connection, and `Engine.local` needs no server. Use an
-    engine with ``async with``. On a NATS system, an engine keeps its state in two streams, so that another process can
-    continue where it stopped.
+    ``Engine.connect(url)`` opens a connection, ``Engine(js)`` uses your connection, and ``Engine.local()`` needs no
+    server. Use an engine with ``async with``. On a NATS system, an engine keeps its state in two streams, so that
+    another process can continue where it stopped.
 
     Run each peer in one process at a time. If two processes overlap, as in a rolling restart, they share the events and
     queries of the peer, and a process never overwrites a change that it hasn't seen. Lists of relationships may then be

@@ -68,7 +68,7 @@ class _Letter:
 
 
 class LocalHub:
-    """The state and the waiting events of peers in this process. Pass it to `Engine.local`.
+    """The state and the waiting events of peers in this process. Pass it to ``Engine.local``.
 
     Several local engines can share a hub. A hub needs no closing.
     """

@@ -36,11 +36,9 @@ _LAGGING: Final = (
 
 
 class CurrentEvent(NamedTuple):
-    """The newest event of a source. Returned by `EventSource.current`.
+    """The newest event of a source, and the position after it. Returned by `EventSource.current`.
 
-    Attributes:
-        event: The newest event, or None if no event is stored.
-        position: The position after this event. A subscription that starts here receives all later events.
+    ``event`` is None if no event is stored. A subscription that starts at ``position`` receives all later events.
     """
 
     event: Record | None

@@ -53,11 +53,8 @@ HEARTBEAT: Final = 5.0  # seconds
 class Page(NamedTuple):
     """A page of the history of a log. Returned by `Log.history`.
 
-    Attributes:
-        records: The records, in order.
-        more: Whether more records follow.
-        up_to: If no more records follow, the sequence up to which the history is complete, according to the server that
-            read it. 0 if this is unknown.
+    ``records`` are the records in order, and ``more`` tells whether further records follow. If none follow, the history
+    is complete up to the sequence ``up_to``, according to the server that read it. ``up_to`` is 0 if this is unknown.
     """
 
     records: list[Record]

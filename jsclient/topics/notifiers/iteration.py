@@ -75,9 +75,8 @@ class Member(NamedTuple):
 class UpdateRecord(NamedTuple):
     """A state of an iteration. Returned by `Notifier.get_update_since`.
 
-    Attributes:
-        value: The state, or the completion if the iteration has finished.
-        update_count: The count to pass to `Notifier.get_update_since` for the next state. None after the end.
+    ``value`` is the state, or the completion if the iteration has finished. Pass ``update_count`` to
+    `Notifier.get_update_since` to wait for the next state. It is None after the end.
     """
 
     value: Any
@@ -356,11 +355,9 @@ class NotifierIterator(AsyncIterator[Any]):
 
 
 class NotifierKit(NamedTuple):
-    """The two sides of a lossy iteration. Returned by `make_notifier_kit`.
+    """The two sides of a lossy iteration. Returned by `jsclient.kits.make_notifier_kit`.
 
-    Attributes:
-        updater: Publishes states and ends the iteration.
-        notifier: Reads the newest state.
+    The ``updater`` publishes states and ends the iteration, and consumers of the ``notifier`` read the newest state.
     """
 
     updater: Producer
@@ -368,11 +365,9 @@ class NotifierKit(NamedTuple):
 
 
 class SubscriptionKit(NamedTuple):
-    """The two sides of a lossless iteration. Returned by `make_subscription_kit`.
+    """The two sides of a lossless iteration. Returned by `jsclient.kits.make_subscription_kit`.
 
-    Attributes:
-        publication: Publishes values and ends the iteration.
-        subscription: Reads every value.
+    The ``publication`` publishes values and ends the iteration, and consumers of the ``subscription`` read every value.
     """
 
     publication: Producer
