@@ -1,12 +1,12 @@
-"""Classes for topics of epochs (`JetStream.epochs`): orders of times, frontiers, events.
+"""Classes for topics of epochs, which `JetStream.epochs` creates: orders of times, frontiers and events.
 
 ::
 
     from jsclient.epochs import Data, FrontierUpdate, Int
 
-Integers are ordered by `Int`, tuples by `Product`. Any object is an order that has ``bottom``, ``less_equal``,
-``encode`` and ``decode`` as `jsclient.epochs.Order` describes them. It may also have ``name``, which distinguishes it
-in schemas, and ``successor``.
+`Int` orders integers, and `Product` orders tuples. To use another type of time, pass any object with the members
+``bottom``, ``less_equal``, ``encode`` and ``decode``, as `jsclient.epochs.Order` describes them. Two further members
+are optional. ``name`` identifies the order in the schema of a topic, and ``successor`` returns the next time.
 """
 
 from __future__ import annotations

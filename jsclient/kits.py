@@ -1,11 +1,12 @@
-"""Notifier and subscription kits, and the logs that topics are read from.
+"""Notifier and subscription kits, and the logs from which readers of topics read.
 
 ::
 
     from jsclient.kits import make_notifier_kit, MemoryLog
 
-A kit is a producer with the facets that its consumers read (`JetStream.notifier_kit`, `JetStream.subscription_kit`). A
-log is what readers of topics work on: implement `Log` for one of your own. `JetStream.topic` makes a `TopicTable`.
+A kit consists of a producer and the object from which its consumers read. `JetStream.notifier_kit` and
+`JetStream.subscription_kit` create kits on a server. Every reader of a topic reads from a log. To read from a log of
+your own, implement `Log`. `Topic.table` opens a `TopicTable`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Relationships between peers, which allow them to send to each other. Either side may request and end one.
+"""Peers that send events and queries to each other. A relationship between two peers allows them to do so.
+
+Either peer may request a relationship, and either peer may end it.
 
 Source: the picos' subscriptions (io.picolabs.subscription).
 """

@@ -20,7 +20,7 @@ from .stored_tracker import Machine
 
 __all__ = ["Dispatcher", "OutboxSender", "publish_all"]
 
-# seconds until an event is redelivered after a failed request. The delay doubles with each failure
+# Seconds until an event is redelivered after a failed request. The delay doubles with each failure.
 _LATER: Final = 1.0
 _LONGEST_RETRY: Final = 60.0  # the longest delay in seconds before a failed handler is called again
 _UNHANDLED: Final = (
@@ -29,7 +29,7 @@ _UNHANDLED: Final = (
     20
 )
 _REMEMBERED: Final = 10_000  # number of events whose failed handlers are remembered
-# number of concurrent sends to one host, so that a host that does not answer does not delay others
+# Maximum number of concurrent sends to one host. A host that doesn't answer then can't delay other hosts.
 _AT_ONCE: Final = 64
 _TOO_LARGE: Final = 10054
 
@@ -129,7 +129,7 @@ class Dispatcher(_Reports):
                     await self._notify(command, failures + 1)
                     self._failures.pop(delivery.ident, None)
                 case _:
-                    pass  # the command is already stored, or belongs to a query
+                    pass  # the command has already been stored, or only matters for a query
 
     async def _retry(self, delivery: Delivery, address: Address | None, error: BaseException) -> None:
         failures = self._failures
@@ -196,7 +196,7 @@ class Dispatcher(_Reports):
             self._backend.emit(
                 PeerHandlerFailed(peer=self._peer, event=event, error=error, attempt=1, retry_in=None)
             )
-            return refusal("FAILED")  # the reason is not disclosed to the sender
+            return refusal("FAILED")  # don't disclose the reason to the sender
 
     @staticmethod
     def _reply(value: Any) -> bytes:

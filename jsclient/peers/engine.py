@@ -1,4 +1,4 @@
-"""The engine, which runs peers: the entry point of `jsclient.peers`."""
+"""The engine, which runs peers. It is the entry point of `jsclient.peers`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ __all__ = ["Engine"]
 
 
 class Engine(Handle):
-    """Runs peers on one NATS system, or in this process.
+    """Runs peers on a NATS system, or in this process.
 
     ``Engine.connect(url)`` opens a connection, ``Engine(js)`` uses your connection, and ``Engine.local()`` needs no
-    server. Use any of them with ``async with``. An engine keeps its state in two streams, so another process can
-    continue where an engine ended.
+    server. Use an engine with ``async with``. On a NATS system, an engine keeps its state in two streams, so that
+    another process can continue where it stopped.
 
-    Run a peer in one process at a time. If two processes overlap, as in a rolling restart, they share its events and
-    queries, and each overwrites only the state that it knows. Lists may lag in the process that did not make a
-    change.
+    Run each peer in one process at a time. If two processes overlap, as in a rolling restart, they share the events and
+    queries of the peer, and a process never overwrites a change that it hasn't seen. Lists of relationships may then be
+    out of date in the process that didn't make the last change.
 
     Args:
-        js: Your connection. The engine leaves it open, and is closed when the connection is closed.
+        js: Your connection. The engine doesn't close it. When the connection is closed, the engine is closed too.
         options: See `EngineOptions`.
 
     Raises:
@@ -67,18 +67,20 @@ class Engine(Handle):
         on_event: OnEvent | None = None,
         **options: Unpack[EngineFields],
     ) -> Opening[Engine]:
-        """Open an engine with its own connection: ``await`` it, or use it with ``async with``.
+        """Open an engine with its own connection. Use the call with ``await`` or ``async with``.
 
         Args:
-            servers: See `jsclient.connect`.
+            servers: The URLs of the servers. See `jsclient.connect`.
             connect: Further arguments of `jsclient.connect`, such as credentials.
             on_event: A function that is called with every event of the engine and its connections.
             options: See `EngineOptions`.
 
         Raises:
-            ConfigError: An option is unknown, or existing streams have other settings.
-            ConnectError, AuthenticationError: The server cannot be reached, or refused the connection. Also any request
-                error.
+            ConfigError: An option is unknown or invalid, or an existing stream has an unsuitable configuration.
+            ConnectError: No server can be reached.
+            AuthenticationError: The server refused the credentials.
+
+        May also raise any request error.
         """
         settings = {**(connect or {}), "on_event": on_event}
         return Opening(partial(_connect, cls, servers, settings, _options(options)), "connect()")
@@ -87,12 +89,13 @@ class Engine(Handle):
     def local(
         cls, hub: LocalHub | None = None, *, on_event: OnEvent | None = None, **options: Unpack[EngineFields]
     ) -> Engine:
-        """Create an engine in this process, without a server.
+        """Create an engine whose peers live in this process, without a server.
 
         Args:
-            hub: Keeps the state. Several local engines can share a hub. By default a new hub.
+            hub: The hub that keeps the state of the peers. Engines that share a hub can reach each other's peers.
+                Defaults to a new hub.
             on_event: A function that is called with every event.
-            options: See `EngineOptions`. Options of streams and hosts have no effect here.
+            options: See `EngineOptions`. Options of streams and hosts have no effect.
         """
         return cls(LocalBackend(hub or LocalHub(), _options(options), on_event))
 
@@ -107,16 +110,19 @@ class Engine(Handle):
     async def peer(
         self, name: str, *, capability: bool = True, handlers: Mapping[str, Handler] | None = None
     ) -> Peer:
-        """Return the peer with this name. If it is not open, open the stored peer or create a new peer.
+        """Return the peer with this name. If it isn't open, open it, and create it if it doesn't exist.
 
         Args:
-            name: A name that is valid both as a subject token and as a consumer name.
-            capability: Whether the peer can have relationships. If so, a new peer gets its well-known channel.
-            handlers: The first handlers. They are registered before any event arrives. See `Peer.on`.
+            name: The name of the peer. It must be valid both as a subject token and as the name of a consumer.
+            capability: Whether the peer can have relationships. If so, a new peer gets a well-known channel.
+            handlers: Handlers to register before any event arrives, by ``domain:type``. See `Peer.on`.
 
         Raises:
-            InvalidNameError: The name is not valid. ClosedError: The engine is closed.
-            ConfigError: Existing streams have other settings. Also any request error.
+            InvalidNameError: The name is invalid.
+            ClosedError: The engine is closed.
+            ConfigError: An existing stream has an unsuitable configuration.
+
+        May also raise any request error.
         """
         check_token(check_consumer_name(name, "peer"), "peer")
         async with self._opening.setdefault(name, asyncio.Lock()):
@@ -137,17 +143,17 @@ class Engine(Handle):
     async def remove(self, peer: Peer | str, timeout: float = 30.0) -> None:
         """Remove a peer permanently. Its relationships end, and its channels, its inbox and its state are deleted.
 
-        Do not call it from a handler of the peer's relationships, because it waits for those handlers.
+        Don't call it from a handler of the peer's relationships, because the call waits for those handlers.
+
+        If the call fails or is cancelled, the relationships have ended nevertheless, and the other sides are informed
+        as soon as possible. The peer itself remains until you remove it again.
 
         Args:
-            peer: The peer, or the name of a peer.
-            timeout: Seconds to inform all other sides.
+            peer: The peer or its name.
+            timeout: The number of seconds within which all other sides must be informed.
 
         Raises:
-            RequestTimeoutError: Some sides could not be informed yet.
-
-        After an error or a cancelled call, the peer's relationships are over, and the other sides are informed as
-        soon as possible. The peer remains until it is removed again.
+            RequestTimeoutError: Some of the other sides could not be informed yet.
         """
         self._check_open()
         if isinstance(peer, str) or peer.is_closed:
@@ -160,9 +166,9 @@ class Engine(Handle):
             raise ClosedError("the engine is closed")
 
     async def close(self) -> None:
-        """Close all peers, and the connection if it is the engine's own. Relationships and waiting events stay.
+        """Close all peers, and the connection if the engine has opened it. Relationships and waiting events remain.
 
-        If the call is cancelled, its connections are closed immediately.
+        If the call is cancelled, the connections are closed immediately.
         """
         self._state = State.CLOSED
         if isinstance(self._backend, ServerBackend):
@@ -177,13 +183,13 @@ class Engine(Handle):
             raise
 
     async def _close_peers(self, peers: Sequence[Peer]) -> None:
-        # Close one after another in this task. It may be a handler's task, and a handler does not wait for itself.
+        # Close the peers one after another in this task. It may be the task of a handler, which can't wait for itself.
         for peer in peers:
             await peer.close()
         await self._backend.close()
 
     async def abandon(self) -> None:
-        """Close the engine, because its connection is being closed."""
+        """Close the engine because its connection is being closed. Internal."""
         await self.close()
 
 

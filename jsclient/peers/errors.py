@@ -1,4 +1,4 @@
-"""Errors and events of peers, in addition to the errors of any request."""
+"""Errors and events of peers, in addition to the errors that any request can raise."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = [
 
 
 class PeerError(JetStreamError):
-    """Raised when a peer cannot do what was requested. Its handlers receive the failure as an event too.
+    """Raised when a peer can't carry out a request. The handlers of the peer receive the failure as an event, too.
 
     Attributes:
-        event: The name of that event, such as ``"wrangler:no_such_subscription_failure"``.
-        reason: Why the peer cannot do it.
+        event: The event that reports the failure, such as ``"wrangler:no_such_subscription_failure"``.
+        reason: Human-readable reason for the failure.
     """
 
     def __init__(self, event: str, reason: str) -> None:
@@ -35,13 +35,13 @@ class PeerError(JetStreamError):
 
 
 class QueryRefusedError(JetStreamError):
-    """Raised when the other peer did not answer a query.
+    """Raised when the other peer refused a query or failed to answer it.
 
     Attributes:
-        refusal: The reason in one word: the name of a ``Refusal`` (``"POLICY"``, ``"NO_CHANNEL"``,
-            ``"CHANNEL_GONE"``…), ``"UNKNOWN"`` (the peer has no answer to this query), ``"FAILED"`` (its answerer
-            raised) or ``"BUSY"``.
-        detail: Details, which may be empty.
+        refusal: The reason as one word. It is the name of a `Refusal` such as ``"POLICY"`` or ``"NO_CHANNEL"``,
+            ``"UNKNOWN"`` if the peer has no function that answers the query, ``"FAILED"`` if that function raised an
+            exception, or ``"BUSY"`` if the peer is answering too many queries.
+        detail: Human-readable details, possibly empty.
     """
 
     def __init__(self, refusal: str, detail: str = "") -> None:
@@ -54,10 +54,10 @@ class QueryRefusedError(JetStreamError):
 
 
 class HostNotAllowedError(JetStreamError):
-    """Raised when the NATS system of a peer is not one of the engine's ``allowed_hosts``.
+    """Raised when the NATS system of another peer isn't among the ``allowed_hosts`` of the engine.
 
     Attributes:
-        host: The URL of the NATS system.
+        host: The URL of the NATS system, as the other peer named it.
     """
 
     def __init__(self, host: str) -> None:
@@ -69,11 +69,18 @@ class HostNotAllowedError(JetStreamError):
 
 
 class EventRefused(Event, frozen=True, kw_only=True):
-    """An event for a peer will never be handled, for example because the channel's policy does not accept it.
+    """A peer refused an event, for example because the policy of the channel doesn't accept it.
 
-    ``event`` is ``domain:type`` and ``eci`` the channel. Both are empty if the subject is not valid. ``count`` is the
-    number of events with this ``refusal`` so far. The event is reported for the first and then at each doubling,
-    because strangers may send many events.
+    The event won't be handled. Since strangers may send many events, only the first refusal and each doubling of their
+    number are reported.
+
+    Attributes:
+        peer: The name of the peer.
+        event: The refused event as ``domain:type``, or an empty string if its subject is malformed.
+        eci: The channel, or an empty string if the subject is malformed.
+        refusal: The reason.
+        detail: Human-readable details, possibly empty.
+        count: The number of events refused so far for this reason.
     """
 
     peer: str
@@ -85,7 +92,15 @@ class EventRefused(Event, frozen=True, kw_only=True):
 
 
 class PeerHandlerFailed(Event, frozen=True, kw_only=True):
-    """A handler of a peer raised. It is called again after ``retry_in`` seconds, or not at all if that is None."""
+    """A handler of a peer raised an exception.
+
+    Attributes:
+        peer: The name of the peer.
+        event: The event that was handled, as ``domain:type``.
+        error: The exception.
+        attempt: The number of this attempt, starting at 1.
+        retry_in: Seconds until the handlers are called again, or None if this was the last attempt.
+    """
 
     peer: str
     event: str
@@ -95,7 +110,14 @@ class PeerHandlerFailed(Event, frozen=True, kw_only=True):
 
 
 class EventGivenUp(Event, frozen=True, kw_only=True):
-    """An event was abandoned, because its handlers failed too often, or because no stream can store it."""
+    """A peer abandoned an event, because its handlers failed too often, or because no stream can store it.
+
+    Attributes:
+        peer: The name of the peer.
+        event: The abandoned event, as ``domain:type``.
+        error: The error of the last attempt.
+        attempts: The number of attempts that were made.
+    """
 
     peer: str
     event: str
@@ -104,10 +126,18 @@ class EventGivenUp(Event, frozen=True, kw_only=True):
 
 
 class EventDelayed(Event, frozen=True, kw_only=True):
-    """A message of a relationship to the other side could not be sent. It is sent again after ``retry_in`` seconds.
+    """A message to the other side of a relationship could not be sent, and will be sent again later.
 
-    ``host`` is the URL of the other side's NATS system, or None for this system. The event is reported for the first
-    attempt and then at each doubling.
+    Only the first failed attempt and each doubling of their number are reported.
+
+    Attributes:
+        peer: The name of the peer that sends the message.
+        event: The event, as ``domain:type``.
+        eci: The channel of the other side.
+        host: The URL of the other side's NATS system, or None for this system.
+        error: Why the message could not be sent.
+        attempt: The number of the failed attempt, starting at 1.
+        retry_in: Seconds until the next attempt.
     """
 
     peer: str

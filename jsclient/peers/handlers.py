@@ -30,10 +30,11 @@ QueryHandler: TypeAlias = Callable[..., Any]
 
 
 class Answers:
-    """The functions that answer a peer's queries, by rid and name. They receive the query's arguments by name.
+    """The functions that answer the queries of a peer, by rid and name.
 
-    A function that has a parameter ``relationship`` receives the established relationship on which the query came, or
-    None for another channel. The sender of the query cannot set this parameter.
+    A function receives the arguments of the query by name. If it has a parameter ``relationship``, it also receives the
+    established relationship on whose channel the query arrived, or None for another channel. The sender of the query
+    can't set this parameter.
     """
 
     def __init__(self, threads: Threads) -> None:
@@ -70,15 +71,16 @@ _AT_ONCE: Final = 8  # number of a peer's plain functions that run concurrently
 
 @dataclass(frozen=True, slots=True)
 class RaisedEvent:
-    """An event, as a handler receives it. ``event["Id"]`` is the same as ``event.attrs["Id"]``.
+    """An event, as a handler receives it. ``event["Id"]`` is short for ``event.attrs["Id"]``.
 
     Attributes:
-        domain, type: The domain and type of the event.
+        domain: The domain of the event.
+        type: The type of the event.
         attrs: The attributes of the event.
-        eci: The channel on which the event came, or None if the peer raised it itself.
-        relationship: The established relationship on which the event came, as `Peer.established` returns it, or None
-            for another channel.
-        error: The reason, if the event reports a failure. Otherwise empty.
+        eci: The channel on which the event arrived, or None if the peer raised it itself.
+        relationship: The established relationship to which the channel belongs, in the form of `Peer.established`. None
+            for any other channel.
+        error: The reason if the event reports a failure, or an empty string.
     """
 
     domain: str
@@ -90,7 +92,7 @@ class RaisedEvent:
 
     @property
     def name(self) -> str:
-        """The name of the event, ``domain:type``."""
+        """The name of the event, as ``domain:type``."""
         return f"{self.domain}:{self.type}"
 
     def __getitem__(self, name: str) -> Any:
@@ -107,11 +109,11 @@ def check_rule(rule: object) -> None:
 
 
 class HandlerError(Exception):
-    """Raised when a handler of an event failed or could not be called. ``__cause__`` is the reason."""
+    """Raised when an event handler failed or could not be called. Its ``__cause__`` is the reason."""
 
 
 class Handlers:
-    """The handlers of a peer, and the recent events that `wait_for` can return."""
+    """The event handlers of a peer, and the recent events that `wait_for` can return."""
 
     def __init__(self) -> None:
         self.threads: Threads = Threads(_AT_ONCE)
@@ -131,10 +133,11 @@ class Handlers:
         self._noted.set()
 
     async def run_handlers(self, event: RaisedEvent) -> None:
-        """Call the handlers of an event in the order of their registration. Closing the peer cancels them.
+        """Call the handlers of an event in the order of their registration. If the peer is closed, they are cancelled.
 
-        Raises `HandlerError` if a handler raises, or is not called because the peer was closed. The remaining
-        handlers are skipped.
+        Raises:
+            HandlerError: A handler raised an exception, or wasn't called because the peer was closed. The remaining
+                handlers aren't called.
         """
         for policy, handler in list(self._handlers):
             if policy.allows_event(event.domain, event.type):

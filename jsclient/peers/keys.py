@@ -1,9 +1,9 @@
-"""Keys of channels, for signing and encrypting data outside events.
+"""Keys of channels, for signing and encrypting data that isn't sent as an event.
 
-A channel gets its keys when its relationship is requested, by this peer or by another. It has a pair of keys to sign
-(Ed25519) and a pair to encrypt (X25519). The public halves are exchanged with the request and its approval. The
-private halves are not stored. They are derived from the peer's secret and the ECI, so each process of the peer has
-the same keys, and a request that is redelivered gets the same keys.
+A channel gets its keys when its relationship is requested, by this peer or by another. It has one key pair for signing
+(Ed25519) and one for encrypting (X25519). The public keys are exchanged with the request and its approval. The private
+keys are not stored, but derived from the secret of the peer and the ECI. Each process of the peer therefore has the
+same keys, and a request that is redelivered gets the same keys again.
 
 Source: the picos' subscriptions, ``Tx_verify_key`` and ``Tx_public_key``.
 """
@@ -41,15 +41,16 @@ def public_keys(secret: bytes, eci: str) -> PublicKeys:
 
 
 class ChannelKeys:
-    """Signs, verifies, encrypts and decrypts data with the keys of a peer's established relationships.
+    """Signs, verifies, encrypts and decrypts data with the keys of established relationships. See `Peer.keys`.
 
-    Use the keys for data that is not sent as an event, such as a record of a shared stream. The other side can verify
-    that this peer signed a record, and only the other side can decrypt an encrypted record. Both sides need the extra
-    ``nkeys`` when the relationship is requested and approved. Otherwise its ``Tx_verify_key`` and ``Tx_public_key`` are
-    None.
+    Use it for data that isn't sent as an event, such as a record of a shared stream. The other side can verify that
+    this peer signed the record, and only the other side can decrypt an encrypted record.
 
-    Each method takes the Id of the relationship, or its ``Rx``. It raises `ConfigError` if no such relationship is
-    established, or if it has no keys.
+    The extra ``nkeys`` must be installed on both sides when the relationship is requested and approved. If it is
+    missing on one side, that side has no keys, and the other side sees None as ``Tx_verify_key`` and ``Tx_public_key``.
+
+    Each method takes the ``Id`` of a relationship or its ``Rx``. It raises `ConfigError` if no such relationship is
+    established, or if the relationship has no keys.
     """
 
     def __init__(self, secret: Callable[[], bytes], established: Callable[[str], Attrs | None]) -> None:
@@ -57,12 +58,12 @@ class ChannelKeys:
         self._established = established
 
     def sign(self, to: str, data: bytes) -> bytes:
-        """Sign ``data`` with the key of this side's channel, and return the signature of 64 bytes."""
+        """Sign ``data`` with the key of this side, and return the signature, which has 64 bytes."""
         signing, _ = self._own(self._relationship(to))
         return bytes(signing.sign(data).signature)
 
     def verify(self, to: str, data: bytes, signature: bytes) -> bool:
-        """Return whether the other side of this relationship has signed ``data``."""
+        """Return whether ``signature`` is the signature of the other side for ``data``."""
         key, nacl = _key(self._relationship(to), "Tx_verify_key"), _library()
         try:
             nacl.signing.VerifyKey(key).verify(data, signature)
@@ -71,17 +72,17 @@ class ChannelKeys:
         return True
 
     def encrypt(self, to: str, data: bytes) -> bytes:
-        """Encrypt ``data`` for the other side of this relationship, which can `decrypt` it.
+        """Encrypt ``data`` so that only the other side can decrypt it.
 
-        The result has 40 more bytes.
+        The result is 40 bytes longer than ``data``.
         """
         return bytes(self._box(to).encrypt(data))
 
     def decrypt(self, to: str, data: bytes) -> bytes:
-        """Decrypt data that the other side of this relationship has encrypted.
+        """Decrypt data that the other side has encrypted for this side.
 
         Raises:
-            ProtocolError: The other side did not encrypt it for this peer, or it was changed.
+            ProtocolError: The data wasn't encrypted by the other side for this side, or it was modified.
         """
         box, nacl = self._box(to), _library()
         try:
@@ -97,7 +98,7 @@ class ChannelKeys:
         _, sealing = self._own(relationship)
         try:
             return nacl.public.Box(sealing, nacl.public.PublicKey(key))
-        except nacl.exceptions.CryptoError:  # with a few weak keys, every shared secret is the same
+        except nacl.exceptions.CryptoError:  # a weak key, whose shared secret is always the same
             raise ConfigError(f"the Tx_public_key of relationship {to!r:.80} is not a usable key") from None
 
     def _own(self, relationship: Attrs) -> tuple[Any, Any]:

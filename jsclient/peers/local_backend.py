@@ -1,4 +1,4 @@
-"""A backend of peers in this process, without a server. The state lives as long as its `LocalHub`."""
+"""A backend for peers in this process, without a server. Their state lives as long as the `LocalHub`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ class _Letter:
 
 
 class LocalHub:
-    """The waiting events and the stored state of peers. Local engines can share a hub. It need not be closed."""
+    """The state and the waiting events of peers in this process. Pass it to ``Engine.local``.
+
+    Several local engines can share a hub. A hub needs no closing.
+    """
 
     def __init__(self) -> None:
         self.stores: dict[str, MemoryStore] = {}
@@ -77,11 +80,15 @@ class LocalHub:
         self._seq = 0
 
     def inbox(self, peer: str) -> _Inbox:
-        """Return the inbox of a peer. Create it if necessary."""
+        """Return the inbox of a peer, and create it if necessary. Internal."""
         return self.inboxes.setdefault(peer, _Inbox())
 
     def put(self, subject: str, peer: str, data: bytes, id: str, limit: int) -> None:
-        """Store an event, unless its id was stored before. Raises `PublishError` if the inbox is full."""
+        """Store an event, unless an event with its id was stored before. Internal.
+
+        Raises:
+            PublishError: The inbox is full.
+        """
         if id in self._ids:
             return
         inbox = self.inbox(peer)

@@ -113,7 +113,7 @@ def _has_ended(dialed: asyncio.Task[JetStream]) -> bool:
 
 
 _QUERIES = 100  # queries at a time for each peer
-_LONG = 60.0  # seconds: a worker that ran longer before it failed is restarted without a growing delay
+_LONG = 60.0  # a worker that ran for this many seconds is restarted without a longer delay
 
 
 class ServerBackend(Backend):
@@ -226,7 +226,7 @@ class _ServerAttendance(Attendance):
             durable_name=self._peer,
             filter_subject=inbox_subject(self._peer, options.prefix),
             ack_policy="explicit",
-            max_ack_pending=-1,  # events that wait for their redelivery must not delay other events
+            max_ack_pending=-1,  # events that wait for redelivery must not hold up others
         )
 
     # --- events ----------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class _ServerAttendance(Attendance):
         try:
             if self._stopping.begun:
                 return
-            # Events of one channel are handled in order, because a channel represents a sender.
+            # Handle the events of a channel in order, because a channel represents one sender.
             self._worker = consumer.run(
                 self._handle_message,
                 concurrency=self._backend.options.concurrency,
@@ -270,7 +270,7 @@ class _ServerAttendance(Attendance):
             Delivery(
                 subject=message.subject,
                 data=message.data,
-                # The ident includes the time, because a recreated stream counts from 1 again.
+                # Include the time, because the sequences of a recreated stream start at 1 again.
                 ident=f"{meta.stream_seq}.{meta.timestamp_ns}".encode(),
                 attempt=meta.num_delivered,
                 later=message.nak,
@@ -378,8 +378,8 @@ async def ensure_streams(js: JetStream, options: EngineOptions) -> Stream:
     state = await js.ensure_stream(state_config(options), on_drift="ignore")
     _check(events, f"{options.prefix}.ev.a.b.c.d")
     _check(state, f"{options.prefix}.state.a.b.c")
-    # An event must expire before its relationship is forgotten. Otherwise a late request would be taken for a new
-    # request.
+    # An event must expire before its relationship is forgotten. If it didn't, a late request would be mistaken for a
+    # new one.
     if not 0 < (events.config.max_age or 0.0) < options.remember:
         raise ConfigError(
             f"the stream {events.name!r} has a max_age of {events.config.max_age or 0:g} s: it must have one, below "

@@ -43,14 +43,14 @@ Rule = Callable[[Attrs], bool]
 
 
 class Peer:
-    """A peer with channels and relationships. Created by `Engine.peer`.
+    """A peer with channels and relationships to other peers. Created by `Engine.peer`.
 
-    The attributes of a relationship have the names that picos use. ``Rx`` is this side's channel, and ``Tx`` the
-    other side's channel. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other side. ``Tx_host`` is
-    the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both sides.
+    The attributes of a relationship have the names that picos use. ``Rx`` is the channel of this side, and ``Tx`` the
+    channel of the other side. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other side. ``Tx_host``
+    is the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both sides.
 
-    When a call returns, its effect is stored. The other side eventually receives all events, in order, even if
-    processes crash. After a crash, handlers may receive an event again.
+    When a method returns, its effect has been stored. The other side eventually receives all events in order, even if
+    processes crash. After a crash, handlers may receive an event a second time.
     """
 
     def __init__(self, backend: Backend, name: str, *, capability: bool) -> None:
@@ -81,7 +81,7 @@ class Peer:
 
     @property
     def name(self) -> str:
-        """The name of the peer, which is the first token of its channels."""
+        """The name of the peer. The ECIs of its channels start with it."""
         return self._tracker.name
 
     @property
@@ -96,32 +96,29 @@ class Peer:
 
     @property
     def keys(self) -> ChannelKeys:
-        """The keys of the established relationships, for signing and encrypting."""
+        """The keys of the established relationships, for signing and encrypting data."""
         return self._machine.keys
 
     @overload
     def on(self, event: str) -> Callable[[H], H]: ...
-
     @overload
     def on(self, event: str, handler: H) -> H: ...
-
     def on(self, event: str, handler: H | None = None) -> H | Callable[[H], H]:
-        """Register a handler of events: ``@peer.on("wrangler:subscription_added")``, or ``peer.on(event, handler)``.
+        """Register an event handler: ``@peer.on("wrangler:subscription_added")`` or ``peer.on(event, handler)``.
 
-        A handler is called with the `RaisedEvent`. Coroutine functions run on the event loop, plain functions in a
-        thread. Handlers of an event are called one after another in the order of their registration. An event without
-        a handler counts as handled. If a handler raises, all of them are called again, up to ``max_deliver`` times.
-        After that `EventGivenUp` is reported.
+        The handler is called with a `RaisedEvent`. A coroutine function runs on the event loop, and a plain function
+        runs in a thread. The handlers of an event are called one after another, in the order of their registration. If
+        one of them raises an exception, all of them are called again later, up to ``max_deliver`` times. After that,
+        `EventGivenUp` is reported. An event without a handler counts as handled.
 
-        Stored events may be waiting, so register handlers right after `Engine.peer`, before the next ``await``, or
-        pass them to `Engine.peer` as ``handlers``.
+        Since stored events may be waiting, register handlers before the next ``await``, or pass them to `Engine.peer`.
 
         Args:
-            event: ``domain:type``, with ``*`` for any domain or any type.
+            event: The event as ``domain:type``. Use ``*`` for any domain or any type.
             handler: The function to register. If it is omitted, a decorator is returned.
 
         Raises:
-            ConfigError: ``event`` is not valid, or the handler cannot be called with one argument.
+            ConfigError: ``event`` is malformed, or the handler can't be called with one argument.
         """
         if handler is None:
 
@@ -134,30 +131,32 @@ class Peer:
         return handler
 
     async def wait_for(self, event: str, timeout: float | None = 5.0, **attrs: Any) -> RaisedEvent:
-        """Return the first of the last 100 matching events that no `wait_for` has returned, or wait for the next.
+        """Wait for a matching event and return it. Each event is returned by only one call.
 
-        Cancelling the call loses no event.
+        The last 100 events are kept for this call, even if they were handled. Cancelling it loses no event.
 
         Args:
-            event: ``domain:type``, with ``*`` for any domain or any type.
-            timeout: Seconds to wait. None waits for ever.
-            attrs: Values that the attributes of the event must have.
+            event: The event as ``domain:type``. Use ``*`` for any domain or any type.
+            timeout: The number of seconds to wait, or None to wait without a limit.
+            attrs: Attributes of the event and the values that they must have.
 
         Raises:
-            RequestTimeoutError: No matching event arrived in time. ClosedError: The peer was closed.
+            RequestTimeoutError: No matching event arrived within ``timeout`` seconds.
+            ClosedError: The peer was closed.
         """
         return await self._handlers.wait_for(event, timeout, attrs)
 
     def answers(self, rid: str, name: str) -> Callable[[Q], Q]:
         """Register the function that answers a query: ``@peer.answers("door", "state")``.
 
-        The function is called with the query's arguments by name, and returns a JSON value. Coroutine functions run on
-        the event loop, plain functions in threads, at most 8 at a time for a peer. The channels decide who may ask. A
-        parameter ``relationship`` receives the relationship of the sender, as `established` returns it, or None. If the
-        function raises, the sender only learns that it failed.
+        The function is called with the arguments of the query as keyword arguments, and returns a JSON value. A
+        coroutine function runs on the event loop, and plain functions run in up to 8 threads for each peer. The
+        policies of the channels decide who may send the query. If the function has a parameter ``relationship``, it
+        receives the relationship of the sender in the form of `established`, or None. If the function raises an
+        exception, the sender only learns that the query failed.
 
         Raises:
-            ConfigError: The names are not tokens, or ``rid`` is ``subscription``, whose queries are the peer's own.
+            ConfigError: A name isn't a token, or ``rid`` is ``subscription``, which is reserved for the peer itself.
         """
 
         def register(function: Q) -> Q:
@@ -167,15 +166,15 @@ class Peer:
         return register
 
     def auto_accept(self, rule: Rule | None = None, **attributes: str | Collection[str] | None) -> None:
-        """Approve requests at once if a rule accepts them. Other requests wait for `approve` or `reject`.
+        """Approve requests immediately if a rule accepts them. Other requests still need `approve` or `reject`.
 
         Args:
-            rule: A plain function of the request's attributes, as this side sees them. It is called on the event
-                loop.
-            attributes: Values that attributes must have, instead of a rule. A collection allows any of its values.
+            rule: A plain function that returns whether to approve a request. It is called on the event loop with the
+                attributes of the request, as this side sees them.
+            attributes: The values that the attributes must have, in place of a rule. See `accept_roles`.
 
         Raises:
-            ConfigError: A rule and attributes are both given or both missing, or the rule is a coroutine function.
+            ConfigError: Neither or both of a rule and attributes were given, or the rule is a coroutine function.
         """
         if (rule is None) is not bool(attributes):
             raise ConfigError("give a rule, or attributes, for example auto_accept(Rx_role='thing')")
@@ -196,24 +195,23 @@ class Peer:
         """Raise an event in this peer: a request to the peer itself, or an application event for its handlers.
 
         Args:
-            event: ``domain:type``. The requests are ``wrangler:subscription``,
+            event: The event as ``domain:type``. The requests are ``wrangler:subscription``,
                 ``wrangler:pending_subscription_approval``, ``wrangler:inbound_rejection``,
                 ``wrangler:outbound_cancellation``, ``wrangler:subscription_cancellation`` and
                 ``wrangler:send_event_on_subs``. See `request`, `approve`, `reject`, `revoke`, `cancel` and `send`.
-            attrs: The attributes of the event. ``more`` are added to them.
-            policy: The policy of the event's channel. By default everything is allowed except requests to this peer.
+            attrs: The attributes of the event. ``more`` is added to them.
+            policy: The policy of the new channel. By default, it accepts everything except requests to this peer.
 
         Raises:
-            PeerError: The request cannot be carried out. An event reports this to the handlers as well.
-            ConfigError: ``event`` is not valid, the attributes are not JSON or too large, the peer lacks the
-                capability, or the policy accepts too little.
-            JetStreamError: The event was not stored, or the outcome is unknown. The call can be repeated safely.
-            Exception: A handler of an application event raised it.
+            PeerError: The peer can't carry out the request. The handlers receive the failure as an event, too.
+            ConfigError: ``event``, the attributes or the policy are invalid, or the peer can't have relationships.
+            JetStreamError: The event wasn't stored, or the outcome is unknown. It is safe to repeat the call.
+            Exception: A handler of an application event raised this exception.
         """
         await self._raise(event, {**(attrs or {}), **more}, policy)
 
     async def _raise(self, event: str, attrs: Mapping[str, Any], policy: Policy | None = None) -> str:
-        """Raise an event. Returns the ``Id`` for a relationship that the event creates without naming it."""
+        """Raise an event. Return an ``Id`` for the relationship, if the event creates one without naming it."""
         self._check_open()
         domain, colon, type_ = event.partition(":")
         if not colon:
@@ -224,29 +222,29 @@ class Peer:
         return fresh.id
 
     async def request(self, wellKnown_Tx: str, *, policy: Policy | None = None, **attrs: Any) -> str:
-        """Ask another peer for a relationship. Returns its ``Id``.
+        """Request a relationship with another peer, and return the ``Id`` of the relationship.
 
         Args:
-            wellKnown_Tx: The other peer's ``wellKnown_Rx``, or another channel of the peer that allows requests.
-            policy: What the other side may send and ask. By default everything except requests to this peer.
-            attrs: ``Id``, ``Rx_role``, ``Tx_role``, ``Tx_host``, ``name``, ``channel_type``, and others for the peer.
+            wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or another of its channels that accepts requests.
+            policy: The events and queries that the other side may send. By default, all but requests to this peer.
+            attrs: ``Id``, ``Rx_role``, ``Tx_role``, ``Tx_host``, ``name``, ``channel_type``, or your own attributes.
 
-        Raises the errors of `raise_event`.
+        May raise any error of `raise_event`.
         """
         own = await self._raise("wrangler:subscription", {**attrs, "wellKnown_Tx": wellKnown_Tx}, policy)
         return own if attrs.get("Id") is None else str(attrs["Id"])
 
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
-        """Approve a request that another peer made. This side establishes the relationship at once.
+        """Approve a request of another peer. On this side, the relationship is then established.
 
-        If the request has been rejected, revoked or ended, the call has no effect. See `established`.
+        If the request was rejected or revoked meanwhile, the call has no effect. Check `established`.
 
         Args:
-            Id: The relationship, unless ``attrs`` has its ``Rx`` or ``Tx``. An event's attributes can be passed as is.
-            policy: What the other side may send and ask.
-            attrs: Further attributes for the other side, such as the start of a feed.
+            Id: The relationship. It can be omitted if ``attrs`` contains ``Rx`` or ``Tx``, as in an event's attributes.
+            policy: The events and queries that the other side may send. See `request`.
+            attrs: Further attributes to send to the other side, such as the start of a feed.
 
-        Raises the errors of `raise_event`.
+        May raise any error of `raise_event`.
         """
         await self._raise("wrangler:pending_subscription_approval", with_id(Id, attrs), policy)
 
@@ -259,7 +257,7 @@ class Peer:
         await self._raise("wrangler:outbound_cancellation", with_id(Id, attrs))
 
     async def cancel(self, Id: str | None = None, **attrs: Any) -> None:
-        """End an established or pending relationship. Either side may do this. See `approve` for the arguments."""
+        """End a relationship that is established or pending. Either side may do this. See `approve`."""
         await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
@@ -267,22 +265,27 @@ class Peer:
         return self._tracker.lists(RelationshipState.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """List the requests of other peers that await a decision here. Takes the arguments of `established`."""
+        """List the requests of other peers that this peer hasn't decided yet. See `established` for the arguments."""
         return self._tracker.lists(RelationshipState.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """List the requests of this peer that await another peer's decision. Takes the arguments of `established`."""
+        """List the requests of this peer that another peer hasn't decided yet. See `established`."""
         return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
-        """Return the public ECI for requests of other peers. Raises `ConfigError` without the capability."""
+        """Return the ECI for requests of other peers. Raises `ConfigError` if the peer can't have relationships."""
         eci = self._tracker.well_known_rx
         if eci is None:
             raise ConfigError(f"the peer {self._tracker.name!r} has not the capability to have relationships")
         return eci
 
     async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
-        """Create and return a channel, which by default allows nothing. Raises the errors of any publish."""
+        """Create a channel and return it. May raise any error that publishing can raise.
+
+        Args:
+            tags: Your names for the channel.
+            policy: The events and queries that the channel accepts. By default, it accepts nothing.
+        """
         self._check_open()
         if isinstance(tags, str):
             raise ConfigError("tags is a str, needs a list")
@@ -291,12 +294,12 @@ class Peer:
         return next(one for one in self.channels() if one.eci.endswith(f".{fresh.channel}"))
 
     async def remove_channel(self, eci: str) -> None:
-        """Remove a channel that `new_channel` created. Raises `ConfigError` for any other channel."""
+        """Remove a channel. Raises `ConfigError` if it wasn't created with `new_channel`."""
         self._check_open()
         await self._machine.do(CloseChannel(eci))
 
     def channels(self) -> list[Channel]:
-        """List all channels: the well-known channel, channels of `new_channel`, and channels of relationships."""
+        """List all channels: the well-known channel, those created with `new_channel`, and those of relationships."""
         prefix, own = self._backend.options.prefix, self._tracker.own_channels
         tags = {one.eci: one.tags for one in own}
         return [
@@ -314,16 +317,17 @@ class Peer:
         Tx_role: str | None = None,
         Rx_role: str | None = None,
     ) -> int:
-        """Send an event to the relationship with this ``Id`` and to every relationship with one of these roles.
+        """Send an event on each relationship with this ``Id`` or one of these roles, and return their number.
 
-        A relationship that matches several arguments receives the event once. On return the event is stored on the
-        other side's system. Returns the number of relationships.
+        If a relationship matches several arguments, it receives the event once. When the call returns, the event has
+        been stored on the NATS system of each other side. If several relationships match, errors are raised in an
+        ``ExceptionGroup``.
 
         Raises:
-            PeerError: No relationship matches, or ``domain`` or ``type`` is not valid.
-            HostNotAllowedError, ConnectError: The other peer's NATS system is not allowed, or cannot be reached.
-                Also any error of a publish. With several relationships, errors come in an ``ExceptionGroup``.
-            ConfigError: The attributes are not JSON, or too large.
+            PeerError: No relationship matches, or ``domain`` or ``type`` is invalid.
+            HostNotAllowedError: The NATS system of the other side isn't allowed.
+            ConnectError: The NATS system of the other side can't be reached.
+            ConfigError: The attributes aren't JSON, or are too large.
         """
         self._check_open()
         limit = self._backend.options.max_event_size
@@ -348,14 +352,13 @@ class Peer:
         host: str | None = None,
         msg_id: str | None = None,
     ) -> None:
-        """Send an event to a single peer. It is stored on the peer's system on return. Raises the errors of `send`.
+        """Send an event to a single peer, and wait until it has been stored. Raises the errors of `send`.
 
         Args:
-            to: An ECI, the Id of an established relationship, or the relationship itself, as `established` returns
-                it.
-            domain, type, attrs: The event.
-            host: The NATS system of an ECI. For a relationship its ``Tx_host`` is used.
-            msg_id: Pass the same value when you send the event again, so that it is stored once.
+            to: An ECI, the ``Id`` of an established relationship, or a relationship from `established`.
+            domain, type, attrs: The event and its attributes.
+            host: The URL of the NATS system, if ``to`` is an ECI. Defaults to this system.
+            msg_id: An id for deduplication. To repeat an event without storing it twice, pass the same id.
         """
         self._check_open()
         data = read_attrs(attrs or {}, self._backend.options.max_event_size)
@@ -372,12 +375,14 @@ class Peer:
         host: str | None = None,
         timeout: float = 5.0,
     ) -> Any:
-        """Query another peer, which must be running. ``to`` and ``host`` have the same meaning as in `event_send`.
+        """Send a query to a peer that is running, and return its answer. See `event_send` for ``to`` and ``host``.
 
         Raises:
-            QueryRefusedError: The channel's policy refuses the query, or the peer has no answer, or its answer failed.
-            NoRespondersError: The peer is not running. RequestTimeoutError: It did not answer in ``timeout`` seconds.
-            HostNotAllowedError, ConnectError, PermissionDeniedError: The other system is not allowed, or unreachable.
+            QueryRefusedError: The policy of the channel denies the query, or the peer couldn't answer it.
+            NoRespondersError: The peer isn't running.
+            RequestTimeoutError: The peer didn't answer within ``timeout`` seconds.
+            HostNotAllowedError: The NATS system of the peer isn't allowed.
+            ConnectError, PermissionDeniedError: The NATS system can't be reached, or doesn't permit the query.
         """
         self._check_open()
         where = self._where(to, host)
@@ -396,9 +401,9 @@ class Peer:
         return relationship
 
     async def open(self) -> None:
-        """Load the state and start to receive. Handlers are first called in the next iteration of the event loop.
+        """Load the state, and start to receive. If this fails, the peer is closed. Internal.
 
-        Waits up to 30 s for a leader election or a restart of the server. On any request error, the peer is closed.
+        During a leader election or a restart of the server, the call waits up to 30 seconds.
         """
         try:
             self._attendance = await Retry(PATIENT).run(self._attend)
@@ -422,9 +427,9 @@ class Peer:
             self._attendance.stop_delivery(_GRACE)
 
     async def close(self) -> None:
-        """Stop receiving. Relationships remain, and events wait in the stream until the peer is opened again.
+        """Stop receiving. Relationships remain, and new events wait in the stream until the peer is opened again.
 
-        Running handlers are cancelled after 5 seconds. Their events are delivered again when the peer is opened again.
+        Handlers that are still running after 5 seconds are cancelled. Their events are redelivered.
         """
         self.stop()
         attendance, self._attendance = self._attendance, None
@@ -434,13 +439,13 @@ class Peer:
         self._handlers.close()
 
     async def retire(self, timeout: float) -> None:
-        """End all relationships, and delete the stored state. See `Engine.remove`."""
+        """End all relationships, and delete the stored state. Internal. See `Engine.remove`."""
         deadline = asyncio.get_running_loop().time() + timeout
         await self._end_all(deadline, timeout)
         attendance, self._attendance = self._attendance, None
         if attendance is not None:
             await attendance.close(_GRACE)
-        await self._end_all(deadline, timeout)  # relationships that were requested meanwhile end too
+        await self._end_all(deadline, timeout)  # also end relationships that were requested in the meantime
         await self.close()
         await self._backend.forget_peer(self._tracker.name)
         await self._backend.store(self._tracker.name).purge()
@@ -476,12 +481,9 @@ class Peer:
         await self._handlers.run_handlers(event)
 
     async def _perform(self, commands: Sequence[Command]) -> int:
-        """Carry out commands other than `Store`. Returns the number of events sent.
-
-        Raises `PeerError` after its event was handled, and the errors of `publish_all`.
-        """
+        """Carry out the commands, and return the number of events sent. Raises `PeerError` and other errors."""
         failure: PeerError | None = None
-        # Handlers run before an event is sent: if a handler raises, the call ends, and the caller may repeat it.
+        # Run handlers before sending. If a handler raises, nothing was sent, and the caller can repeat the call.
         for command in commands:
             if isinstance(command, Raise):
                 try:

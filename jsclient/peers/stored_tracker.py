@@ -69,7 +69,7 @@ class Machine:
             for entry in entries:
                 self._read = max(self._read, entry.revision)
                 if entry.is_stray:
-                    continue  # the known value remains in effect, and is stored again with its next change
+                    continue  # the known value stays in effect, and is written again with its next change
                 if entry.key != _SECRET:
                     self._apply(_read(entry))
                 elif entry.value is not None:

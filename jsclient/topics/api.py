@@ -1,4 +1,4 @@
-"""The part of `JetStream` that creates topics, events, epochs and kits."""
+"""The methods of `JetStream` that create topics, event sources, epoch topics and kits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from ..streams.api import StreamManager
 
-if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+if TYPE_CHECKING:  # handles are imported on first use, to keep `import jsclient` cheap
     from ..protocol.epochs.frontier import Order
     from ..protocol.models.stream_config import StreamFields
     from ..protocol.topics.value_codec import Codec
@@ -27,21 +27,21 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Topics(StreamManager):
-    """The methods of `JetStream` that create topics, events, epochs and kits."""
+    """The methods of `JetStream` that create topics, event sources, epoch topics and kits."""
 
     def topic(self, subject: str, *, stream: str | None = None) -> Topic:
         """Return a topic, which treats the messages of a subject as an ordered log.
 
-        Choose the kind of reader that you need from the methods of `Topic`::
+        The methods of the topic return different kinds of readers. Choose the one that you need::
 
             async with js.topic("orders.eu").since(saved) as reader:
                 async for record in reader:
                     await handle(record.data)
 
-        The call itself sends no request. The stream is looked up when the topic is used for the first time.
+        This call sends no request. The stream is looked up when the topic is used for the first time.
 
         Args:
-            subject: The subject of the records. It may contain wildcards, but then the topic can only be read.
+            subject: The subject of the records. If it contains wildcards, the topic can only be read.
             stream: The name of the stream. By default, the stream that stores the subject is looked up.
 
         Raises:
@@ -52,17 +52,17 @@ class Topics(StreamManager):
         return Topic(self, subject, stream)
 
     def events(self, subject: str, *, stream: str | None = None) -> EventSource:
-        """Return a source of events, which publishes events, reads their history, and opens subscriptions.
+        """Return an event source, which publishes events, reads their history, and opens subscriptions.
 
-        A subscriber saves the position after the last event that it has handled. It can resume from this position
-        later, even in another process, without missing an event.
+        A subscriber saves the position after the last event that it has handled. It can later resume from this
+        position, even in another process, without missing an event.
 
-        The call itself sends no request. The stream is looked up when the source is used for the first time. The first
-        use raises `ConfigError` if the stream keeps no history, because its retention isn't by limits.
+        This call sends no request. The stream is looked up when the source is used for the first time. If the stream
+        keeps no history, because its retention isn't by limits, the first use raises `ConfigError`.
 
         Args:
-            subject: The subject of the events. It may contain wildcards, but then `EventSource.publish` needs a
-                subject.
+            subject: The subject of the events. If it contains wildcards, pass the subject of each event to
+                `EventSource.publish`.
             stream: The name of the stream. By default, the stream that stores the subject is looked up.
 
         Raises:
@@ -108,21 +108,20 @@ class Topics(StreamManager):
         Several publishers can contribute data to an epoch. The epoch is completed when all of them have advanced past
         its time.
 
-        The call itself sends no request. The topic is created when its first publisher is opened, or by
+        This call sends no request. The topic is created when its first publisher is opened, or with
         `EpochTopic.create`.
 
         Args:
             name: The name of the topic. Partition 2 has the subjects ``<name>.2.data`` and ``<name>.2.frontier``.
-            order: The type and order of the times of epochs. By default, times are integers starting at 0.
+            order: The type and the order of the times of epochs. By default, times are integers that start at 0.
             partitions: The number of partitions. Each partition has one publisher. By default, an existing topic keeps
-                its number, and a new topic has one partition.
-            stream: The name of the stream. By default, this is the name of the topic, with each ``.`` replaced by
-                ``_``.
-            codec: The codec of the data, JSON by default.
+                its number of partitions, and a new topic has one partition.
+            stream: The name of the stream. Defaults to the name of the topic, with each ``.`` replaced by ``_``.
+            codec: Encodes and decodes the data. Defaults to JSON.
 
         Raises:
             InvalidNameError: The name of the topic or of the stream is invalid.
-            ConfigError: A number is out of range.
+            ConfigError: The number of partitions is out of range.
 
         Source: Strymon
         """
@@ -144,17 +143,17 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Unpack[StreamFields],
     ) -> StreamNotifierKit:
-        """Create an updater that publishes states, and a notifier whose consumers read the newest state.
+        """Create an updater, which publishes states, and a notifier, whose consumers read the newest state.
 
-        Consumers can run in any process. Share the notifier with them by its descriptor, which
+        Consumers can run in any process. To share the notifier with them, send them its descriptor, which
         `Notifier.get_sharable_notifier_internals` returns.
 
-        Calling a method of the updater starts to store the state at once. Awaiting the result waits until the state is
-        stored, and returns its stream sequence. If the result isn't awaited, a failure is reported with the event
-        `PublishFailed` and raised by the next call.
+        A call of a method of the updater starts to store the state immediately. Awaiting the result waits until the
+        state has been stored, and returns its stream sequence. If the result isn't awaited and the state can't be
+        stored, the event `PublishFailed` reports the error, and the next call raises it.
 
-        If the subject already has states, the kit continues after them. Only one producer may be active at a time. The
-        server refuses the states of a second one, which then raises `ProducerFencedError`.
+        If the subject already has states, the kit continues after them. Only one producer may be active at a time. If
+        there are two, the server refuses the states of one of them, which then raises `ProducerFencedError`.
 
         The server keeps no state for a consumer between reads. All consumers of a connection that wait for the next
         state share one NATS subscription.
@@ -162,27 +161,28 @@ class Topics(StreamManager):
         If the call is cancelled, the stream may have been created, and the initial state may have been stored.
 
         Args:
-            subject: The subject of the states. It stores a single iteration: after its end, no state can be published.
-            initial: The first state. If it is omitted, consumers wait until a state is published. None is a valid
-                state.
-            stream: The name of the stream. By default, the stream that stores the subject is looked up. If none exists,
-                a stream is created. It keeps one message per subject, allows direct gets, and republishes to
+            subject: The subject of the states. It stores a single iteration. After the end of the iteration, no state
+                can be published to it.
+            initial: The first state. None is a valid state. If it is omitted, consumers wait for the first update.
+            stream: The name of the stream. By default, the stream that stores the subject is looked up. If there is
+                none, a stream is created that keeps one message per subject, allows direct gets, and republishes to
                 ``jsc.push.<subject>``. An existing stream is never changed. If it doesn't republish, the consumers of a
                 connection share an ephemeral JetStream consumer.
-            codec: The codec of the states, JSON by default. Messages that it cannot decode are skipped and reported
-                with the event `RecordSkipped`.
-            quiet: The number of seconds that a consumer waits before it requests the newest state again. This limits
-                the delay when a push is lost.
-            timeout: The number of seconds within which a state must be stored. Attempts continue during this time if
-                servers restart.
+            codec: Encodes and decodes the states. Defaults to JSON. A message that the codec can't decode is skipped,
+                and the event `RecordSkipped` reports it.
+            quiet: Seconds that a consumer waits for a push before it requests the newest state again. This limits the
+                delay when a push is lost.
+            timeout: Seconds within which a state must be stored, including restarts of servers.
             fields: Further configuration of a new stream, such as ``storage`` and ``num_replicas``.
 
         Raises:
-            ConfigError: The initial state cannot be encoded, the stream does not store the subject, or its retention
-                isn't by limits.
+            ConfigError: The initial state can't be encoded, the stream doesn't store the subject, or the retention of
+                the stream isn't by limits.
             InvalidNameError: The subject is invalid.
-            ClosedError: An initial state is given, but the iteration has ended.
-            ProducerFencedError: Another producer is active. Also any request error.
+            ClosedError: The iteration has ended, but an initial state was given.
+            ProducerFencedError: Another producer is active.
+
+        May also raise any request error.
         """
         from .notifiers.kits import open_notifier_kit
 
@@ -208,20 +208,20 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Unpack[StreamFields],
     ) -> StreamSubscriptionKit:
-        """Create a publication that publishes values, and a subscription whose consumers read all of them.
+        """Create a publication, which publishes values, and a subscription, whose consumers read all values.
 
         Consumers can run in any process. A consumer that starts late reads the earlier values too, as long as the
-        stream still stores them. If values were removed before a consumer has read them, the consumer raises
-        `HistoryTruncatedError`. It never skips values silently.
+        stream still stores them. A consumer never skips values silently. If values were removed before the consumer has
+        read them, it raises `HistoryTruncatedError`.
 
-        The other arguments and the errors are the same as for `notifier_kit`, except that a new stream keeps all
-        messages, unless ``fields`` limit them.
+        The arguments and errors that aren't listed are the same as those of `notifier_kit`. However, a new stream keeps
+        all messages unless ``fields`` limit them.
 
         Args:
-            push: How the server pushes new values. ``"auto"`` reads the republished subject if the stream republishes,
-                and creates a consumer for each iterator otherwise. With None, values aren't pushed, and the history is
-                read at intervals.
-            quiet: The number of seconds without a new value after which the history is read.
+            push: How the server pushes new values. With ``"auto"``, consumers read the republished subject if the
+                stream republishes, and each iterator creates a JetStream consumer if it doesn't. With None, values
+                aren't pushed, and the history is read at intervals. See `Topic.each` for other values.
+            quiet: Seconds without a new value after which the history is read.
         """
         from .notifiers.kits import open_subscription_kit
 
@@ -245,17 +245,18 @@ class Topics(StreamManager):
     ) -> Notifier:
         """Create a notifier from the descriptor that another process has shared.
 
-        The notifier reads directly from the stream, so the process that created the kit may have ended. It can be
-        shared again in the same way.
+        The notifier reads directly from the stream, so the process that created the kit may have ended. The new
+        notifier can be shared again.
 
         Args:
-            internals: The result of `Notifier.get_sharable_notifier_internals`, which may have been sent as JSON. It
-                can also be an awaitable that returns this result. In this case, errors are raised by the first read.
+            internals: The result of `Notifier.get_sharable_notifier_internals`, which may have been sent as JSON, or an
+                awaitable that returns it.
             codec: The codec of the kit. It can be omitted for JSON.
-            quiet: See `notifier_kit`.
+            quiet: Seconds that a consumer waits for a push before it requests the newest state. See `notifier_kit`.
 
         Raises:
-            ConfigError: ``internals`` isn't the descriptor of a notifier, or it names another codec.
+            ConfigError: ``internals`` isn't the descriptor of a notifier, or it names another codec. If it is an
+                awaitable, the first read raises this error.
         """
         from .notifiers.iteration import Notifier, source_of
         from .notifiers.kits import notifier_source
@@ -273,12 +274,12 @@ class Topics(StreamManager):
     ) -> IterationSubscription:
         """Create a subscription from the descriptor that another process has shared.
 
-        The subscription starts at the position in the descriptor and reads directly from the stream. It can be shared
-        again in the same way.
+        The subscription starts at the position in the descriptor, and reads directly from the stream. It can be shared
+        again.
 
         Args:
-            internals: The result of `IterationSubscription.get_sharable_subscription_internals`, or an awaitable that
-                returns this result. See `make_notifier`.
+            internals: The result of `IterationSubscription.get_sharable_subscription_internals`, which may have been
+                sent as JSON, or an awaitable that returns it.
             codec: The codec of the kit. It can be omitted for JSON.
             push, quiet: See `subscription_kit`.
 

@@ -92,7 +92,7 @@ class ConsumerFeed(Feed):
         """Return the pushes of other readers if this reader trusts them, and new pushes otherwise."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # A reader that returns to the same pushes has read a record from the history that was not pushed.
+        # If this reader returns to the same pushes, it has found a record in the history that was not pushed.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes
@@ -142,7 +142,7 @@ class ConsumerFeed(Feed):
         """Return plain subscriptions that replace a consumer."""
         config = self._stream.config
         subjects = heard_subjects(config.subjects or (), self._subject)
-        # a connection without echoes does not receive its own records
+        # without echo, this connection would miss the records that it publishes itself
         echoes = self._context.connection.echoes
         hints = Hints(all_heard=bool(subjects) and are_all_heard(config) and echoes)
         return _Hearing(self._context, subjects, hints, look, lost)
@@ -272,7 +272,7 @@ class _Pushes:
                 await self._end_hearing()
                 if self._is_over:
                     await self._end_pushes()
-                self._push([])  # lets the readers read records that were stored earlier from the history
+                self._push([])  # makes the readers read earlier records from the history
 
     async def _end_hearing(self) -> None:
         hearing, self._hearing = self._hearing, None
@@ -463,7 +463,7 @@ class _Deliveries:
         seq, consumer_seq, time_ns, pending = sequences(frame[1])
         previous = self._last if consumer_seq == self._consumer_seq + 1 else None
         if (self._doubted == "all" or (self._doubted == "late" and pending)) and previous != seq - 1:
-            previous = None  # records in the jump may have been removed before their delivery
+            previous = None  # the records in between may have been removed before they were delivered
         self._consumer_seq, self._last = consumer_seq, seq
         return self._reading.record(frame, seq, time_ns, previous)
 

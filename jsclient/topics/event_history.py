@@ -1,7 +1,8 @@
-"""Events with a history: `EventSource` publishes events, and its subscribers miss none.
+"""Events with a history: `EventSource` publishes events, and its subscribers miss none of them.
 
-The history decides. Pushing an event is only an optimization: if a push is lost, repeated, late or not sent at all, no
-data is lost. A subscriber saves one `Position` and resumes from it, a week later or in another process.
+Subscribers rely only on the history. Pushing an event is an optimization, so no event is missed if a push is lost,
+repeated, late or not sent at all. A subscriber saves one `Position` and resumes from it, a week later or in another
+process.
 
 Source: P3Sub (seed 003), https://reb00ted.org/tech/20221024-pupupubsub/
 """
@@ -27,17 +28,17 @@ from .log_reader import LogReader, open_reader, start_position
 
 __all__ = ["CurrentEvent", "EventCallback", "EventHistory", "EventSource", "EventSubscription"]
 
-_LINKS_KEPT: Final = 10_000  # The last sequences of this many subjects are cached.
+_LINKS_KEPT: Final = 10_000  # maximum number of subjects whose last sequence is cached
 _LAGGING: Final = (
     0.05,
     1.0,
-)  # A lagging replica is asked again after this many seconds: shortest and longest pause.
+)  # shortest and longest pause in seconds before a lagging replica is asked again
 
 
 class CurrentEvent(NamedTuple):
     """The newest event of a source, and the position after it. Returned by `EventSource.current`.
 
-    A subscription that starts at ``position`` receives all later events. ``event`` is None if no event is stored.
+    ``event`` is None if no event is stored. A subscription that starts at ``position`` receives all later events.
     """
 
     event: Record | None
@@ -45,29 +46,29 @@ class CurrentEvent(NamedTuple):
 
 
 class EventSource:
-    """Publishes the events of a subject, reads their history, and opens subscriptions.
+    """Publishes the events of a subject, reads their history, and opens subscriptions. Created by `JetStream.events`.
 
-    Create event sources with `JetStream.events`. For tests without a server, pass a `MemoryLog` instead::
+    For tests without a server, create an event source from a `MemoryLog`::
 
         source = EventSource(MemoryLog("orders"))
         await source.publish(b"order 7 was paid")
 
     Args:
-        log: The log of the events, or a function that returns it. The function is called on first use.
+        log: The log of the events, or a coroutine function that returns it. The function is called on first use.
     """
 
     def __init__(self, log: Log | Callable[[], Awaitable[Log]]) -> None:
         self._log = log if isinstance(log, Log) else None
         self._find = log
         self._linking = asyncio.Lock()
-        self._last_of: dict[str, int] = {}  # by subject: the last sequence, which the next event follows
+        self._last_of: dict[str, int] = {}  # by subject, the sequence that the next linked event must follow
 
     def __repr__(self) -> str:
         log = self._log
         return "<EventSource>" if log is None else f"<EventSource of {log.stream}: {log.subject}>"
 
     async def log(self) -> Log:
-        """Return the log of the events. The first call looks up the stream, and raises any error of the lookup."""
+        """Return the log of the events. The first call looks up the stream, and may raise any error of the lookup."""
         if self._log is None:
             assert not isinstance(self._find, Log)
             self._log = await self._find()
@@ -83,27 +84,28 @@ class EventSource:
         linked: bool = False,
         msg_id: str | None = None,
     ) -> Position:
-        """Publish an event, wait until it is stored, and return its position.
+        """Publish an event, wait until it has been stored, and return the position after it.
 
-        If the call is cancelled, the event may have been stored.
+        If the call is cancelled, the event may or may not be stored.
 
         Args:
             data: The payload of the event.
-            subject: The subject of the event. It can be omitted if the subject of the source has no wildcards.
+            subject: The subject of the event. Defaults to the subject of the source, if it contains no wildcards.
             headers: The headers of the event.
             expected: Store the event only if the last event of its subject has this stream sequence. Pass 0 if the
                 subject must not have an event yet.
-            linked: Store the event only if no other producer has published to its subject since this source last did.
-                The first linked event may follow any stored event. Linked events are sent one at a time.
+            linked: Whether to store the event only if no other producer has published to its subject since this source
+                last did. The first linked event may follow any stored event. Linked events are sent one at a time.
             msg_id: An id for deduplication. The server discards further events with the same id within the duplicate
                 window of the stream.
 
         Raises:
             WrongLastSequenceError: Another event was published meanwhile. After this error, the next linked event may
                 follow any stored event again.
-            ConfigError: Both ``expected`` and ``linked`` are given, or the source does not cover the subject.
-            RequestTimeoutError: The server did not answer, so the event may have been stored. Also any other publish
-                error.
+            ConfigError: Both ``expected`` and ``linked`` were given, or the source doesn't cover the subject.
+            RequestTimeoutError: The server didn't answer in time. The event may or may not be stored.
+
+        May also raise any other error that publishing can raise.
         """
         log = await self.log()
         subject = log.own_subject(subject)
@@ -132,9 +134,9 @@ class EventSource:
             return at
 
     async def current(self) -> CurrentEvent:
-        """Return the newest event and the position after it. Raises any request error.
+        """Return the newest event and the position after it. May raise any request error.
 
-        Use it to show the current state, and then to subscribe to the changes that follow.
+        Use it to show the current state, and then subscribe from the position to receive the changes that follow.
         """
         log = await self.log()
         # Request the extent first. An event that is stored between both requests then comes after the position, and
@@ -150,7 +152,7 @@ class EventSource:
         limit: int | None = None,
         allow_truncated: bool = False,
     ) -> EventHistory:
-        """Read the stored events after a start, in order, without waiting for new ones.
+        """Read the stored events from ``start`` on, in order, without waiting for new events.
 
         Loop over the result, or ``await`` it to get a list::
 
@@ -158,10 +160,10 @@ class EventSource:
                 print(event.seq, event.data)
 
         Args:
-            start: See `subscribe`. By default, all stored events are read.
-            limit: The largest number of events to read. By default, there is no limit.
-            allow_truncated: Start with the first event that is still stored if earlier events were removed. By default,
-                `HistoryTruncatedError` is raised.
+            start: Where to start. See `subscribe`. By default, all stored events are read.
+            limit: Maximum number of events to read. By default, there is no limit.
+            allow_truncated: Whether to start at the first event that is still stored if earlier events were removed. By
+                default, `HistoryTruncatedError` is raised.
         """
         if limit is not None:
             check_count("limit", limit)
@@ -182,9 +184,9 @@ class EventSource:
         max_pending_bytes: int = 64 * 1024 * 1024,
         heartbeat: float = HEARTBEAT,
     ) -> EventSubscription:
-        """Subscribe to the events after a start: first the stored events, and then new ones as they are published.
+        """Subscribe to the events from ``start`` on: first the stored events, then new events as they are published.
 
-        Use it with ``async with``, or ``await`` it and close the subscription yourself::
+        Use the call with ``async with``, or ``await`` it and close the subscription yourself::
 
             async with source.subscribe(saved_position) as subscription:
                 async for event in subscription:
@@ -194,30 +196,32 @@ class EventSource:
         If the call is cancelled, no subscription stays open.
 
         Args:
-            start: ``"first"`` starts with the first stored event, and ``"now"`` with the next event to be published.
-                With a `Position`, its JSON token, or a timezone-aware ``datetime``, only later events are read.
+            start: ``"first"`` starts with the first stored event, and ``"now"`` with the next event to be published. A
+                `Position`, its JSON token, or a timezone-aware ``datetime`` selects only later events.
             id: A prefix for the ids of subscriptions, which appear in logs. By default, it is random.
-            callback: A function to call with each event, one after the other. A coroutine function runs on the event
+            callback: A function to call with each event, one event at a time. A coroutine function runs on the event
                 loop, and a plain function runs in a thread. If it raises an exception, the event `HandlerFailed`
-                reports the exception, and the callback continues with the next event.
-            push: How the server pushes new events. ``"auto"`` chooses the way that costs the server least, or does
+                reports it, and the callback is called with the next event.
+            push: How the server pushes new events. ``"auto"`` chooses the way that costs the server the least, and does
                 without pushes if they are refused. ``"republish"`` needs no consumer on the server. ``"consumer"``
                 creates a consumer for this subscription. With None, events aren't pushed.
-            quiet: The number of seconds without an event after which the history is read, or a `QuietTimer`, which
-                adapts this period.
-            catch_up: When missing events are read from the history: ``"at once"``, or at the end of the ``quiet``
-                period with ``"timer"``, as P3Sub does.
-            allow_truncated: Skip events that were removed before they were read, and report them with the event
-                `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
-            max_pending, max_pending_bytes: The capacity of the local queue, in events and in bytes. Events that don't
-                fit are read from the history later.
-            heartbeat: The number of seconds between two heartbeats. If three heartbeats in a row are missing, the event
+            quiet: Seconds without an event after which the history is read, or a `QuietTimer`, which adapts this time.
+            catch_up: When to read missing events from the history: ``"at once"``, or at the end of the ``quiet`` time
+                with ``"timer"``, as P3Sub does.
+            allow_truncated: Whether to skip events that were removed before they were read, and to report them with the
+                event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
+            max_pending: Maximum number of events in the local queue. Events that don't fit are read from the history
+                later.
+            max_pending_bytes: Maximum size of the events in the local queue, in bytes.
+            heartbeat: Seconds between two heartbeats. If three heartbeats in a row are missing, the event
                 `HeartbeatMissed` is reported.
 
         Raises:
-            PositionInvalidError: The start is after the end of the stream, or in a stream that no longer exists.
-            HistoryTruncatedError: The start is a time, and events after it were removed.
-            ConfigError: An argument is invalid, or the stream cannot push in this way. Also any request error.
+            PositionInvalidError: ``start`` is after the end of the stream, or in a stream that no longer exists.
+            HistoryTruncatedError: ``start`` is a time, and events after it were removed.
+            ConfigError: An argument is invalid, or the stream can't push in this way.
+
+        May also raise any request error.
         """
         if callback is not None:
             check_handler("callback", callback, "event")
@@ -241,15 +245,17 @@ class EventSource:
 
 
 class EventHistory:
-    """The stored events after a start. Created by `EventSource.history`.
+    """The stored events from a start on. Returned by `EventSource.history`.
 
-    ``async for`` reads them page by page, and ``await`` returns a list. The iteration stops after the last event that
-    was stored when it began. Each iteration begins at the start again.
+    ``async for`` reads the events page by page, and ``await`` returns them as a list. Each iteration begins at the
+    start, and stops after the last event that was stored when it began. If servers restart, reading waits for them.
 
-    If servers restart, reading waits for them. It raises `HistoryTruncatedError` if events were removed before they
-    were read. In this case, ``first_available`` is the sequence of the first event that is still stored. It raises
-    `PositionInvalidError` if the start is after the end of the stream, or in a stream that no longer exists. It also
-    raises any request error.
+    Raises:
+        HistoryTruncatedError: Events were removed before they were read. Its ``first_available`` is the sequence of the
+            first event that is still stored.
+        PositionInvalidError: The start is after the end of the stream, or in a stream that no longer exists.
+
+    Reading may also raise any request error.
     """
 
     def __init__(
@@ -267,10 +273,10 @@ class EventHistory:
         return None if self._reader is None else self._reader.position
 
     async def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
-        """Yield the events in lists, which have up to ``max_events`` events. This is faster than event by event."""
+        """Yield lists of up to ``max_events`` events. This is faster than reading one event at a time."""
         log, allow, remaining = await self._source.log(), self._allow_truncated, self._limit
         start = await start_position(log, self._start, allow_truncated=allow)
-        # Determine the end before reading. Otherwise, the iteration would never end while events keep arriving.
+        # Determine the end before reading, so that the iteration ends even if events keep arriving.
         newest = await log.last()
         end = (await log.extent()).last_seq if newest is None else newest.seq
         capacity = 10_000 if remaining is None else min(remaining, 10_000)
@@ -299,13 +305,13 @@ class EventHistory:
 
 EventCallback: TypeAlias = Callable[[Record], Awaitable[None] | None]
 
-_TURN: Final = 64  # Other tasks get a chance to run after this many calls of a callback.
+_TURN: Final = 64  # number of calls of a callback after which other tasks get a chance to run
 
 
 class EventSubscription(ReadHandle[Record]):
     """Receives every event after a position exactly once and in order. Open it with `EventSource.subscribe`.
 
-    Read events with ``async for``, `next` or `batches`, or let a callback receive them.
+    Read events with ``async for``, `next` or `batches`, or pass a callback when you open the subscription.
 
     The subscription survives reconnects and restarts of servers. If a push is lost, repeated or reordered, the
     subscription reads the missing events from the history of the stream.
@@ -326,14 +332,14 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the subscription was closed. Events in the queue can still be read."""
+        """Whether the subscription was closed. Events that are already in the queue can still be read."""
         return self._reader.is_closed
 
     @property
     def id(self) -> str | None:
         """The id of the current subscription to pushes, or None if events aren't pushed.
 
-        It changes whenever the subscription is renewed, for example after a reconnect.
+        The id changes whenever the subscription is renewed, for example after a reconnect.
         """
         return self._reader.id
 
@@ -344,7 +350,7 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def rejected(self) -> int:
-        """The number of pushes that were ignored because they arrived under the id of an earlier subscription."""
+        """The number of pushes ignored because they were sent for an earlier subscription id."""
         return self._reader.tracker.rejected
 
     def __repr__(self) -> str:
@@ -362,14 +368,18 @@ class EventSubscription(ReadHandle[Record]):
             RequestTimeoutError: No event arrived within ``timeout`` seconds.
             ClosedError: The subscription was closed, or the topic has ended.
             HistoryTruncatedError: Events were removed before they were read.
-            PositionInvalidError: The stream was recreated. Also permanent errors of the server.
+            PositionInvalidError: The stream was recreated.
+            ConfigError: The subscription has a callback, which receives the events.
+
+        May also raise permanent errors of the server.
         """
         return await self._readable().next(timeout)
 
     def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
         """Yield lists of up to ``max_events`` events as they arrive. Raises the errors of `next`.
 
-        A list contains the events that are in the local queue. It is never empty, and it isn't delayed to fill up.
+        A list contains the events that are already in the local queue. It is never empty, and isn't delayed until it is
+        full.
         """
         return self._readable().batches(max_events)
 
@@ -391,12 +401,12 @@ class EventSubscription(ReadHandle[Record]):
             push: See `EventSource.subscribe`. With None, the server stops pushing events.
 
         Raises:
-            ConfigError: The stream cannot push in this way. See `EventSource.subscribe`.
+            ConfigError: The stream can't push in this way.
         """
         self._reader.set_push(push)
 
     async def close(self) -> None:
-        """Close the subscription, and delete its consumer if it has one. Calling it again does nothing.
+        """Close the subscription, and delete its consumer if it has one. Calling this method again does nothing.
 
         A callback that is running isn't interrupted, but it isn't called again. Events in the queue can still be read,
         and ``position`` remains valid.
@@ -404,12 +414,14 @@ class EventSubscription(ReadHandle[Record]):
         await self._reader.close()
 
     async def wait(self) -> None:
-        """Wait until the subscription with a callback has ended, because it was closed or has failed.
+        """Wait until a subscription with a callback has ended, because it was closed or has failed.
 
         Raises:
-            HistoryTruncatedError, PositionInvalidError: The subscription has failed. See `next`. Also permanent errors
-                of the server.
+            HistoryTruncatedError: Events were removed before they were read.
+            PositionInvalidError: The stream was recreated.
             ConfigError: The subscription has no callback.
+
+        May also raise permanent errors of the server.
         """
         if self._runner is None:
             raise ConfigError("the subscription has no callback to wait for: read it to its end")

@@ -143,7 +143,7 @@ class _Probe:
         connection, monitor = self._context.connection, self._monitor
         now = self._now()
         if not connection.is_connected:
-            monitor.heard(now)  # another event reports the lost connection
+            monitor.heard(now)  # the lost connection is reported by its own event
         elif now - self._due >= monitor.interval / 2:
             monitor.heard(now)  # the event loop was blocked, so no request was sent meanwhile
         elif (silent := monitor.check_silence(now)) is not None:

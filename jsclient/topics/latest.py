@@ -1,4 +1,4 @@
-"""`LatestReader`: the newest record of a topic. With wildcards it reads the changes of a table."""
+"""`LatestReader`, which reads the newest record of a topic, or the changes of a table if the subject has wildcards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NewestSource(Protocol):
         """Return the newest record. Wait only if no record exists."""
 
     async def record_after(self, seen: int) -> Record:
-        """Wait for a record newer than the record with sequence ``seen``, 0 for none, and return the newest record."""
+        """Wait until there is a record newer than the sequence ``seen`` (0 for none), and return the newest record."""
 
     async def close(self) -> None:
         """Release the resources on the server."""
@@ -100,12 +100,12 @@ class LatestReader(ReadHandle[Record]):
     """Reads the newest record of a topic, and skips the records in between. Created by `Topic.latest`.
 
     A loop with ``async for`` ends when the producer has finished the topic. If the producer has failed, the loop raises
-    `IterationFailed` with its reason. The end is never skipped. If a read is cancelled, no record is lost.
+    `IterationFailed`, which contains the reason. The end is never skipped. If a read is cancelled, no record is lost.
 
-    If the subject of the topic contains wildcards, the reader returns the newest record of each subject, and then the
-    newest record of each subject that changes. In this case, the loop doesn't end, and the last record of a subject
-    (`Record.is_last`) is returned like any other record. Removed subjects aren't reported: use `TopicTable.changes` if
-    you need them.
+    If the subject of the topic contains wildcards, the reader first returns the newest record of each subject, and then
+    the newest record of each subject that changes. In this case, the loop doesn't end, and the last record of a subject
+    (`Record.is_last`) is returned like any other record. The reader doesn't report removed subjects. Use
+    `TopicTable.changes` if you need them.
 
     Attributes:
         completion: The payload with which the producer has finished the topic, or None until the loop has ended.
@@ -125,10 +125,10 @@ class LatestReader(ReadHandle[Record]):
         return f"<LatestReader at {self._seen}>"
 
     async def current(self) -> Record:
-        """Return the newest record, even if it was returned before.
+        """Return the newest record, even if it was returned before. Raises the errors of `next`.
 
-        If no record exists yet, the call waits for the first one. The following call of `next` waits for a newer
-        record. Raises the errors of `next`.
+        If there is no record yet, the call waits for the first one. The following call of `next` waits for a newer
+        record.
         """
         return self._seen_now(await (await self._opened()).newest())
 
@@ -141,8 +141,9 @@ class LatestReader(ReadHandle[Record]):
         Raises:
             RequestTimeoutError: No newer record arrived within ``timeout`` seconds. The reader can still be used.
             ClosedError: The topic has ended, or the reader or its connection was closed.
-            IterationFailed: The producer has failed. The error contains the reason. Also permanent errors of the
-                server.
+            IterationFailed: The producer has failed. The error contains the reason.
+
+        May also raise permanent errors of the server.
         """
         try:
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):

@@ -1,7 +1,7 @@
-"""The interface of an ordered log: records are appended, read from a position, and pushed as they are stored.
+"""The interface of an ordered log, whose records are appended, read from a position, and pushed as they are stored.
 
-Readers and kits know only `Log`. `MemoryLog` is a log in this process. `StreamLog` is a stream on a server, or some of
-its subjects.
+Readers and kits only use `Log`. `MemoryLog` is a log in this process. `StreamLog` is a stream on a server, or a part of
+a stream.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ FeedKind: TypeAlias = Literal["consumer", "republish"]
 """How a log pushes records: by a consumer for each reader, or by a subject to which the stream republishes."""
 
 Push: TypeAlias = Literal["auto"] | FeedKind | None
-"""How records are pushed to a reader. "auto" selects the cheapest way. With None an idle reader reads the history."""
+"""How records are pushed to a reader. "auto" selects the cheapest way. With None, records aren't pushed."""
 
 Receive: TypeAlias = Callable[[list[Record]], None]
-"""Accepts records that were pushed together. An empty list tells that the history may have some. It must not block."""
+"""Receives records that were pushed together, or an empty list if the history may have new ones. Must not block."""
 
 
 HEARTBEAT: Final = 5.0  # seconds
 
 
 class Page(NamedTuple):
-    """A page of the history.
+    """A page of the history of a log. Returned by `Log.history`.
 
-    ``more`` tells that more records follow. Otherwise the history is complete up to the sequence ``up_to``, as reported
-    by the server that read it. ``up_to`` is 0 if this is unknown.
+    ``records`` are the records in order, and ``more`` tells whether further records follow. If none follow, the history
+    is complete up to the sequence ``up_to``, according to the server that read it. ``up_to`` is 0 if this is unknown.
     """
 
     records: list[Record]
@@ -66,43 +66,49 @@ class Feed(abc.ABC):
     """Pushes records of a log as they are appended. A push is only a hint: it may be lost, repeated or late."""
 
     origin: Position | None = None
-    """A position in the stream, which the records refer to. See `Record`."""
+    """A position in the stream of the records, or None. See `Record`."""
 
     by_subject: bool = False
     """Whether records name their predecessors per subject, and there are several subjects."""
 
     heartbeat: float = HEARTBEAT
-    """Seconds between signs of life. After three of them without a sign, the event `HeartbeatMissed` is reported."""
+    """Seconds between signs of life. If three in a row are missing, the event `HeartbeatMissed` is reported."""
 
     shares: bool = True
-    """Whether readers with equal filters may share a consumer. Then an id does not name it on the server."""
+    """Whether readers with equal filters may share a consumer. If so, the server doesn't know it by their ids."""
 
     may_listen: bool = False
     """Whether the reader can use plain subscriptions, if the server allows no further consumer."""
 
     def has_read(self, id: str, count: int) -> None:  # noqa: B027  for feeds that ask for looks at the history
-        """Record that the reader with this subscription has read ``count`` records from the history."""
+        """Called when the reader with subscription ``id`` has read ``count`` records from the history."""
 
     @abc.abstractmethod
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        """Push records appended from now on under this id. ``lost`` is called when a push may have been missed.
+        """Push the records that are appended from now on.
 
-        May raise any error of a request. After an error, the feed is not open.
+        Args:
+            id: Identifies the subscription.
+            receive: Called with each list of records. An empty list means that the history may contain new records.
+            lost: Called when a push may have been missed.
+
+        May raise any request error. In this case, the feed isn't open.
         """
 
     @abc.abstractmethod
     async def close(self, id: str) -> None:
-        """Stop pushing. Does nothing for an unknown id. An unavailable server is not an error."""
+        """Stop pushing. An unknown ``id`` is ignored, and an unavailable server isn't an error."""
 
 
 class Log(abc.ABC):
-    """An ordered log, or the part of a log that matches a filter.
+    """An ordered log, or the part of a log that matches a subject. Subclass it to read topics from a log of your own.
 
     Attributes:
         stream: The name of the log.
-        subject: The subject of its records, which may have wildcards.
-        is_one_subject: Whether the subject has no wildcards. With several subjects, some may end while others continue.
-        tasks: Runs background tasks of readers.
+        subject: The subject of the records, which may contain wildcards.
+        is_one_subject: Whether the subject contains no wildcards. If it does, some subjects may end while others
+            continue.
+        tasks: Runs the background tasks of readers.
         open: The readers that are open.
     """
 
@@ -114,43 +120,61 @@ class Log(abc.ABC):
 
     @property
     def problem(self) -> str:
-        """Why there is no connection to its server, as far as is known. "" if it is connected, or needs no server."""
+        """Human-readable reason why there is no connection, or an empty string if there is one or none is needed."""
         return ""
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
-        """Report an event to the user."""
+        """Report an event to the application."""
 
     @abc.abstractmethod
     def report(self, error: BaseException) -> None:
-        """Report an error that cannot be raised to a caller."""
+        """Report an error that can't be raised to a caller."""
 
     @abc.abstractmethod
     async def wait_ready(self) -> None:
-        """Wait until a server is connected, so that requests can be sent. Raises `ClosedError`."""
+        """Wait until a server is connected, so that requests can be sent.
+
+        Raises:
+            ClosedError: The connection was closed.
+        """
 
     @abc.abstractmethod
     async def extent(self) -> Extent:
-        """Return the extent of the whole log, as its leader reports it. May raise any error of a request."""
+        """Return the extent of the whole log, as its leader reports it. May raise any request error."""
 
     @abc.abstractmethod
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
-        """Return records after ``since``, in order, at most ``limit`` of them and ``max_bytes`` bytes.
+        """Return the records after the sequence ``since``, in order.
 
-        The first record is returned even if it is larger than that. May raise any error of a request.
+        Args:
+            since: The stream sequence before the first record.
+            limit: Maximum number of records.
+            max_bytes: Maximum size of the records in bytes. The first record is returned even if it is larger.
+
+        May raise any request error.
         """
 
     @abc.abstractmethod
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
-        """Return the position strictly after a time, in nanoseconds since 1970.
+        """Return the position after all records up to a time.
+
+        Args:
+            time_ns: The time in nanoseconds since 1970.
+            allow_truncated: Whether to accept a log whose first records were removed.
 
         Raises:
-            HistoryTruncatedError: Records after that time may have been removed. Also any request error.
+            HistoryTruncatedError: Records after the time may have been removed.
+
+        May also raise any request error.
         """
 
     @abc.abstractmethod
     async def last(self, subject: str | None = None) -> Record | None:
-        """Return the newest record of the log or of a subject, from the leader. May raise any error of a request."""
+        """Return the newest record of the log or of ``subject``, or None if there is none.
+
+        The request is answered by the leader. May raise any request error.
+        """
 
     @abc.abstractmethod
     async def append(
@@ -163,18 +187,21 @@ class Log(abc.ABC):
         expected: int | None = None,
         msg_id: str | None = None,
     ) -> Position:
-        """Append a record, wait until it is stored, and return its position.
+        """Append a record, wait until it has been stored, and return its position.
 
         Args:
             data: The payload.
-            subject: By default the subject of the log, which must have no wildcards then.
-            kind, headers: See `jsclient.Record`.
-            expected: Store the record only if this is the sequence of the last record of its subject, 0 for none. It
-                becomes the record's link.
-            msg_id: A record with this id is stored once within the duplicate window.
+            subject: The subject of the record. Defaults to the subject of the log, if it contains no wildcards.
+            kind: Whether the record is a value, or ends the topic. See `jsclient.Record`.
+            headers: The headers of the record.
+            expected: Store the record only if the last record of its subject has this sequence. Pass 0 if there must be
+                none. The sequence becomes the link of the record to its predecessor.
+            msg_id: An id for deduplication. A record with this id is stored once within the duplicate window.
 
         Raises:
-            WrongLastSequenceError: The last record has another sequence than ``expected``. Also any publish error.
+            WrongLastSequenceError: The last record has a sequence other than ``expected``.
+
+        May also raise any error that publishing can raise.
         """
 
     def append_now(
@@ -186,18 +213,19 @@ class Log(abc.ABC):
         timeout: float,
         stored: Callable[[int | JetStreamError], None],
     ) -> bool:
-        """Send a record if that is possible without waiting. Call ``stored`` with its sequence or an error later.
+        """Send a value on the subject of the log if this is possible without waiting.
 
-        The record is a value on the log's own subject. After an error it may still be stored. Return False if the
-        record was not sent, and must be passed to `append`.
+        Return False if the record wasn't sent, so that it must be passed to `append`. If it was sent, ``stored`` is
+        later called with its sequence or an error. After an error, the record may still be stored.
         """
         return False
 
     @abc.abstractmethod
     def feed(self, push: Push) -> Feed:
-        """Return a feed of this kind. For "auto" and None, return the feed that costs the server least.
+        """Return a feed of this kind. ``"auto"`` and None return the feed that costs the server the least.
 
-        Raises `ConfigError` if the log has no such feed.
+        Raises:
+            ConfigError: The log has no such feed.
         """
 
     @abc.abstractmethod
@@ -211,14 +239,15 @@ class Log(abc.ABC):
         waits: Callable[[], bool],
         failure: Callable[[], JetStreamError | None] = lambda: None,
     ) -> StreamStallWatch | None:
-        """Return a watch that checks the log when a reader gets no records, or None if the log needs none."""
+        """Return a watch that checks the log while a reader gets no records, or None if the log needs no watch."""
         return None
 
     def own_subject(self, subject: str | None) -> str:
-        """Return the subject for a record to append.
+        """Return the subject for a new record.
 
         Raises:
-            ConfigError: The log does not have the subject. InvalidNameError: The subject has wildcards.
+            ConfigError: The log doesn't store the subject.
+            InvalidNameError: The subject contains wildcards.
         """
         if subject is None:
             if not self.is_one_subject:  # the subject was checked together with the log
@@ -230,7 +259,7 @@ class Log(abc.ABC):
 
 
 class ReadOptions(TypedDict, total=False):
-    """Arguments that `Topic.each` and `Topic.since` have in common."""
+    """The arguments that `Topic.each` and `Topic.since` have in common."""
 
     push: Push
     quiet: float
@@ -240,7 +269,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class SequenceStart(NamedTuple):
-    """A start directly after a stream sequence."""
+    """A start directly after a stream sequence. It can be passed as ``start`` to readers."""
 
     seq: int
 
@@ -256,12 +285,14 @@ async def search_back(
     end: int,
     matches: Callable[[Record], bool],
 ) -> Record | None:
-    """Return the newest record from ``first`` to ``end`` for which ``matches`` is true, or None.
-
-    Raises the errors of ``records``.
+    """Return the newest record between ``first`` and ``end`` that ``matches`` accepts, or None.
 
     Args:
-        records: Yields the records after its first argument, page by page, up to the page with its second.
+        records: Yields the records after its first argument, page by page, up to the page that contains its second.
+        first, end: The first and the last stream sequence to search.
+        matches: Returns whether a record is the one to find.
+
+    Raises the errors of ``records``.
     """
     step, newest = _NEAR, None
     while end >= first and newest is None:

@@ -1,7 +1,7 @@
-"""`LogReader` reads every record of a log after a position, in order, once, even if pushes are lost.
+"""`LogReader`, which reads every record of a log after a position, once and in order, even if pushes are lost.
 
-It runs `jsclient.protocol.topics.reader.Reader`, P3Sub's subscriber, on any `Log`. It reads the history, keeps a feed
-open, and reports failures of both to the tracker. All lossless readers of topics are based on it.
+It runs `jsclient.protocol.topics.reader.Reader`, the subscriber of P3Sub, on any `Log`. It reads the history, keeps a
+feed open, and reports failures of both to the tracker. All lossless readers of topics are based on it.
 
 Source: P3Sub (seed 003).
 """
@@ -41,18 +41,27 @@ from .log import HEARTBEAT, Feed, Log, Push, SequenceStart, Start
 __all__ = ["LogReader", "check_position", "open_reader", "start_position"]
 
 _EARLY = 0.001  # seconds
-_LASTING: Final = 5.0  # seconds: longer than a restart or an election takes
+_LASTING: Final = 5.0  # seconds, which is longer than a restart or an election takes
 _RECHECK: Final = 0.5  # seconds between two requests for an extent that is uncertain
 
 
 async def start_position(
     log: Log, start: Start, *, allow_truncated: bool = False, extent: Extent | None = None
 ) -> Position:
-    """Return the position of a start. ``extent`` is the log's extent, if it was requested just before.
+    """Return the position for a ``start``.
+
+    Args:
+        log: The log to read.
+        start: See `Topic.each`.
+        allow_truncated: Whether a time is accepted although records after it were removed.
+        extent: The extent of the log, if it was requested just before.
 
     Raises:
-        PositionInvalidError: See `check_position`. HistoryTruncatedError: Records after that time were removed.
-        ConfigError: ``start`` is not a start. Also any request error.
+        PositionInvalidError: The position can't be used. See `check_position`.
+        HistoryTruncatedError: ``start`` is a time, and records after it were removed.
+        ConfigError: ``start`` has an unsuitable type or value.
+
+    May also raise any request error.
     """
     if isinstance(start, datetime):
         return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
@@ -72,11 +81,14 @@ async def start_position(
 
 
 async def check_position(log: Log, position: Position, extent: Extent | None = None) -> None:
-    """Check that a reader can continue from a position. This takes 10 s or more if it is uncertain: see `EndCheck`.
+    """Check that a reader can continue from a position. If the result is uncertain, this takes 10 seconds or more.
+
+    See `EndCheck` for the reason.
 
     Raises:
-        PositionInvalidError: The position is in another stream or incarnation, or after the end. Also any request
-            error.
+        PositionInvalidError: The position is in another stream or incarnation, or after the end of the stream.
+
+    May also raise any request error.
     """
     doubt, tries, now = EndCheck(), Retry(), asyncio.get_running_loop().time
     unconfirmed = False
@@ -108,16 +120,17 @@ async def open_reader(
 
 
 class LogReader(ReadHandle[Record]):
-    """Reads each record of a log after a position once, in order, for ``async for``.
+    """Reads each record of a log after a position, once and in order. The readers of topics are based on it.
 
-    Pushes may be lost, repeated or reordered, and servers may restart. Missing records are read from the history. A
-    slow reader delays no other client: records beyond its queue are read again later. A cancelled read loses no record.
+    Read records with ``async for``, `next` or `batches`. Pushes may be lost, repeated or reordered, and servers may
+    restart: missing records are read from the history. A slow reader doesn't delay other clients, because records that
+    don't fit in its queue are read from the history later. If a read is cancelled, no record is lost.
 
     Args:
         log: The log to read.
         start: The position after which reading begins.
         push, quiet, catch_up, allow_truncated, max_pending, max_pending_bytes: See `EventSource.subscribe`.
-        name: Prefix of its subscription ids, random by default.
+        name: The prefix of the ids of its subscriptions. By default, it is random.
         heartbeat: See `Topic.each`.
     """
 
@@ -171,7 +184,7 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def position(self) -> Position:
-        """The position after the last record returned. It is the only state needed to resume, in any process."""
+        """The position after the last record returned. Save it to resume later, in any process."""
         return self._tracker.position
 
     @property
@@ -181,24 +194,30 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def id(self) -> str | None:
-        """The id of the current subscription, or None if not subscribed."""
+        """The id of the current subscription to pushes, or None if records aren't pushed."""
         return self._tracker.id
 
     @property
     def tracker(self) -> Reader:
-        """The tracker, with its counters ``rejected``, ``repeated`` and ``discarded`` and its timer."""
+        """The tracker, which has a timer and the counters ``rejected``, ``repeated`` and ``discarded``."""
         return self._tracker
 
     def __repr__(self) -> str:
         return f"<LogReader of {self._log.stream}: {self._log.subject} at {self.position.seq}>"
 
     async def next(self, timeout: float | None = None) -> Record:
-        """Return the next record.
+        """Wait for the next record and return it.
+
+        Args:
+            timeout: The number of seconds to wait. By default, there is no limit.
 
         Raises:
-            RequestTimeoutError: No record arrived in ``timeout`` seconds. ClosedError: The reader was closed, or its
-                log has ended. HistoryTruncatedError: Records were removed before they were read.
-            PositionInvalidError: The stream was recreated. Also permanent errors of the server.
+            RequestTimeoutError: No record arrived within ``timeout`` seconds.
+            ClosedError: The reader was closed, or the log has ended.
+            HistoryTruncatedError: Records were removed before they were read.
+            PositionInvalidError: The stream was recreated.
+
+        May also raise permanent errors of the server.
         """
         deadline = deadline_of(timeout, self._now())
         while True:
@@ -210,21 +229,21 @@ class LogReader(ReadHandle[Record]):
                 raise RequestTimeoutError("the next record", timeout or 0.0, self._log.problem)
 
     def take(self, limit: int) -> list[Record]:
-        """Take up to ``limit`` records from the queue, in order, without waiting."""
+        """Take up to ``limit`` records from the queue, in order and without waiting."""
         records, commands = self._tracker.take_records(limit)
         if commands:
             self._carry_out(commands)
         return records
 
     def take_one(self) -> Record | None:
-        """Take the next record from the queue, without waiting."""
+        """Take the next record from the queue without waiting, or return None."""
         record = self._take_one()
         if self._tracker.request_needed:
             self.taken()
         return record
 
     def taken(self) -> None:
-        """Request the history again if the tracker's queue has capacity again after records were taken."""
+        """Request the history if the queue had been full and has capacity again. Call it after records were taken."""
         if commands := self._tracker.taken():
             self._carry_out(commands)
 
@@ -236,7 +255,10 @@ class LogReader(ReadHandle[Record]):
         return record
 
     async def batches(self, max_records: int = 500) -> AsyncGenerator[list[Record], None]:
-        """Yield lists of records until the reader is closed or the log ends. Raises the errors of `next`."""
+        """Yield lists of up to ``max_records`` records, until the reader is closed or the log ends.
+
+        Raises the errors of `next`.
+        """
         check_count("max_records", max_records)
         while True:
             if records := self.take(max_records):
@@ -250,7 +272,10 @@ class LogReader(ReadHandle[Record]):
             await self._arrived.wait()
 
     async def next_batch(self, max_records: int = 500, *, up_to: int) -> list[Record]:
-        """Return the next records, or [] after ``up_to`` or the end of the log. Raises the errors of `next`."""
+        """Wait for the next records and return them. Return an empty list after ``up_to`` or the end of the log.
+
+        Raises the errors of `next`.
+        """
         while True:
             if records := self.take(max_records):
                 return records
@@ -282,15 +307,18 @@ class LogReader(ReadHandle[Record]):
             raise ClosedError("the reader is closed, or its log has ended: no record follows")
 
     def begin(self) -> None:
-        """Start reading. Call it once."""
+        """Start reading. Call this method once, before the first read."""
         self._log.open.add(self)
         self._carry_out(self._tracker.begin_reading(self._now()))
 
     def set_push(self, push: Push) -> None:
-        """Change how records are pushed. None ends the pushes. No record is lost or repeated.
+        """Change how records are pushed, without losing or repeating any.
+
+        Args:
+            push: See `Topic.each`. With None, records aren't pushed any more.
 
         Raises:
-            ConfigError: The log has no such feed, or this reader cannot change to it.
+            ConfigError: The log has no such feed, or this reader can't change to it.
         """
         if push is None:
             self._carry_out(self._tracker.set_push(self._now(), push=False))
@@ -311,7 +339,7 @@ class LogReader(ReadHandle[Record]):
         return feed
 
     async def close(self) -> None:
-        """Stop reading and release the resources on the server. Records in the queue can still be taken."""
+        """Stop reading, and release the resources on the server. Records in the queue can still be taken."""
         if self.is_closed:
             return
         self._state = State.CLOSED
@@ -320,9 +348,9 @@ class LogReader(ReadHandle[Record]):
             self._stall_watch.close()
         self._tracker.close()
         self._carry_out([])
-        if self._reading is not None and not self._is_asking:  # a request in flight removes its consumer
+        if self._reading is not None and not self._is_asking:  # a request in flight removes its own consumer
             self._reading.cancel()
-        # Each feed ends in its own task, which continues even if this call is cancelled.
+        # Each feed is ended in a task of its own, which continues even if this call is cancelled.
         ends = [self._log.tasks.start(feed.end_feed(), "end of a feed") for feed in self._feeds.values()]
         self._feeds.clear()
         if ends:

@@ -30,10 +30,11 @@ class MemoryLog(Log):
     """A log in this process, without a server. Its records are lost when the process ends.
 
     Args:
-        subject: The subjects of its records.
+        subject: The subject of the records, which may contain wildcards.
         stream: The name of the log.
-        max_records: The number of records to keep, after which the oldest are removed. None keeps all of them.
-        on_event: A function that is called with every event. By default events are logged as warnings.
+        max_records: Maximum number of records to keep. When there are more, the oldest are removed. With None, all
+            records are kept.
+        on_event: A function that is called with every event. By default, events are logged as warnings.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class MemoryLog(Log):
             return Position(self.stream, self._incarnation, self._ids[msg_id])
         last = self._last_of.get(subject, 0)
         if not self._records or last < self._records[0].seq:
-            last = 0  # the record was removed, so the subject is empty, like on a server
+            last = 0  # the record was removed, so the subject counts as empty, as it does on a server
         if expected is not None and expected != last:
             raise WrongLastSequenceError(400, 10071, f"wrong last sequence: {last}")
         self._last_seq += 1

@@ -1,6 +1,6 @@
-"""Publishing to a topic, and ending it: `Topic.publisher`.
+"""`TopicPublisher`, which publishes records to a topic and can end the topic.
 
-Each chained record directly follows its predecessor, even after elections and restarts.
+If records are chained, each record directly follows its predecessor, even after elections and restarts.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class ChainPublisher:
         try:
             last = await self._stream.get_message(seq)
         except MessageNotFoundError:
-            # The record has expired or was deleted. If it is the last acked record, its number is known anyway.
+            # The record has expired or was deleted. If it was the last acked record, its number is already known.
             known = chain.known(self._acks.number)
             if known and chain.place_of(known) == seq:
                 return known, end
@@ -249,8 +249,8 @@ class ChainPublisher:
 class TopicPublisher(Handle):
     """Publishes records to a topic, and can end the topic. Open it with `Topic.publisher`.
 
-    Leaving ``async with`` waits until all records are stored. If some of them failed and their futures weren't awaited,
-    it raises `PublishesFailedError`.
+    Leaving ``async with`` waits until all records have been stored. If some records failed and their futures weren't
+    awaited, it raises `PublishesFailedError`.
     """
 
     def __init__(self, log: StreamLog, publisher: Publisher, chain: ChainPublisher | None = None) -> None:
@@ -299,24 +299,25 @@ class TopicPublisher(Handle):
         headers: Mapping[str, str | Sequence[str]] | None = None,
         msg_id: str | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a record without waiting until it is stored, and return the future of its ack.
+        """Send a record without waiting until it has been stored, and return the future of its ack.
 
-        If ``max_in_flight`` records are in flight, the call waits until one of them is acked.
+        If ``max_in_flight`` records are in flight, the call waits until one of them has been acked. If the call is
+        cancelled or raises an error, the record wasn't sent.
 
-        A record is known to be stored when its future has a result. `flush`, `finish` and the end of ``async with``
-        wait for all records. The future raises the errors of `JetStream.publish`. If records are chained and another
-        client has published, it raises `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070.
-
-        If the call raises an error or is cancelled, the record was not sent.
+        The record has been stored once its future has a result. `flush`, `finish` and the end of ``async with`` wait
+        for all records. The future raises the errors of `JetStream.publish`. If records are chained and another client
+        has published to the stream, it raises `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070.
 
         Args:
-            data, headers: See `JetStream.publish`.
+            data: The payload of the record.
+            headers: The headers of the record. See `JetStream.publish`.
             msg_id: An id for deduplication. The server discards further records with the same id within the duplicate
-                window of the stream. It cannot be given if records are chained, because they have ids already.
+                window of the stream. Chained records already have ids, so none can be given.
 
         Raises:
             ClosedError: The topic has ended, the publisher was closed, or an earlier chained record failed.
-            ConfigError, MaxPayloadError: The record cannot be sent.
+            ConfigError: An argument is invalid.
+            MaxPayloadError: The record is larger than the server accepts.
             ProducerFencedError: Records are chained, and another client has published to the stream.
         """
         self._check_open()
@@ -333,18 +334,18 @@ class TopicPublisher(Handle):
             )
 
     async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
-        """Publish a record. This is `publish` under the name that `observe_iteration` calls on an observer."""
+        """Publish a record, like `publish`. `observe_iteration` calls this method on an observer."""
         return await self.publish(data)
 
     async def flush(self) -> None:
-        """Wait until all records sent so far are stored.
+        """Wait until all records sent so far have been stored.
 
         If the call is cancelled, the records are still sent and stored.
 
         Raises:
-            ProducerFencedError: Records are chained, and another client has published. Records sent after that aren't
-                stored.
-            PublishesFailedError: Some records failed, and their futures were not awaited.
+            ProducerFencedError: Records are chained, and another client has published to the stream. Records sent after
+                that client's message aren't stored.
+            PublishesFailedError: Some records failed, and their futures weren't awaited.
         """
         try:
             await self._publisher.flush()
@@ -352,7 +353,7 @@ class TopicPublisher(Handle):
             raise self._fenced(error) or error from error
 
     async def finish(self, completion: bytes = b"") -> Position:
-        """Wait until all records are stored, then end the topic, and return the position of its end.
+        """Wait until all records have been stored, end the topic, and return the position of its end.
 
         Readers return all records and then stop. No further record can be published to the topic. If the call is
         cancelled or times out, the topic may or may not have ended. Call `finish` again to make sure.
@@ -362,16 +363,17 @@ class TopicPublisher(Handle):
 
         Raises:
             ClosedError: The topic has already ended.
-            ProducerFencedError: Records are chained, and the last record of the stream isn't the last record sent.
-                Also the errors of `flush` and of a publish.
+            ProducerFencedError: Records are chained, and the last record of the stream isn't the last one sent.
+
+        May also raise any error of `flush`, and any error that publishing can raise.
         """
         return await self._end_topic(Kind.FINISH, completion)
 
     async def fail(self, reason: str) -> Position:
-        """Wait until all records are stored, then end the topic because of a failure.
+        """Wait until all records have been stored, and end the topic because of a failure.
 
-        Readers of the latest record raise `IterationFailed` with this reason. Otherwise, the call is the same as
-        `finish` and raises the same errors.
+        Readers raise `IterationFailed` with this ``reason`` after the last record. In all other respects, the call is
+        the same as `finish`, including its errors.
         """
         if not isinstance(reason, str):
             raise ConfigError(f"reason is {type(reason).__name__}: a str is needed, such as str(error)")
@@ -411,7 +413,7 @@ class TopicPublisher(Handle):
                     data, kind=kind, expected=0 if last is None else last.seq, msg_id=self._end_id
                 )
             except WrongLastSequenceError:
-                continue  # Another client has published meanwhile. Try again after its record.
+                continue  # Another client has published meanwhile, so try again after its record.
             except MaxPayloadError:
                 self._end_id = ""
                 raise
@@ -426,9 +428,10 @@ class TopicPublisher(Handle):
         return ProducerFencedError(self.subject) if refused or self._chain.is_fenced else None
 
     async def close(self) -> None:
-        """Close the publisher at once, without ending the topic.
+        """Close the publisher immediately, without ending the topic.
 
-        Records in flight fail with `ClosedError`. Call `flush` first if they matter.
+        Records that are still in flight fail with `ClosedError`. Call `flush` first if you need to know that they have
+        been stored.
         """
         await self._publisher.close()
 

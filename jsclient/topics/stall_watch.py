@@ -64,7 +64,7 @@ class StreamStallWatch:
         if tracker is None or connection.is_closed:
             return
         now, connected = connection.now(), connection.is_connected
-        # Without a connection the reader does not count as waiting, since another event reports that.
+        # While disconnected, don't count the reader as waiting. The disconnection is reported by its own event.
         for step in tracker.poll(
             now,
             self._progress(),
@@ -105,4 +105,4 @@ class StreamStallWatch:
         ):
             self._context.emit(event)
         if denied:
-            self.close()  # each later request would be denied too
+            self.close()  # every later request would be denied as well

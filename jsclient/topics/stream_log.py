@@ -1,4 +1,4 @@
-"""`StreamLog`: a stream on a server, or some of its subjects, as a log."""
+"""`StreamLog`, which makes a stream on a server, or some of its subjects, available as a log."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ __all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "read_extent", "
 
 _SINGLE: Final = 100  # records that are read one by one for a page
 _FETCH: Final = 5000  # records that are fetched together if direct gets are unavailable
-_LONG_AGE: Final = 60.0  # a delivery that is older than this many seconds is no longer in flight
-_INACTIVE: Final = 5.0  # seconds that a consumer outlives its use
-_OTHERS: Final = 2  # how many consumers are created to replace a consumer that a server has lost
-_GUESS: Final = 0.25  # the stream that probably has the subject must answer within this share of the timeout
+_LONG_AGE: Final = 60.0  # after this many seconds, a delivery is no longer in flight
+_INACTIVE: Final = 5.0  # seconds after which the server removes an unused consumer
+_OTHERS: Final = 2  # maximum number of consumers that replace one lost by a server
+_GUESS: Final = 0.25  # share of the timeout within which the stream that probably has the subject must answer
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
 _READABLE: Final = 40  # characters of the subject that become part of a stream's name
@@ -71,14 +71,15 @@ MAX_BYTES: Final = 8 * 1024 * 1024  # limit of a direct get, whose answers are a
 
 
 class StreamLog(Log):
-    """The records of a stream whose subjects match a filter.
+    """The records of a stream whose subjects match a filter. Returned by `Topic.log` and `Topic.create`.
 
     Attributes:
         context: The context of the handle.
         handle: The stream.
-        known_extent: The extent when the log was looked up, if a reader can start with it.
-        newest_only: Whether only the newest record of each subject is needed, so that a gap before it is no error.
-        origin: A position in the stream, which the records refer to. None before the extent was requested.
+        known_extent: The extent at the time of the lookup, if a reader can start with it.
+        newest_only: Whether only the newest record of each subject is needed, so that missing older records are no
+            error.
+        origin: A position in the stream to which the records refer, or None until the extent has been requested.
     """
 
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
@@ -101,7 +102,7 @@ class StreamLog(Log):
 
     @property
     def config(self) -> StreamConfig:
-        """The stream's configuration, as last received."""
+        """The configuration of the stream, as last received."""
         return self.handle.config
 
     @property
@@ -257,7 +258,7 @@ class StreamLog(Log):
         if self.reads_directly:
             async for message in self.handle.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
-        # A replica may lag, so the leader is asked: a consumer must not start in the future.
+        # Ask the leader, because a replica may lag, and a consumer must not start in the future.
         last = await self.last()
         if last is None or last.time_ns < time_ns:
             return None
@@ -282,7 +283,7 @@ class StreamLog(Log):
         msg_id: str | None = None,
     ) -> Position:
         to = self.own_subject(subject)
-        # The extent is requested first, so that its failure cannot hide that the record is stored.
+        # Request the extent first. If it failed afterwards, the caller wouldn't learn that the record is stored.
         origin = self.origin or (await self.extent()).end
         ack = await publish(
             self.context,
@@ -310,7 +311,7 @@ class StreamLog(Log):
     def feed(self, push: Push) -> Feed:
         if push not in ("auto", "consumer", "republish", None):
             raise ConfigError(f"push is {push!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
-        # Republished records of several subjects have no common order.
+        # Republished records are only ordered within each subject.
         by_consumer = push == "consumer" or (push == "auto" and not self.is_one_subject)
         subject = None if by_consumer else republished_subject(self.config.republish, self.subject)
         if subject is not None:
@@ -384,17 +385,16 @@ def _stamp(text: Any) -> int:
 async def find_log(
     context: Context, subject: str, stream: str | None = None, *, likely: str | None = None
 ) -> StreamLog:
-    """Return the log of a subject, which may have wildcards. Find the stream if none is given.
+    """Return the log of a subject, which may contain wildcards. If no stream is named, look it up.
 
-    ``likely`` is the stream to try first. If it has the whole subject, no other stream can have it, because the server
-    refuses streams whose subjects overlap.
-
-    The lookup takes one request timeout at most.
+    ``likely`` is the stream to try first. If it stores the whole subject, no other stream can store any of it, because
+    the server refuses streams whose subjects overlap. The lookup takes at most one request timeout.
 
     Raises:
-        NoMatchingStreamError: No stream, or more than one, has the subject. StreamNotFoundError: The stream does not
-            exist. ConfigError: The stream does not have the subject. InvalidNameError: The subject is invalid. Also any
-            request error.
+        NoMatchingStreamError: No stream or more than one stores the subject.
+        StreamNotFoundError: The named stream doesn't exist.
+        ConfigError: The named stream doesn't store the subject.
+        InvalidNameError: The subject is invalid.
     """
     check_filter_subject(subject)
     now = context.connection.now
@@ -462,7 +462,7 @@ async def stream_for(
     try:
         stream = await manager.stream(name)
     except StreamNotFoundError:
-        # A destination cannot have "*". All subjects of the stream match ">".
+        # A destination can't contain "*". Since ">" matches all subjects of the stream, use it as the source.
         source = ">" if "*" in subject.split(".") else subject
         republish = {"src": source, "dest": f"{_PUSHES}.{source}"}
         settings = {"allow_direct": True, "republish": republish, **fields}

@@ -34,13 +34,16 @@ from .stream_log import StreamLog
 
 __all__ = ["TableChange", "TableChanges", "TopicTable", "open_table"]
 
-_EACH: Final = 0.001  # Large tables are compared less often: this many seconds for each subject.
-_AT_ONCE: Final = 64  # The leader is asked about this many subjects at the same time.
-_RECHECK: Final = 0.5  # An uncertain extent is requested again after this many seconds.
+_EACH: Final = 0.001  # minimum pause between comparisons, in seconds for each subject
+_AT_ONCE: Final = 64  # number of subjects about which the leader is asked concurrently
+_RECHECK: Final = 0.5  # seconds until an uncertain extent is requested again
 
 
 class TableChange(NamedTuple):
-    """A change of a `TopicTable`: a subject and its newest record, or None if the subject was removed."""
+    """A change of a `TopicTable`. Returned by `TableChanges.next`.
+
+    ``record`` is the newest record of ``subject``, or None if the subject was removed.
+    """
 
     subject: str
     record: Record | None
@@ -97,18 +100,18 @@ def _is_removal(headers: Headers) -> bool:
 class TopicTable(Handle, Mapping[str, Record]):
     """A read-only mapping from each subject of a topic to its newest record. Open it with `Topic.table`.
 
-    The table follows the topic in the background, so that reading it sends no request. If a loop over the table awaits
-    anything, iterate over a copy, such as ``dict(table)``. A record that ends its subject (`Record.is_last`) is treated
-    like any other record.
+    The table follows the topic in the background, so reading it sends no request. If the body of a loop over the table
+    awaits anything, loop over a copy such as ``dict(table)``. A record that ends its subject (`Record.is_last`) is
+    treated like any other record.
 
-    A subject is removed from the table when a record marks its deletion. This happens when a key of a key-value bucket
-    is deleted or purged, and when the server stores a delete marker. If records are removed from the stream by a purge,
-    a deletion or a limit, no record shows this. The table is compared with the stream every ``check`` seconds to notice
-    it. If the user lacks the permission to read the stream for this, the event `PermissionDenied` is reported, and the
+    A subject is removed from the table when a record marks its deletion. This is the case when a key of a key-value
+    bucket is deleted or purged, and when the server stores a delete marker. If records are removed from the stream by a
+    purge, a deletion or a limit, there is no such record. For this reason, the table is compared with the stream every
+    ``check`` seconds. If the user isn't permitted to read the stream, the event `PermissionDenied` is reported, and the
     next comparison takes place after the next reconnect.
 
-    If the stream is deleted or recreated, the table cannot continue, and every access raises the error. After the table
-    or the connection was closed, the last state can still be read. Check `is_closed` if the state must be current.
+    If the stream is deleted or recreated, the table can't continue, and every access raises the error. After the table
+    or the connection was closed, the last state can still be read. Check `is_closed` if you need the current state.
     """
 
     def __init__(
@@ -171,9 +174,9 @@ class TopicTable(Handle, Mapping[str, Record]):
         return subject in self._current
 
     def changes(self, start: Literal["first", "now"] = "now") -> TableChanges:
-        """Return a reader of the table's changes.
+        """Return a reader of the changes of the table.
 
-        Each change names a subject and its newest record::
+        Each change consists of a subject and its newest record::
 
             async for change in table.changes():
                 print(change.subject, change.record)
@@ -181,7 +184,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         If a subject changes several times before the reader gets to it, only the newest state is returned.
 
         Args:
-            start: ``"now"`` reads the changes from now on. ``"first"`` returns every subject of the table first.
+            start: ``"now"`` returns only changes from now on. ``"first"`` returns every subject of the table first.
 
         Raises:
             ConfigError: ``start`` has another value.
@@ -196,12 +199,12 @@ class TopicTable(Handle, Mapping[str, Record]):
     async def wait_for(self, condition: Callable[[TopicTable], object], timeout: float | None = None) -> None:
         """Wait until a condition on the table is true.
 
-        The condition is checked at once, and then after each change::
+        The condition is checked immediately, and then after each change::
 
             await table.wait_for(lambda table: "sensors.7" in table, timeout=10)
 
         Args:
-            condition: A plain function, which is called with the table. It must not await anything.
+            condition: A plain function that is called with the table and returns whether the condition is true.
             timeout: The number of seconds to wait. By default, there is no limit.
 
         Raises:
@@ -236,8 +239,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         try:
             async with aclosing(self._reader.batches()) as batches:
                 async for records in batches:
-                    # Removals are marked by headers. Without headers and readers of changes, no record needs a check of
-                    # its own, and all of them can be added together.
+                    # Removals are marked by headers. If no record has headers and nobody reads changes, all records can
+                    # be added together.
                     if self._watching or [record for record in records if record.headers]:
                         for record in records:
                             self._set(record.subject, None if _is_removal(record.headers) else record)
@@ -306,7 +309,7 @@ class TopicTable(Handle, Mapping[str, Record]):
                     stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
         known = {subject: record.seq for subject, record in self._records.items()}
         read = min(end, self.position.seq)  # the reader returns the records after this sequence
-        # A republished record may be added to the table before the reader has reached its position.
+        # A republished record may reach the table before the position of the reader includes it.
         differ = [subject for subject, seq in known.items() if stored.get(subject, 0) < seq <= end]
         differ += [subject for subject, seq in stored.items() if known.get(subject, 0) < seq <= read]
         if (older := await self._ask_leader(differ)) and await self._may_be_stale():
@@ -370,7 +373,7 @@ class TopicTable(Handle, Mapping[str, Record]):
 
 
 class TableChanges(ReadHandle[TableChange]):
-    """Reads the changes of a table. Created by `TopicTable.changes`.
+    """Reads the changes of a table. Returned by `TopicTable.changes`.
 
     A loop with ``async for`` ends when the table, its connection or this reader is closed. If a read is cancelled, no
     change is lost.
@@ -382,15 +385,15 @@ class TableChanges(ReadHandle[TableChange]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether all changes so far were returned, so that `next` would wait."""
+        """Whether all changes so far have been returned, so that `next` would wait."""
         return not self._pending
 
     def noted(self, subject: str, record: Record | None) -> None:
-        """Add a change of a subject. It replaces an earlier change of the subject that was not returned yet."""
+        """Add a change of a subject. It replaces an earlier change of this subject that hasn't been returned yet."""
         self._pending[subject] = record
 
     def skip(self, record: Record) -> None:
-        """Skip the change to this record, because the caller has read the record from the table."""
+        """Skip the change to this record, because the caller has already read the record from the table."""
         if self._pending.get(record.subject) is record:
             del self._pending[record.subject]
 
@@ -415,7 +418,7 @@ class TableChanges(ReadHandle[TableChange]):
         raise ClosedError("the reader of changes is closed")
 
     async def close(self) -> None:
-        """Stop reading changes. The table stays open."""
+        """Stop reading changes. The table itself stays open."""
         self._state = State.CLOSED
         self._table._watching.discard(self)  # noqa: SLF001  one module
         self._table._changed.set()  # noqa: SLF001

@@ -1,9 +1,9 @@
-"""`Topic`: an ordered log under a subject, and its readers.
+"""`Topic`, an ordered log under a subject, and its readers.
 
-The readers differ in the records that they may skip. `Topic.latest` reads only the newest record of a subject, and
-`Topic.table` keeps a mapping of the newest records. `Topic.each` reads every record from its start, and `Topic.since`
-every record after a saved position. `Topic.epochs` reads each epoch completely or not at all.
-`Topic.work` delivers each message to one worker until it is acked.
+The readers differ in which records they may skip. `Topic.latest` reads only the newest record of a subject, and
+`Topic.table` keeps a mapping of the newest records. `Topic.each` reads every record from a start, and `Topic.since`
+reads every record after a saved position. `Topic.epochs` reads each epoch completely or not at all. `Topic.work`
+delivers each message to one worker until it is acked.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ T = TypeVar("T", bound=Hashable)
 
 
 class ReaderOpening(Opening[TopicReader]):
-    """The result of `Topic.each` and `Topic.since`: a reader that isn't open yet.
+    """A reader that isn't open yet. Returned by `Topic.each` and `Topic.since`.
 
-    Enter it with ``async with``, or ``await`` it, to open the reader. A loop with ``async for`` opens a reader too, and
+    Use it with ``async with`` or ``await`` to open the reader. A loop with ``async for`` also opens a reader, and
     closes it when the loop ends.
     """
 
@@ -70,12 +70,12 @@ class ReaderOpening(Opening[TopicReader]):
 
 
 class Topic:
-    """The messages of a subject as an ordered log, which can be read in several ways.
+    """The messages of a subject as an ordered log, which can be read in several ways. Created by `JetStream.topic`.
 
-    Create topics with `JetStream.topic`. A topic sends no request until one of its methods needs the stream.
+    A topic sends no request until one of its methods needs the stream.
 
     Attributes:
-        subject: The subject of the records. A topic whose subject contains wildcards can only be read.
+        subject: The subject of the records. If it contains wildcards, the topic can only be read.
     """
 
     def __init__(self, manager: StreamManager, subject: str, stream: str | None) -> None:
@@ -91,13 +91,15 @@ class Topic:
         return f"<Topic {self.subject}>"
 
     async def log(self) -> StreamLog:
-        """Look up the stream, and return its records with the subject of this topic as a log.
+        """Look up the stream, and return the log from which the readers of this topic read.
 
         Use the log for single requests, such as `StreamLog.last`. Readers look it up themselves.
 
         Raises:
             NoMatchingStreamError: No stream stores the subject, or several streams store parts of it.
-            StreamNotFoundError: The named stream doesn't exist. Also any request error.
+            StreamNotFoundError: The topic names a stream that doesn't exist.
+
+        May also raise any request error.
         """
         return await find_log(self._context, self.subject, self._stream)
 
@@ -121,7 +123,9 @@ class Topic:
 
         Raises:
             NoMatchingStreamError: Several streams store parts of the subject.
-            ConfigError: The retention of the existing stream isn't by limits. Also any request error.
+            ConfigError: The retention of the existing stream isn't by limits.
+
+        May also raise any request error.
         """
         stream = await stream_for(self._manager, self.subject, self._stream, dict(fields))
         return StreamLog(self._context, stream, self.subject)
@@ -129,28 +133,28 @@ class Topic:
     def publisher(
         self, *, chained: bool = False, max_in_flight: int = 4000, timeout: float | None = None
     ) -> Opening[TopicPublisher]:
-        """Open a publisher, which publishes records to the topic and can end it.
+        """Open a publisher, which publishes records to the topic and can end the topic.
 
-        Use it with ``async with``, which waits at the end until all records are stored::
+        Use it with ``async with``, which waits at the end until all records have been stored::
 
             async with topic.publisher() as publisher:
                 for reading in readings:
                     await publisher.publish(reading)
 
         Args:
-            chained: Store each record directly after the previous one, or not at all. Each record names its
-                predecessor, and the server refuses it if the predecessor is missing. This prevents gaps when a record
-                is lost in transit. The stream must not have another publisher. If another client publishes to it,
+            chained: Whether to store each record directly after the previous one, or not at all. Each record then names
+                its predecessor, and the server refuses the record if its predecessor is missing. This prevents gaps
+                when a record is lost in transit. No other client may publish to the stream. If one does,
                 `ProducerFencedError` is raised.
-            max_in_flight: The largest number of records that wait for an ack at the same time. Chained records on a
-                replicated stream are always sent one at a time.
-            timeout: The number of seconds within which each record must be stored. Attempts continue during this time
-                if servers restart. The default is the timeout of the connection. A record whose ack is lost is sent
-                again only if it is chained or has a ``msg_id``, since otherwise it could be stored twice.
+            max_in_flight: Maximum number of records that wait for an ack. Chained records on a replicated stream are
+                always sent one at a time.
+            timeout: Seconds within which each record must be stored, including restarts of servers. Defaults to the
+                timeout of the connection. If an ack is lost, the record is sent again only if it is chained or has a
+                ``msg_id``, because it could otherwise be stored twice.
 
         Raises:
             InvalidNameError: The subject contains wildcards.
-            ClosedError: The topic has ended. Opening the publisher raises this error.
+            ClosedError: The topic has ended. This error is raised when the publisher is opened.
         """
         check_publish_subject(self.subject)
         opened = partial(
@@ -188,21 +192,26 @@ class Topic:
                 intervals. ``"auto"`` selects the first of these ways that is available. If the subject contains
                 wildcards, ``"republish"`` keeps the order only within each subject, and may repeat records after
                 resuming from a position. In that case, ``"auto"`` doesn't select it.
-            quiet: The number of seconds without a record after which the history is read. This limits the delay when a
-                push is lost.
-            allow_truncated: Skip records that were removed from the stream before they were read, and report them with
-                the event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
-            max_pending: The largest number of records in the local queue.
-            heartbeat: The number of seconds between two heartbeats of the server. If three heartbeats in a row are
-                missing, the event `HeartbeatMissed` is reported. This happens when a server is frozen, or when the
-                server of the reader's consumer is cut off from the cluster.
+            quiet: Seconds without a record after which the history is read. This limits the delay when a push is lost.
+            allow_truncated: Whether to skip records that were removed from the stream before they were read, and to
+                report them with the event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
+            max_pending: Maximum number of records in the local queue.
+            heartbeat: Seconds between two heartbeats of the server. If three heartbeats in a row are missing, the event
+                `HeartbeatMissed` is reported. This happens when a server is frozen, or when the server of the reader's
+                consumer is cut off from the cluster.
             after: A stream sequence to use instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
                 `Stream.get_last_messages`. The reader starts strictly after it. Prefer a `Position` if the stream may
-                be recreated, because a sequence cannot reveal this.
+                be recreated, because a sequence can't reveal this.
 
-        Opening the reader raises `NoMatchingStreamError`, `PositionInvalidError`, and any request error. It raises
-        `ConfigError` if the retention of the stream isn't by limits: use `work` for such a stream. If a position is
-        after the end of a replicated stream, the check takes at least 10 seconds.
+        Raises:
+            ConfigError: An argument is invalid. Opening the reader also raises this error if the retention of the
+                stream isn't by limits. Use `work` for such a stream.
+            NoMatchingStreamError: Opening the reader found no stream that stores the subject, or several streams that
+                store parts of it.
+            PositionInvalidError: Opening the reader found that the position is in another stream, or after the end of
+                the stream. If the stream is replicated, this check takes at least 10 seconds.
+
+        Opening the reader may also raise any request error.
         """
         check_seconds("heartbeat", heartbeat)
         if after is not None:
@@ -215,16 +224,18 @@ class Topic:
         return ReaderOpening(opened, "each()")
 
     def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
-        """Resume after a saved position: read every record that follows it.
+        """Read every record after a saved position.
 
         This is equivalent to ``topic.each(position)``, and takes the other arguments of `each`.
 
         Args:
-            position: A `TopicReader.position`, or the result of its ``to_json()``.
+            position: The `TopicReader.position` at which to resume, or the JSON token from its ``to_json()``.
 
         Raises:
-            PositionInvalidError: ``position`` isn't the JSON token of a position. Opening the reader raises the errors
-                of `each`.
+            PositionInvalidError: ``position`` is a string, but not the JSON token of a position.
+            ConfigError: ``position`` is neither a position nor a string.
+
+        Opening the reader may raise any error that `each` describes.
         """
         if isinstance(position, str):
             position = Position.from_json(position)
@@ -242,31 +253,33 @@ class Topic:
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
         """Read the newest record, and then the newest record after each change.
 
-        Use it for state, where only the most recent record matters. A slow reader skips the records in between, and
-        the server never sends them::
+        Use it for state, where only the most recent record matters. A slow reader skips the records in between, and the
+        server never sends them::
 
             async for record in topic.latest():
                 show(record.data)
 
-        If the stream republishes the subject, the server keeps no state for the reader. Otherwise, all readers of a
+        If the stream republishes the subject, the server keeps no state for the reader. If it doesn't, all readers of a
         connection share an ephemeral consumer while they wait.
 
-        If the subject contains wildcards, the reader returns the newest record of each subject first, and then the
+        If the subject contains wildcards, the reader first returns the newest record of each subject, and then the
         newest record of each subject that changes. Such a reader keeps a `table` open from its first read until it is
-        closed. Use it with ``async with``.
+        closed, so use it with ``async with``.
 
-        If the stream is deleted and created again, the reader continues with the new stream. However, it cannot detect
+        If the stream is deleted and created again, the reader continues with the new stream. However, it can't detect
         this if the new stream already contains a later sequence than the last record returned. In that case,
-        `Record.position` refers to the deleted stream, and `since` raises `PositionInvalidError` for it. Create another
-        reader then.
+        `Record.position` refers to the deleted stream, and `since` raises `PositionInvalidError` for this position.
+        Create another reader to get valid positions again.
 
         Args:
-            quiet: The number of seconds that the reader waits before it requests the newest record again. This limits
-                the delay when a push is lost.
+            quiet: Seconds that the reader waits for a push before it requests the newest record again. This limits the
+                delay when a push is lost.
 
         Raises:
-            ConfigError: ``quiet`` isn't a valid duration. The first read raises `NoMatchingStreamError`, any request
-                error, and `ConfigError` for the same reasons as `each`.
+            ConfigError: ``quiet`` isn't a valid duration. The first read also raises this error if the retention of the
+                stream isn't by limits.
+
+        The first read may also raise `NoMatchingStreamError` and any request error.
         """
         return LatestReader(partial(self._newest, check_seconds("quiet", quiet)), self._context)
 
@@ -295,18 +308,21 @@ class Topic:
             async with topic.table() as table:
                 print(table["sensors.7"].data)
 
-        The table is filled from a snapshot when it is opened. Then it follows the log like a reader. With server 2.11
-        and at most 1,024 subjects, the snapshot takes a single direct get. Otherwise, a consumer delivers it.
+        When the table is opened, it is filled from a snapshot, and then it follows the log like a reader. With server
+        2.11 and at most 1,024 subjects, the snapshot takes a single direct get. In all other cases, a consumer delivers
+        it.
 
         Args:
             push, quiet, heartbeat: See `each`.
-            check: The number of seconds between two checks for messages that were removed from the stream by a purge, a
-                deletion or a limit. If messages were removed, the table is compared with the stream, without reading
-                payloads. Comparisons of a large table are less frequent: at least a millisecond passes between them for
-                each subject, such as 20 seconds for 20,000 subjects.
+            check: Seconds between two checks for messages that were removed from the stream by a purge, a deletion or a
+                limit. If messages were removed, the table is compared with the stream, without reading payloads. A
+                large table is compared less often, with a pause of at least one millisecond for each subject. For
+                20,000 subjects, this is 20 seconds.
 
         Raises:
-            ConfigError: An argument isn't a valid duration. Opening the table raises the errors of `each`.
+            ConfigError: An argument isn't a valid duration.
+
+        Opening the table may raise any error that `each` describes.
         """
         options = {"push": push, "quiet": quiet, "heartbeat": check_seconds("heartbeat", heartbeat)}
         return Opening(partial(self._table, check_seconds("check", check), options), "table()")
@@ -327,9 +343,9 @@ class Topic:
         partitions: int | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """Return the topic of epochs with the subject of this topic as its name.
+        """Return an epoch topic that is named after the subject of this topic.
 
-        This is equivalent to `JetStream.epochs`, which describes the arguments.
+        This is a shortcut for `JetStream.epochs`, which describes the arguments.
         """
         name = check_topic(self.subject)
         stream = check_stream_name(name.replace(".", "_") if self._stream is None else self._stream)
@@ -343,16 +359,17 @@ class Topic:
             async with topic.work("billing") as work:
                 await work.run(handler)
 
-        A durable consumer stores the progress of the group. When all workers have stopped, it remains, and workers that
-        start later continue where the group stopped.
+        A durable consumer stores the progress of the group. It remains when all workers have stopped, so that workers
+        that start later continue where the group stopped.
 
         Args:
-            group: The name of the group, which is the name of the durable consumer.
+            group: The name of the group, which becomes the name of the durable consumer.
             config: Further configuration of the consumer, such as ``ack_wait`` and ``max_deliver``.
 
         Raises:
-            InvalidNameError: ``group`` isn't a valid name for a consumer. Opening the subscription raises the errors of
-                `JetStream.pull_subscribe`.
+            InvalidNameError: ``group`` isn't a valid name for a consumer.
+
+        Opening the subscription may raise any error of `JetStream.pull_subscribe`.
         """
         request = SubscribeRequest(
             subject=self.subject,

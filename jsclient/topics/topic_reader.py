@@ -1,4 +1,4 @@
-"""`TopicReader` returns the records of a `LogReader`, and ends with its topic."""
+"""`TopicReader`, which returns the records of a topic until the topic ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VALUE: Final = Kind.VALUE
 
 
 def raise_end(record: Record) -> NoReturn:
-    """Raise the error for the last record of a topic."""
+    """Raise the error with which a reader ends after the last record of a topic."""
     if record.kind is Kind.FAIL:
         raise IterationFailed(record.data.decode(errors="replace"))
     raise ClosedError("the topic has ended")
@@ -28,9 +28,10 @@ class TopicReader(ReadHandle[Record]):
     """Reads every record of a topic exactly once and in order. Opened by `Topic.each` and `Topic.since`.
 
     A loop with ``async for`` ends when the producer has finished the topic. If the producer has failed, the loop raises
-    `IterationFailed` with its reason. If the subject of the topic contains wildcards, the loop doesn't end, and the
-    last record of a subject (`Record.is_last`) is returned like any other record. If a read is cancelled, no record is
-    lost.
+    `IterationFailed`, which contains the reason. If a read is cancelled, no record is lost.
+
+    If the subject of the topic contains wildcards, the loop doesn't end, and the last record of a subject
+    (`Record.is_last`) is returned like any other record.
 
     Attributes:
         completion: The payload with which the producer has finished the topic, or None until the loop has ended.
@@ -39,7 +40,7 @@ class TopicReader(ReadHandle[Record]):
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._tracker = reader.tracker
-        # Bind the method of the queue directly. It is called for every record, so a call less makes loops faster.
+        # Bind the method of the queue directly, which saves a call for each record.
         self._take_one = reader.tracker.take_one
         self._end: Record | None = None
         self.completion: bytes | None = None
@@ -80,13 +81,15 @@ class TopicReader(ReadHandle[Record]):
             IterationFailed: The producer has failed. The error contains the reason.
             HistoryTruncatedError: Records were removed before they were read. Its ``first_available`` is the sequence
                 of the first record that is still stored.
-            PositionInvalidError: The stream was recreated. Also permanent errors of the server.
+            PositionInvalidError: The stream was recreated.
+
+        May also raise permanent errors of the server.
         """
         if self._end is None:
             try:
                 return self._checked(await self._reader.next(timeout))
             except ClosedError:
-                if self._end is None:  # Otherwise, a concurrent read has received the end of the topic.
+                if self._end is None:  # If it is set, a concurrent read has received the end of the topic.
                     raise
         raise_end(self._end)
 
@@ -112,10 +115,10 @@ class TopicReader(ReadHandle[Record]):
         self.completion = record.data if record.kind is Kind.FINISH else None
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
-        """Yield lists of up to ``max_records`` records, which is faster than reading them one by one.
+        """Yield lists of up to ``max_records`` records. This is faster than reading one record at a time.
 
-        A list contains the records that are in the local queue. The iteration ends when the topic ends or the reader
-        is closed. Raises the errors of `next`.
+        A list contains the records that are already in the local queue. The iteration ends when the topic ends or the
+        reader is closed. Raises the errors of `next`.
         """
         async for records in self._reader.batches(max_records):
             if records[-1].is_last and self._tracker.ends:

@@ -1,12 +1,12 @@
-"""Partially ordered times, and their frontiers.
+"""Partially ordered times and their frontiers.
 
-A time identifies the epoch of a message. Times need not be numbers, and need not be totally ordered. For example, of
-the (hour, revision) pairs (3, 1) and (2, 5), neither is before the other. So progress is not described by one time
-but by an *antichain*, a set of times none of which is before another.
+A time identifies the epoch of a message. Times need not be numbers, and need not be totally ordered. For example,
+neither of the (hour, revision) pairs (3, 1) and (2, 5) is before the other. For this reason, progress isn't described
+by a single time but by an *antichain*, which is a set of times none of which is before another.
 
-A *lower* frontier has the minimal times: further data is greater than or equal to one of them. It is stored as a
-multiset, so that its changes are +1 and -1, and frontiers of several partitions are merged by adding them up. An
-*upper* frontier has the maximal times seen.
+A *lower* frontier contains minimal times: all further data is at or after one of them. It is stored as a multiset, so
+that it can be changed by +1 and -1, and the frontiers of several partitions can be merged by addition. An *upper*
+frontier contains the maximal times seen so far.
 
 Source: Strymon's publish-subscribe protocol; Timely Dataflow (Antichain, MutableAntichain).
 """
@@ -29,28 +29,36 @@ Changes: TypeAlias = Sequence[tuple[T, int]]
 
 
 class Order(Protocol[T]):
-    """A partial order of times with a least time. Times are hashable and equal only to themselves."""
+    """A partial order of times that has a least time.
+
+    Times must be hashable, and two different times must not be equal. Two further members are optional: ``name``
+    identifies the order in the schema of a topic, and ``successor(time)`` returns the next time.
+    """
 
     @property
     def bottom(self) -> T:
-        """The least time, which is before all others."""
+        """The least time, which is before all other times."""
 
     def less_equal(self, one: T, other: T) -> bool:
-        """Return whether ``one`` is equal to or before ``other``.
+        """Return whether ``one`` is equal to ``other`` or before it.
 
-        The relation is reflexive, transitive and antisymmetric.
+        The relation must be reflexive, transitive and antisymmetric.
         """
 
     def encode(self, time: T) -> Any:
-        """Return the time as a JSON value. Raises `ConfigError` if it is not valid."""
+        """Return ``time`` as a JSON value. Raises `ConfigError` if it isn't a valid time."""
 
     def decode(self, value: Any) -> T:
-        """Return the time that a JSON value encodes. Raises `ConfigError` if it is not valid."""
+        """Return the time that the JSON value encodes. Raises `ConfigError` if it isn't a valid time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """Integers in their usual order."""
+    """Orders integers in the usual way.
+
+    Args:
+        bottom: The least time.
+    """
 
     bottom: int = 0
 
@@ -58,7 +66,7 @@ class Int:
         return one <= other
 
     def successor(self, time: int) -> int:
-        """Return the next time. The method is optional. With it a publisher can advance from an epoch."""
+        """Return the time after ``time``. `PartitionPublisher.commit_epoch` advances to it by default."""
         return time + 1
 
     def encode(self, time: int) -> int:
@@ -71,7 +79,10 @@ class Int:
 
 
 class Product:
-    """Tuples, ordered if all parts are ordered: ``Product(Int(), Int())`` for (hour, revision)."""
+    """Orders tuples: a tuple is before another if no part is after the corresponding part of the other.
+
+    For example, ``Product(Int(), Int())`` orders pairs of an hour and a revision.
+    """
 
     __slots__ = ("bottom", "orders")
 
@@ -104,7 +115,7 @@ def _less_equal(order: Order[Any], one: Any, other: Any) -> bool:
 
 
 def in_order(order: Order[T], times: Iterable[T]) -> list[T]:
-    """Return the times sorted so that each follows all times before it."""
+    """Return the times, sorted so that each time comes after all times before it."""
     unsorted = [*times]
     # The sort key of a time is the number of times at or before it. A later time has a larger key.
     return sorted(unsorted, key=lambda time: sum(order.less_equal(other, time) for other in unsorted))
@@ -112,14 +123,17 @@ def in_order(order: Order[T], times: Iterable[T]) -> list[T]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Antichain(Generic[T]):
-    """A set of times in which no time is before another. Two antichains are equal if they have the same times."""
+    """A set of times none of which is before another. Frontiers are antichains.
+
+    Two antichains are equal if they contain the same times.
+    """
 
     order: Order[T]
     elements: tuple[T, ...] = ()
 
     @classmethod
     def minimal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return the antichain of the minimal times."""
+        """Return an antichain of those ``times`` that are not after any other."""
         least: list[T] = []
         for time in times:
             if not any(order.less_equal(other, time) for other in least):
@@ -129,11 +143,11 @@ class Antichain(Generic[T]):
 
     @classmethod
     def maximal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return the antichain of the maximal times."""
+        """Return an antichain of those ``times`` that are not before any other."""
         return cls(order).with_maximal(*times)
 
     def with_maximal(self, *times: T) -> Antichain[T]:
-        """Return the antichain of the maximal times among its elements and ``times``, or ``self`` if it is the same."""
+        """Return an antichain of the maximal times of this antichain and ``times``, or ``self`` if it is the same."""
         greatest, order = self.elements, self.order
         for time in times:
             if not any(order.less_equal(time, other) for other in greatest):
@@ -141,7 +155,10 @@ class Antichain(Generic[T]):
         return self if greatest is self.elements else Antichain(order, greatest)
 
     def some_below(self, time: T) -> bool:
-        """Return whether some element is at or before the time. In a lower frontier, data of the time may be sent."""
+        """Return whether some element is at or before ``time``.
+
+        If the antichain is a lower frontier, data of this time may still be sent.
+        """
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110  a generator for each message costs time
             if less_equal(element, time):
@@ -149,7 +166,10 @@ class Antichain(Generic[T]):
         return False
 
     def some_above(self, time: T) -> bool:
-        """Return whether some element is at or after the time. In an upper frontier, such data may have arrived."""
+        """Return whether some element is at or after ``time``.
+
+        If the antichain is an upper frontier, data of this time may already have been sent.
+        """
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110
             if less_equal(time, element):
@@ -174,7 +194,12 @@ class Antichain(Generic[T]):
 
 @dataclass(slots=True)
 class MutableAntichain(Generic[T]):
-    """A multiset of times. Its ``frontier`` has the minimal times."""
+    """A multiset of times that keeps track of its minimal times.
+
+    Attributes:
+        order: The order of the times.
+        frontier: The minimal times of the multiset.
+    """
 
     order: Order[T]
     frontier: Antichain[T] = field(init=False)
@@ -185,7 +210,7 @@ class MutableAntichain(Generic[T]):
 
     @classmethod
     def of(cls, order: Order[T], times: Iterable[T]) -> MutableAntichain[T]:
-        """Create a multiset of these times."""
+        """Create a multiset that contains ``times``."""
         return cls(order, Counter(times))
 
     def __iter__(self) -> Iterator[T]:
@@ -193,14 +218,17 @@ class MutableAntichain(Generic[T]):
         return iter(self._counts)
 
     def count(self, time: T) -> int:
-        """Return how often the multiset contains a time."""
+        """Return how many times the multiset contains ``time``."""
         return self._counts.get(time, 0)
 
     def update(self, changes: Iterable[tuple[T, int]]) -> list[tuple[T, int]]:
-        """Add and remove times. Return the changes of the frontier.
+        """Add and remove times, and return the resulting changes of the frontier.
+
+        Args:
+            changes: Pairs of a time and the number by which its count changes.
 
         Raises:
-            ProtocolError: A time to be removed is missing. The multiset has not changed.
+            ProtocolError: A time would be removed more often than the multiset contains it. Nothing was changed.
         """
         sums: Counter[T] = Counter()
         for time, change in changes:
@@ -228,9 +256,9 @@ class MutableAntichain(Generic[T]):
 
 
 class Capabilities(Generic[T]):
-    """The capabilities of a producer. Initially it has one capability for the least time.
+    """The capabilities of a publisher. Initially, it has one capability for the least time.
 
-    Each method that changes the capabilities returns the changes of the frontier, or an empty list if the frontier is
+    Each method that changes the capabilities returns the changes of the frontier, which are empty if the frontier stays
     the same. A method that raises an error changes nothing.
     """
 

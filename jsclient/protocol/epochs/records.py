@@ -67,20 +67,20 @@ S = TypeVar("S", bound=Hashable)
 
 
 class InitialFrontierSnapshot(msgspec.Struct, Generic[T], frozen=True):
-    """Both frontiers, in the first message to a subscriber. No other message is a snapshot."""
+    """Both frontiers of a partition, in the first message to a subscriber. No other message is a snapshot."""
 
     lower: tuple[T, ...]
     upper: tuple[T, ...]
 
 
 class LowerFrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
-    """The change of the lower frontier: times with +1 or -1."""
+    """A change of the lower frontier: each added time with +1, and each removed time with -1."""
 
     updates: tuple[tuple[T, int], ...]
 
 
 class DataMessage(msgspec.Struct, Generic[T], frozen=True):
-    """A batch of data that a publisher sent at one time. ``data`` is not decoded."""
+    """A batch of data of one epoch. ``data`` is still encoded."""
 
     time: T
     data: Any
@@ -90,7 +90,15 @@ Message: TypeAlias = InitialFrontierSnapshot[T] | LowerFrontierUpdate[T] | DataM
 
 
 class Data(msgspec.Struct, Generic[T], frozen=True):
-    """Items of one time. ``whole`` is true if no item of that epoch was missed, and false only without a filter."""
+    """Items of one epoch from one partition. Returned by `EpochSubscription` and `LiveSubscription`.
+
+    Attributes:
+        time: The time of the epoch.
+        items: The decoded items.
+        partition: The number of the partition.
+        seq: Stream sequence of the message, or 0 if the topic is live.
+        whole: Whether the subscription receives all items of the epoch. It can only be false without a filter.
+    """
 
     time: T
     items: Any
@@ -100,7 +108,12 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
 
 
 class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
-    """The merged lower frontier has changed. In the first update, all elements of the frontier are changes."""
+    """A change of the lower frontier. Returned by `EpochSubscription` and `LiveSubscription`.
+
+    Attributes:
+        changes: Each time that was added (+1) or removed (-1). The first update adds all times of the frontier.
+        frontier: The lower frontier after the change, merged from all partitions.
+    """
 
     changes: tuple[tuple[T, int], ...]
     frontier: tuple[T, ...]
@@ -170,16 +183,19 @@ class _EpochToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 @dataclass(frozen=True, slots=True)
 class EpochPosition(Generic[T]):
-    """The position of a subscriber of epochs, from which a subscriber in any process can continue.
+    """A position in a topic of epochs, from which a subscription in any process can continue.
+
+    Returned by `EpochSubscription.position`. Pass it to `EpochTopic.subscribe` as ``start``.
 
     Attributes:
-        order: The order of its times. Comparisons ignore it.
-        since: Stream sequence before all data of open epochs that is still needed. To continue, start with the last
-            frontier record of each partition up to this sequence, or with its first frontier record if that is later.
-        missed: Times. Some of the epochs at or before these times were missed.
-        frontiers: The epochs that one of these frontiers completes were consumed.
-        records: The sequence of the frontier record of each partition to start with.
-        stream, incarnation: The stream, see `jsclient.Position`.
+        order: The order of the times. It is ignored when positions are compared.
+        since: A stream sequence before all data of open epochs that is still needed. Reading continues at the last
+            frontier record of each partition up to this sequence, or at its first frontier record if that is later.
+        missed: Times. The subscription missed data of some epochs at or before these times.
+        frontiers: Frontiers. The epochs that any of them completes have been consumed.
+        records: The number of each partition, and the sequence of the frontier record at which its reading continues.
+        stream: The name of the stream.
+        incarnation: The creation time of the stream. See `jsclient.Position`.
     """
 
     order: Order[T] = field(compare=False, repr=False)
@@ -191,19 +207,23 @@ class EpochPosition(Generic[T]):
     incarnation: str = ""
 
     def to_json(self) -> str:
-        """Return the position as a token."""
+        """Return the position as a JSON token, which can be stored."""
         encode = self.order.encode
         missed = [*map(encode, self.missed)]
         frontiers = [[*map(encode, frontier)] for frontier in self.frontiers]
         token = _EpochToken(1, self.since, missed, frontiers, [*self.records], self.stream, self.incarnation)
         return msgspec.json.encode(token).decode()
 
-    @staticmethod  # generic by itself: in a class method, pyright does not infer the times from the order
+    @staticmethod  # in a class method, pyright couldn't infer the type of times from the order
     def from_json(token: str | bytes, order: Order[S]) -> EpochPosition[S]:
-        """Read a token of `to_json`. ``order`` is the order of the topic, `EpochTopic.order`.
+        """Read a token that `to_json` has returned.
+
+        Args:
+            token: The token.
+            order: The order of the topic. See `EpochTopic.order`.
 
         Raises:
-            PositionInvalidError: It is not a token of `to_json`, or has another order or a newer version.
+            PositionInvalidError: The token is malformed, belongs to another order, or has a newer version.
         """
         try:
             fields = msgspec.json.decode(token, type=_EpochToken)
@@ -395,7 +415,7 @@ class EpochReading(Generic[T]):
             return None
         if entry.producer == self.owners.get(partition):
             return partition, entry.record.update
-        # With the first record of a producer, the change is the difference to the frontier that the reader knows.
+        # For a producer's first record, the change is the difference from the frontier that the reader knows.
         old, new = lower(partition), entry.record.lower
         reopened = [time for time in new if not old.some_below(time)]
         if reopened and record.seq > self.joined.get(partition, 0):

@@ -55,7 +55,11 @@ T = TypeVar("T", bound=Hashable)
 
 
 class EpochState(enum.Enum):
-    """The state of an epoch from the perspective of its publisher."""
+    """The state of an epoch in a partition. Returned by `PartitionPublisher.state`.
+
+    An epoch is ``LATENT`` until some of its data has been sent, then ``ACTIVE``, and ``COMPLETED`` when the publisher
+    can't send more data of it.
+    """
 
     LATENT = "latent"
     ACTIVE = "active"
@@ -76,7 +80,7 @@ class EpochPublisher(Generic[T]):
         self.order: Order[T] = order
         self.capabilities: Capabilities[T] = Capabilities(order)
         self.upper: Antichain[T] = Antichain(order)
-        # times for which this publisher has sent data, and which it has not completed
+        # times for which this publisher has sent data, and which it hasn't completed yet
         self._active: set[T] = set()
         self._restored = Antichain(order)  # the upper frontier at the restart
 
@@ -181,10 +185,10 @@ class EpochSubscriber(Generic[T]):
     _held: list[tuple[Hashable, Message[T], int]] = field(default_factory=list)
     # The sequence of the last frontier record of each partition. The dict is replaced, never modified.
     _frontier_seqs: dict[Hashable, int] = field(default_factory=dict)
-    # For each epoch that is not consumed, the sequence of its first data, and `_frontier_seqs` at that time.
+    # For each epoch that hasn't been consumed, the sequence of its first data, and `_frontier_seqs` at that point.
     _unconsumed: dict[T, tuple[int, dict[Hashable, int]]] = field(default_factory=dict)
     _read: int = 0  # the sequence up to which all messages were received
-    # Subscribers consumed the epochs that these frontiers complete earlier.
+    # Earlier subscribers have consumed the epochs that these frontiers complete.
     _done: list[Antichain[T]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -226,7 +230,7 @@ class EpochSubscriber(Generic[T]):
         """The position of this subscriber. Its partitions must be in one stream, and all snapshots have arrived."""
         newest = self._read + 1, self._frontier_seqs
         first, seqs = min(self._unconsumed.values(), key=itemgetter(0), default=newest)
-        # Completed epochs that are not consumed are at or after these times. Consumed epochs are not, see `in_order`.
+        # Completed epochs that haven't been consumed are at or after these times, and consumed ones aren't.
         held = [time for time in self._unconsumed if self.is_completed(time)] if self.hold else []
         consumed = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
         records: Any = tuple(sorted(seqs.items()))
@@ -285,7 +289,7 @@ class EpochSubscriber(Generic[T]):
         self._missed = self._missed.with_maximal(*snapshot.upper)
         if self._waiting:
             return []
-        # All snapshots have arrived. A subscriber that continues has the filter of its predecessor.
+        # All snapshots have arrived. A subscriber that resumes takes over the filter of its predecessor.
         self._read = min(self._joined.values())
         if self.resumed is not None:
             self._read = self.resumed.since

@@ -1,13 +1,13 @@
 """Channels of peers: the addresses of events and queries, and the policies that accept them.
 
-A channel of a peer has an ECI, tags, and a policy. Its ECI is ``<peer>.<random>``. Only a sender that knows it can send
-to the channel. Messages go to these subjects::
+A channel of a peer has an ECI, tags and a policy. The ECI has the form ``<peer>.<random>``, and only a sender that
+knows it can send to the channel. Messages are sent to these subjects::
 
     <prefix>.ev.<peer>.<random>.<domain>.<type>     an event, stored until the peer has handled it
-    <prefix>.q.<peer>.<random>.<rid>.<name>         a query, a request with an answer
+    <prefix>.q.<peer>.<random>.<rid>.<name>         a query, which is a request with an answer
 
-The receiver enforces the policy for every sender. The same policy as permissions of a NATS user
-(`Channel.nats_permissions`) makes the server refuse other messages.
+The receiving peer enforces the policy for every sender. If a NATS user has the permissions of
+`Channel.nats_permissions`, the server enforces the policy too.
 """
 
 from __future__ import annotations
@@ -72,18 +72,19 @@ _QUERY: Final = "q"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The events and queries that a channel accepts. It accepts whatever is allowed and not denied.
+    """The events and queries that a channel accepts: those that are allowed and not denied.
 
     An empty policy accepts nothing.
 
     Attributes:
-        events: Allowed events, each ``domain:type``, with ``*`` for any domain or any type.
-        queries: Allowed queries, each ``rid:name``, in the same way.
-        deny_events: Events that are refused even if they are allowed.
-        deny_queries: Queries that are refused even if they are allowed.
+        events: Allowed events, as ``domain:type`` patterns. ``*`` stands for any domain or any type.
+        queries: Allowed queries, as ``rid:name`` patterns. ``*`` stands for any rid or any name.
+        deny_events: Events that are refused even if ``events`` allows them.
+        deny_queries: Queries that are refused even if ``queries`` allows them.
 
     Raises:
-        ConfigError: A pattern is not valid. `InvalidNameError` if a part of it is not a token.
+        ConfigError: A pattern is malformed.
+        InvalidNameError: Part of a pattern isn't a valid token.
     """
 
     events: tuple[str, ...] = ()
@@ -101,24 +102,24 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 _check_pattern(field, pattern)
 
     def allows_event(self, domain: str, type: str) -> bool:
-        """Return whether the policy accepts this event."""
+        """Return whether the policy accepts the event ``domain:type``."""
         return _any(self.events, domain, type) and not _any(self.deny_events, domain, type)
 
     def allows_query(self, rid: str, name: str) -> bool:
-        """Return whether the policy accepts this query."""
+        """Return whether the policy accepts the query ``rid:name``."""
         return _any(self.queries, rid, name) and not _any(self.deny_queries, rid, name)
 
 
 def open_policy() -> Policy:
-    """Return a policy that accepts everything, for a channel that only its owner knows."""
+    """Return a policy that accepts everything. Use it for a channel whose ECI only its owner knows."""
     return Policy(events=("*:*",), queries=("*:*",))
 
 
 def well_known_policy(*, requests: bool = False) -> Policy:
-    """Return the policy of the public channel, which allows others to request a relationship and to withdraw a request.
+    """Return the policy of the well-known channel, on which other peers request relationships and withdraw requests.
 
     Args:
-        requests: Let ``wrangler:subscription`` pass too, as the original does. Then a stranger can make this peer send
+        requests: Whether to accept ``wrangler:subscription`` too, as picos do. A stranger can then make this peer send
             requests.
     """
     events = ("wrangler:new_subscription_request", "wrangler:inbound_removal")
@@ -129,12 +130,12 @@ def well_known_policy(*, requests: bool = False) -> Policy:
 
 
 def relationship_policy(policy: Policy | None = None) -> Policy:
-    """Return the policy of a relationship's channel: ``policy``, and the events that the relationship needs.
+    """Return the policy of a relationship's channel, which is ``policy`` and the events that a relationship needs.
 
-    Without a ``policy``, everything is allowed except the events by which a peer makes a request to itself.
+    If ``policy`` is None, everything is accepted except the events by which a peer makes a request to itself.
 
     Raises:
-        ConfigError: ``policy`` denies an event that the relationship needs.
+        ConfigError: ``policy`` denies an event that a relationship needs.
     """
     if policy is None:
         return Policy(events=("*:*",), queries=("*:*",), deny_events=API_EVENTS)
@@ -208,14 +209,20 @@ def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
 
 
 class Permissions(NamedTuple):
-    """The permissions of a NATS user. A denied subject is refused even if it is allowed."""
+    """The permissions of a NATS user. Returned by `Channel.nats_permissions`.
+
+    A denied subject is refused even if another pattern allows it.
+    """
 
     publish: tuple[str, ...]
     deny: tuple[str, ...]
     subscribe: tuple[str, ...]
 
     def to_config(self) -> dict[str, Any]:
-        """Return the ``permissions`` of a user in a server's configuration. JWT claims have the same words."""
+        """Return the value of ``permissions`` for a user in the server's configuration.
+
+        JWT claims use the same words.
+        """
         return {
             "publish": {"allow": list(self.publish), "deny": list(self.deny)} if self.publish else _NOTHING,
             "subscribe": {"allow": list(self.subscribe)} if self.subscribe else _NOTHING,
@@ -228,11 +235,11 @@ _NOTHING: Final = {"deny": [">"]}
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel of a peer. Created by `Peer.new_channel` and `Peer.channels`.
+    """A channel of a peer. Returned by `Peer.new_channel` and `Peer.channels`.
 
     Attributes:
-        eci: The event channel identifier. Everyone who knows it can send whatever the policy accepts.
-        tags: The owner's names for the channel.
+        eci: The event channel identifier. Anyone who knows it can send whatever the policy accepts.
+        tags: The names that the owner has given the channel.
         policy: The events and queries that the channel accepts.
         prefix: The prefix of the subjects of the channel.
     """
@@ -243,14 +250,14 @@ class Channel:
     prefix: str = PREFIX
 
     def nats_permissions(self, inbox: str | None = None) -> Permissions:
-        """Return the minimal permissions of a NATS user that sends on this channel what its policy accepts.
+        """Return the minimal permissions with which a NATS user can send what the policy of this channel accepts.
 
-        The peer enforces its policy for every sender. With these permissions the server enforces it too, before it
-        stores a message. `Permissions.to_config` returns them for a server's configuration.
+        The peer enforces its policy for every sender. With these permissions, the server enforces it as well, before it
+        stores a message. Use `Permissions.to_config` for the server's configuration.
 
         Args:
-            inbox: The prefix of the user's inboxes, such as ``"_INBOX_guest"``, which must also be the ``inbox_prefix``
-                of its connection. Without it the user can send, but receives no answers.
+            inbox: The prefix of the user's inboxes, such as ``"_INBOX_guest"``. The user's connection must have the
+                same ``inbox_prefix``. Without an inbox, the user can send but receives no answers.
         """
         policy = self.policy
         return Permissions(
@@ -260,15 +267,15 @@ class Channel:
         )
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
-        """Return ``accounts`` for a server's configuration that let users of a separate account send on this channel.
+        """Return ``accounts`` for the server's configuration that let users of another account send on this channel.
 
-        The answers to their requests stay in their account. In the account of the peer, a user with any permission to
-        send can have the answer stored under any subject, because NATS does not check reply subjects. Users of the
-        separate account need `nats_permissions` in addition only if the policy denies events or queries.
+        The answers to their requests stay in that account. A user of the peer's own account, on the other hand, can
+        have an answer stored under any subject, because NATS doesn't check reply subjects. The users of the other
+        account need `nats_permissions` only if the policy denies events or queries.
 
         Args:
-            owner: The account of the peer, which gets ``exports``.
-            guests: The account of the users, which gets ``imports``.
+            owner: The account of the peer, to which ``exports`` are added.
+            guests: The account of the users, to which ``imports`` are added.
         """
         return account_rights(self.nats_permissions().publish, owner=owner, guests=guests)
 

@@ -20,36 +20,39 @@ _DAY: Final = 86_400.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EngineOptions:
-    """The options of an engine.
+    """The options of an `Engine`.
 
     Attributes:
-        host: The URL, with its protocol, by which other NATS systems reach this engine's peers. If None, they cannot.
-        allowed_hosts: URLs of other NATS systems to which the engine may connect, each exactly as peers name it in
-            ``Tx_host``. By default no host is allowed, because strangers choose ``Tx_host``. A mapping gives the
+        host: The URL, including the protocol, at which other NATS systems reach the peers of this engine. With None,
+            they can't reach them.
+        allowed_hosts: The URLs of other NATS systems to which the engine may connect, exactly as peers write them in
+            ``Tx_host``. By default, no host is allowed, because strangers choose ``Tx_host``. Pass a mapping to give
             arguments of `jsclient.connect` for each URL, such as credentials.
-        requests: Whether strangers may make the peers send requests. The well-known channel then accepts
-            ``wrangler:subscription``, as in the original.
+        requests: Whether the well-known channels accept ``wrangler:subscription``, as in picos. Strangers can then make
+            the peers send requests.
         max_inbound: Maximum number of undecided requests of each peer. Further requests wait in the stream, except
-            requests that ``auto_accept`` approves.
-        remember: Seconds for which a relationship is remembered after its end. Must be more than ``max_age``.
-        retry_delay: Seconds until the first redelivery of a message that a peer cannot handle yet. The delay doubles
-            each time, up to 60.
-        max_deliver: Maximum number of attempts to handle an event whose handlers raise.
-        handler_delay: Seconds until the second attempt. The delay doubles each time, up to 60.
-        concurrency: The number of channels of one peer whose events are handled at the same time. Events on one
-            channel are handled in order, except redelivered events.
-        prefix: The prefix of the subjects of events, queries and state. Two engines with the same prefix on the same
-            NATS account are one engine.
-        events_stream, state_stream: The names of the streams. By default they have the prefix, ``PICO_EVENTS`` and
-            ``PICO_STATE``. Missing streams are created, and existing streams are never changed.
-        max_age: Seconds for which an event waits for a peer that is not running. It is set on a created stream. An
-            existing stream must have a limit below ``remember``.
-        max_waiting: Maximum number of events of one type on one channel that wait. Further events are refused, and
-            the sender waits.
+            those that ``auto_accept`` approves.
+        remember: Seconds for which a relationship is remembered after its end. Must be greater than ``max_age``.
+        retry_delay: Seconds until the first redelivery of a message that a peer can't handle yet. The delay doubles
+            each time, up to 60 seconds.
+        max_deliver: Maximum number of attempts to handle an event whose handlers raise exceptions.
+        handler_delay: Seconds between the first and the second of these attempts. The delay doubles each time, up to 60
+            seconds.
+        concurrency: The number of channels of a peer whose events are handled concurrently. Events on the same channel
+            are handled in order, except for redelivered events.
+        prefix: The prefix of the subjects of events, queries and state. Two engines with the same prefix on the
+            same NATS account act as one engine.
+        events_stream: The name of the stream of events. By default, it is derived from the prefix, as in
+            ``PICO_EVENTS``. A missing stream is created, and an existing one is never changed.
+        state_stream: The name of the stream of state. By default, it is derived from the prefix, as in ``PICO_STATE``.
+        max_age: Seconds for which an event waits for a peer that isn't running. It is set when the stream is created.
+            The limit of an existing stream must be less than ``remember``.
+        max_waiting: Maximum number of waiting events of one type on one channel. The stream refuses further events, and
+            the sender tries again later.
         max_event_size: Maximum size of an event in bytes.
-        replicas, storage: The settings of created streams.
-        reply_prefix: The prefix of the inboxes to which queries are answered. Strangers choose the reply subject, so
-            no other subject is answered.
+        replicas, storage: The number of replicas and the type of storage of new streams.
+        reply_prefix: The prefix that the reply subject of a query must have. Queries with other reply subjects aren't
+            answered, because strangers choose the reply subject.
     """
 
     host: str | None = None
@@ -91,7 +94,7 @@ class EngineOptions:
 
 
 class EngineFields(TypedDict, total=False):
-    """The fields of `jsclient.peers.EngineOptions`."""
+    """The fields of `jsclient.peers.EngineOptions`, as keyword arguments."""
 
     host: str | None
     allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]
@@ -116,7 +119,7 @@ class EngineFields(TypedDict, total=False):
 def _check_host(url: object) -> None:
     parts = urlsplit(url) if isinstance(url, str) else None
     if parts is None or not parts.scheme or not parts.hostname:
-        # What stands before an "@" may be a password.
+        # Don't show what precedes an "@", because it may contain a password.
         seen = f"...@{url.rpartition('@')[2]}" if isinstance(url, str) and "@" in url else url
         raise ConfigError(
             f"the host {seen!r:.100} is not a URL with its protocol, such as 'tls://b.example:4222'"
@@ -129,14 +132,14 @@ def _check_host(url: object) -> None:
 
 
 def accept_roles(**attributes: str | Collection[str] | None) -> Callable[[Attrs], bool]:
-    """Create a rule for ``accepts`` that approves requests whose attributes have these values.
+    """Create a rule that approves requests whose attributes have the given values.
 
-    A value is a str, or a collection of which any value may match. With None, the attribute must be missing.
-    Attributes have the names that the accepting peer sees, so ``Rx_role`` is the role of that peer. All named
-    attributes must match.
+    Each value is a string, a collection of acceptable strings, or None if the attribute must be missing. All given
+    attributes must match. Attributes are named as the accepting peer sees them, so ``Rx_role`` is the role of that
+    peer.
 
     Raises:
-        ConfigError: No attribute is named, which would approve everything.
+        ConfigError: No attributes were given. Such a rule would approve every request.
     """
     if not attributes:
         raise ConfigError("name an attribute, for example Rx_role='thing': without one all would be approved")

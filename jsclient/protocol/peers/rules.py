@@ -168,7 +168,7 @@ class Redeliver(msgspec.Struct, frozen=True):
 
 
 class Refusal(Enum):
-    """The reason for a refusal."""
+    """The reason why a peer refused an event or a query."""
 
     NO_CHANNEL = "no such channel"
     CHANNEL_GONE = "the channel was deleted"
@@ -227,7 +227,7 @@ class _FailureError(Exception):
 
 @dataclass(slots=True)
 class RequestRules:
-    """Decides requests of the peer itself. ``eci`` is the channel if another peer made the request, otherwise None."""
+    """Decides requests of the peer itself. ``eci`` is the channel if another peer made the request, or None."""
 
     peer: str
     options: EngineOptions
@@ -264,7 +264,7 @@ class RequestRules:
             )
         rx = channel_eci(self.peer, fresh.channel)
         before = selected(self.records, {"Id": own_id}, None)
-        # The channel follows from the event, so this event was handled before.
+        # The name of the channel is derived from the event, so this event has been handled before.
         if before is not None and before.rx == rx:
             return []
         if before is not None and (before.live or any(isinstance(item, Send) for item in before.outbox)):
@@ -347,7 +347,7 @@ class RequestRules:
             named = {n: attrs[n] for n in ("Id", "subID", "Tx_role", "Rx_role") if attrs.get(n) is not None}
             which = f"is established with {named}" if named else "is named: give Id, Tx_role or Rx_role"
             _fail(failure, f"no relationship {which}"[:300])
-        # The ids differ by relationship, so that each of the other sides stores the event.
+        # Use a different id for each relationship, so that each other side stores the event.
         message = event.fresh.id
         return [
             Send(eci=one.tx or "", **names, attrs=payload or {}, id=f"{message}.{one.id}", host=one.tx_host)
@@ -454,7 +454,7 @@ class MessageRules:
                 )
             ]
         record = self.by_id(which)
-        if record is None:  # the revocation has overtaken its request
+        if record is None:  # the revocation arrived before the request
             if self.waiting >= self.options.max_inbound:
                 return self._retry("too many requests wait to be decided")
             return [tombstone(which, tx, self._until(now))]

@@ -103,7 +103,7 @@ class PeerTracker:
     _records: dict[str, tuple[Relationship, int]] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)  # keys of channels and relationships, by ECI
     _started: dict[str, set[str]] = field(default_factory=dict)  # outbox items that are being carried out
-    _done: dict[str, set[str]] = field(default_factory=dict)  # items that are carried out, and still stored
+    _done: dict[str, set[str]] = field(default_factory=dict)  # items carried out, but still stored
 
     def __post_init__(self) -> None:
         check_token(self.name, "peer")
@@ -293,7 +293,7 @@ class PeerTracker:
         if isinstance(policy, Refuse):
             return [policy]
         name = f"{event.domain}:{event.type}"
-        # The policy decides first. It lets requests to the peer itself pass only on channels that grant this power.
+        # Check the policy first. It accepts requests to the peer itself only on channels that grant this power.
         if not policy.allows_event(event.domain, event.type):
             return [Refuse(Refusal.POLICY, name)]
         if name in FLOW_EVENTS:

@@ -21,7 +21,7 @@ __all__ = ["CreateAgain", "Hints", "are_all_heard", "heard_subjects"]
 
 _SOON: Final = 0.02  # seconds after a hint, while the record is being stored
 _PAUSE: Final = 0.2  # seconds between two checks of the history, doubled while they find no record
-# The longest pause, and the pause between checks of readers that do not get a hint for every record, seconds.
+# Longest pause in seconds. It is also the pause of readers that don't get a hint for every record.
 _LONGEST: Final = 0.8
 _PATIENCE: Final = 2.0  # seconds after the last hint in which its record must have been stored
 _MAX_SUBJECTS: Final = 16  # maximum number of subjects to subscribe to
@@ -69,7 +69,7 @@ class Hints:
 
     all_heard: bool = True
     deadline: float = math.inf
-    # By reader: the number of hints whose records it has not found.
+    # For each reader, the number of hints whose records it hasn't found yet.
     _behind: dict[str, int] = field(default_factory=dict)
     _hint_at: float = -math.inf
     _checked_at: float = -math.inf

@@ -75,10 +75,10 @@ class LinkTracker:
             return Link.DUPLICATE
         if seq == self.floor + 1:
             self.caught_up(seq)
-        # If the predecessor is before the last record received, that record was deleted before this record was stored.
+        # If the predecessor precedes the last record received, that record was deleted before this one was stored.
         elif previous is None or previous > last:
             return Link.GAP
-        elif self.by_subject:  # The floor does not change, because the history is read beyond it in any case.
+        elif self.by_subject:  # Keep the floor, because the history beyond it must be read in any case.
             self._beyond[subject] = seq
         elif not previous and last:
             return Link.GAP

@@ -1,11 +1,11 @@
 """Positions in a stream, the extent of a stream, and the check of a position against an extent.
 
-A position means "after this record". Its sequence alone decides where a reader continues. The time is only
-informative. It can only serve to find a position, because the server's start time is inclusive, a ``datetime`` has
-microseconds, and time stamps may step back when another server becomes the leader.
+A position means "after this record". Its sequence alone decides where a reader continues. The time of a position is
+only informative. A time can only serve to find a position, because the server's start time is inclusive, a ``datetime``
+is only precise to microseconds, and time stamps may step back when another server becomes the leader.
 
-A position is checked before it is used. If it is after the end of the stream, the server would keep the reader
-waiting forever. If records after it were removed, the server would start later without an error.
+A position is checked before it is used. If it were after the end of the stream, the server would keep the reader
+waiting forever. If records after it were removed, the server would start at a later record without an error.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ class _PositionToken(msgspec.Struct, forbid_unknown_fields=True):
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position after a record of a stream.
+    """The position after a record of a stream. Save it to resume reading after this record.
 
-    Positions are compared and ordered by sequence. Positions in two streams, or in two incarnations of one stream,
-    are unequal and have no order, so ``<`` raises `PositionInvalidError`.
+    Positions are compared and ordered by sequence. Positions in two streams, or in two incarnations of one stream, are
+    unequal and have no order, so comparing them with ``<`` raises `PositionInvalidError`.
 
     Attributes:
-        stream: The stream's name.
-        incarnation: The creation time of the stream, as a str. It distinguishes streams that had the same name.
+        stream: The name of the stream.
+        incarnation: The creation time of the stream, as a string. It distinguishes streams that had the same name.
         seq: Stream sequence of the record, or 0 for the position before the first record.
-        time_ns: The time of storage in nanoseconds since 1970, or 0 if unknown. Comparisons ignore it.
+        time_ns: The time at which the record was stored, in nanoseconds since 1970, or 0 if unknown. It is ignored when
+            positions are compared.
     """
 
     stream: str
@@ -74,17 +75,19 @@ class Position:
             check_count(f"{name} of a position", getattr(self, name), 0, limit)
 
     def to_json(self) -> str:
-        """Return the position as a token. A reader needs to save only this token."""
+        """Return the position as a JSON token, which can be stored. A reader needs nothing else to resume."""
         token = _PositionToken(_VERSION, self.stream, self.incarnation, self.seq, self.time_ns)
         return msgspec.json.encode(token).decode()
 
     @classmethod
     def from_json(cls, token: str | bytes) -> Position:
-        """Read a token that `to_json` has written.
+        """Read a token that `to_json` has returned.
+
+        Args:
+            token: The token.
 
         Raises:
-            PositionInvalidError: The token is not JSON, a field is missing, unknown or out of range, or its format is
-                newer.
+            PositionInvalidError: The token is malformed, or has a newer version.
         """
         try:
             fields = msgspec.json.decode(token, type=_PositionToken)
@@ -111,22 +114,27 @@ class Position:
             )
 
     def at(self, seq: int, time_ns: int = 0) -> Position:
-        """Return the position after another sequence of the same stream."""
+        """Return the position after another sequence of the same stream.
+
+        Args:
+            seq: The stream sequence.
+            time_ns: The time at which this record was stored, in nanoseconds since 1970, or 0 if unknown.
+        """
         return replace(self, seq=seq, time_ns=time_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The range of records that a stream contains now, as its leader reports it.
+    """The range of records that a stream contains, as its leader reports it. Returned by `Log.extent`.
 
     Attributes:
-        stream, incarnation: See `Position`.
+        stream, incarnation: The stream. See `Position`.
         first_seq: Sequence of the first record, or ``last_seq`` + 1 if the stream is empty.
-        last_seq: Sequence of the last record that was ever stored, 0 if there was none.
-        first_time_ns: Time stamp of the first record, 0 if the stream is empty.
-        last_time_ns: Time stamp of the last record.
-        replicas: Number of replicas. If there are several, the answer may be out of date, see `EndCheck`.
-        connects: The number of times that the client had reconnected before this answer.
+        last_seq: Sequence of the last record that was ever stored, or 0 if there was none.
+        first_time_ns: The time at which the first record was stored, or 0 if the stream is empty.
+        last_time_ns: The time at which the last record was stored.
+        replicas: The number of replicas. If there are several, the extent may be out of date. See `EndCheck`.
+        connects: How often the client had reconnected before it received this extent.
     """
 
     stream: str
@@ -140,19 +148,19 @@ class Extent:
 
     @property
     def start(self) -> Position:
-        """The position before the first record."""
+        """The position before the first record of the stream."""
         return Position(self.stream, self.incarnation, max(self.first_seq, 1) - 1)
 
     @property
     def end(self) -> Position:
-        """The position after the last record."""
+        """The position after the last record of the stream."""
         return Position(self.stream, self.incarnation, self.last_seq, self.last_time_ns)
 
     def check(self, position: Position) -> None:
-        """Check that a reader can continue from a position. Use `EndCheck` for a replicated stream.
+        """Check that a reader can continue from a position. For a replicated stream, use `EndCheck` instead.
 
         Raises:
-            PositionInvalidError: The position is in another stream or incarnation, or after the end.
+            PositionInvalidError: The position is in another stream or incarnation, or after the end of the stream.
         """
         position._same_stream(self.stream, self.incarnation)  # noqa: SLF001  same module
         if position.seq > self.last_seq:
@@ -162,9 +170,9 @@ class Extent:
             )
 
     def truncated(self, position: Position) -> HistoryTruncatedError | None:
-        """Return the error to raise if records after the position were removed, else None.
+        """Return the error to raise if records after the position were removed, or None if none were removed.
 
-        The subjects of the removed records are unknown, so a reader of some subjects has *possibly* lost records.
+        The subjects of the removed records are unknown. A reader of only some subjects may therefore have lost nothing.
         """
         if self.first_seq <= position.seq + 1:
             return None
@@ -175,20 +183,21 @@ class Extent:
     ) -> Position | None:
         """Return the position after all records up to and including a time.
 
-        Records with exactly that time stamp are before the position. A reader then reads all records with a later
-        sequence, whatever their time stamps.
+        A record with exactly this time stamp is before the position. A reader then reads all records with a later
+        sequence, whatever their time stamps are.
 
         Args:
-            time_ns: Nanoseconds since 1970.
-            found: ``(seq, time_ns)`` of the records in the history from that time on, in order. They must be requested
-                after this extent, so that no record stored between the two requests is missed.
-            allow_truncated: Accept a history that starts later than the time.
+            time_ns: The time in nanoseconds since 1970.
+            found: The ``(seq, time_ns)`` pairs of the records from that time on, in order. Request them after this
+                extent, so that no record stored between the two requests is missed.
+            allow_truncated: Whether to accept a stream whose first record is later than the time.
 
         Returns:
-            The position, or None if all records in ``found`` are at or before the time: request the records after them.
+            The position, or None if all records in ``found`` are at or before the time. In this case, request the
+                records that follow.
 
         Raises:
-            HistoryTruncatedError: Records were removed that may have been later than that time.
+            HistoryTruncatedError: Records that may have been later than the time were removed.
         """
         # Compare with the first record, or with the last removed record if the stream is empty.
         if (
@@ -228,7 +237,7 @@ class EndCheck:
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or certainly after the end.
         """
-        # A former leader cannot report another stream or incarnation.
+        # This is certain at once, because a former leader can't report another stream or incarnation.
         position._same_stream(extent.stream, extent.incarnation)  # noqa: SLF001  same module
         is_reached = self.check_end(extent, position.seq, now)
         if is_reached is False:

@@ -1,4 +1,4 @@
-"""The time without a record after which a reader reads the history."""
+"""`QuietTimer`, which decides how long a reader waits for a record before it reads the history."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["QuietTimer"]
 
 @dataclass(slots=True)
 class QuietTimer:
-    """The time without a record after which a reader reads the history. It adapts within its bounds.
+    """The time that a reader waits for a record before it reads the history. It adapts to lost pushes.
 
-    The time is constant if ``longest`` is 0.
+    If ``longest`` is 0, the time is constant. Pass a timer to `EventSource.subscribe` as ``quiet``.
 
     Attributes:
         shortest, longest: The bounds of the time, in seconds.
@@ -39,9 +39,9 @@ class QuietTimer:
             )
 
     def page_was_empty(self) -> None:
-        """Lengthen the time, because the history had no new record."""
+        """Lengthen the time, because the history contained no new record."""
         self.period = min(self.period * self.factor, self.longest)
 
     def page_had_records(self) -> None:
-        """Shorten the time, because the history had a record that was not pushed."""
+        """Shorten the time, because the history contained a record that had not been pushed."""
         self.period = max(self.period / self.factor, self.shortest)

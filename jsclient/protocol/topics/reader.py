@@ -1,12 +1,12 @@
 """The push-pull reader, which returns every record after a position once and in order, even if pushes are lost.
 
-A push is only a hint. It is accepted if it directly follows the last record. Otherwise it is a duplicate, or a record
-before it is missing. Missing records are read from the history, at once or when the quiet timer expires. So pushes
-may be lost, repeated and reordered, and a reader works even without any.
+A push is only a hint. A pushed record is accepted if it directly follows the last record. If it doesn't, it is a
+duplicate, or a record before it is missing. Missing records are read from the history, at once or when the quiet timer
+expires. Pushes may therefore be lost, repeated and reordered, and a reader works even without any.
 
-`Reader` has one bounded queue. Records enter it with `Reader.offer` (pushes) and `Reader.page` (history), which
-return commands for the runtime. Records leave it with `Reader.take_records`. When the queue is full, pushes are
-discarded and read from the history later, so that a slow reader never makes a server wait.
+`Reader` has one bounded queue. Records enter the queue through `Reader.offer` (pushes) and `Reader.page` (history),
+which return commands for the runtime. Records leave it through `Reader.take_records`. When the queue is full, pushes
+are discarded and read from the history later, so that a slow reader never makes a server wait.
 
 Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailability of the subscriber".
 """
@@ -107,22 +107,22 @@ class Reader:
     _links: LinkTracker = field(init=False)
     _queue: RecordQueue = field(init=False)
     _out_of_order: Aside = field(init=False)
-    _renew: bool = False  # a new subscription is needed once the history has been read
+    _renew: bool = False  # whether to subscribe again once the history has been read
     _added_at: float = 0.0
-    _hint: int = 0  # a later sequence that is known to exist: records before it are missing
+    _hint: int = 0  # a later sequence that is known to exist, although records before it are missing
     _newest_ns: int = 0  # the latest time stamp of a record, 0 if unknown
     _recheck: bool = False  # whether the stream may have been recreated, so that its extent is needed
     _end_check: EndCheck = field(default_factory=EndCheck)
-    # A page, the floor, and the length of the run that `MissingRule.run_length` returned for it.
+    # A page, the floor, and the length of the run that `MissingRule.run_length` returned for both of them.
     _checked_run: tuple[Sequence[Record], int, int] = ((), 0, 0)
-    # A record did not fit into the queue: a request is needed, and waits for capacity.
+    # A record didn't fit in the queue, so it must be requested again once there is capacity.
     _full: bool = False
     # A round of requests reads the history to its end, one request at a time.
-    request_needed: bool = False  # another request is needed
+    request_needed: bool = False  # whether the history must be requested again
     _in_flight: AskHistory | None = None  # the request in flight
     _by_timer: bool = False  # whether the timer started the round
     _new_records: int = 0  # number of new records in this round
-    _advanced: bool = False  # whether this round has advanced
+    _advanced: bool = False  # whether this round has moved the floor
     # A gap was noticed after the request was sent, so the answer may be older than the gap.
     _late: bool = False
 
@@ -231,7 +231,7 @@ class Reader:
             return self._request_history()
         was_rechecking = self._recheck
         for record in self._push_all(records, now):
-            # A record is missing before this record. Keep it until the history has been read, if that follows soon.
+            # A record before this one is missing. If the history is read at once, keep this record until then.
             if self.catch_up != "at once" or not self._out_of_order.add_record(record):
                 self.discarded += 1
             self._hint = max(self._hint, record.seq)
@@ -239,7 +239,7 @@ class Reader:
         if self.ended:
             return self._cancel()
         if self._recheck and not was_rechecking and self.is_subscribed:
-            # The stream may have been recreated, and then the consumer of the subscription no longer exists.
+            # The stream may have been recreated. In that case, the consumer of the subscription no longer exists.
             return self.feed_lost(id, now)
         late = self._hint > self._links.floor and self._in_flight is None
         return self._request_history() if late and self.catch_up == "at once" else []
@@ -251,7 +251,7 @@ class Reader:
         """
         links = self._links
         if links.beyond:
-            # Records beyond the floor were accepted already: each record needs its own check.
+            # Some records beyond the floor have already been accepted, so check each record separately.
             count = 0
         elif extent is None and self._checked_run[0] is records and self._checked_run[1] == links.floor:
             count, self._checked_run = self._checked_run[2], ((), 0, 0)  # `needs_extent` has computed it
@@ -269,7 +269,7 @@ class Reader:
     def _push_all(self, records: Sequence[Record], now: float) -> list[Record]:
         """Add the records that directly follow, until the topic ends. Return the records that do not follow."""
         others: list[Record] = []
-        # Adding a run saves time only for several records, and after a gap each record needs its own check.
+        # Adding a run only saves time for several records. After a gap, each record must be checked separately.
         is_run = len(records) > 1 and self._hint <= self._links.floor
         remainder = self._add_run(records, None, now) if is_run else records
         for record in remainder:
@@ -286,12 +286,12 @@ class Reader:
             if links.had(record.seq, record.subject):
                 self.repeated += 1
             else:
-                self.discarded += 1  # not lost: it is read from the history once the queue has capacity
+                self.discarded += 1  # the history is read once the queue has capacity
                 self._full = self.request_needed = True
                 self._hint = max(self._hint, record.seq)
             return True
-        # A record is known to be missing. If a limit has removed it since, no link refers to it, and this record
-        # would seem to follow directly.
+        # A record is known to be missing. If a limit has removed that record in the meantime, no link refers to it, so
+        # this record would wrongly seem to follow directly.
         if (
             self._hint > links.floor
             and record.seq > links.floor + 1
@@ -313,7 +313,7 @@ class Reader:
         self._queue.add_record(record, floor)
         self._newest_ns = max(self._newest_ns, record.time_ns)
         self.ended = record.is_last and self.ends
-        if floor == record.seq:  # otherwise a record of another subject may be missing
+        if floor == record.seq:  # if it is lower, a record of another subject may be missing
             self._added_at = now
 
     def _request_history(self) -> list[Command]:
@@ -374,7 +374,7 @@ class Reader:
             except PositionInvalidError as error:
                 return self.fail_reading(error)
             if not certain:
-                # Check again after a while (see `deadline`): the answer may come from a replica that lags.
+                # Check again after a while (see `deadline`), because a lagging replica may have sent this answer.
                 self._added_at = now
                 return []
             self._recheck = False
@@ -443,10 +443,10 @@ class Reader:
         elif by_timer:
             self.quiet.page_was_empty()
         if self.push and (self._renew or (by_timer and new_records)):
-            # The timer found records that were not pushed: the subscription does not work.
+            # The timer found records that were never pushed, so the subscription must be broken.
             commands += self._subscribe()
         if hint > self._links.floor and self.catch_up == "at once":
-            # If the round has not advanced, the replica lags: wait for the timer.
+            # If this round made no progress, the replica is lagging, so leave the gap to the timer.
             self.request_needed |= advanced or self._late
         commands += self.next_request()
 

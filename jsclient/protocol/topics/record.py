@@ -19,19 +19,19 @@ __all__ = ["NO_HEADERS", "Aside", "Kind", "Record", "RecordHeaders", "RecordQueu
 
 
 class Kind(enum.Enum):
-    """The kind of a record."""
+    """Whether a record is a value or ends the topic."""
 
     VALUE = "value"
     FINISH = "finish"
     """The last record, which completes the topic."""
     FAIL = "fail"
-    """The last record, with the reason for which the topic failed."""
+    """The last record, which contains the reason why the topic failed."""
     FRONTIER = "frontier"
-    """Lists completed epochs, see `jsclient.protocol.epochs.trackers`."""
+    """Not a value, but a frontier record of a topic of epochs. See `jsclient.protocol.epochs.trackers`."""
 
 
 class RecordHeaders(Headers):
-    """The headers of a record. They are immutable, because records may share them. ``copy()`` is mutable."""
+    """The headers of a record. They are immutable, because records may share them. A ``copy()`` is mutable."""
 
     __slots__ = ("size",)
 
@@ -61,18 +61,19 @@ NO_HEADERS: Final = RecordHeaders()
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record is never part of a cycle
-    """A record of a topic.
+    """A record of a topic. Returned by the readers of topics and events.
 
     Attributes:
-        seq: Stream sequence.
-        time_ns: The time of storage in nanoseconds since 1970, or 0 if unknown.
-        subject: The subject of the record.
+        seq: Stream sequence of the record.
+        time_ns: The time at which the record was stored, in nanoseconds since 1970, or 0 if unknown.
+        subject: The subject to which the record was published.
         data: The payload.
-        headers: The headers of the record, which are immutable.
-        previous: Stream sequence of the record directly before it, 0 if it is the first, None if unknown. The feed
-            decides whether it is the predecessor among all records of the reader or among the records of the subject.
-        kind: A value, or the kind of end.
-        origin: A position in its stream, or None if it was not read from a log.
+        headers: The headers, which are immutable. Use ``headers.copy()`` to get mutable headers.
+        previous: Stream sequence of the record directly before it, 0 if it is the first, or None if unknown. Depending
+            on the feed, this is the previous record among all records of the reader, or among the records of the same
+            subject.
+        kind: Whether the record is a value, or how it ends the topic.
+        origin: A position in the stream of the record, or None if the record wasn't read from a log.
     """
 
     seq: int
@@ -86,13 +87,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     @property
     def position(self) -> Position:
-        """The position after the record, from which `Topic.each` and `Topic.since` continue in any process.
+        """The position after the record, from which `Topic.each` and `Topic.since` can continue in any process.
 
-        A reader of several subjects with push ``"republish"`` may still return records before it. Save the position of
-        the reader instead.
+        A reader of several subjects with the push ``"republish"`` may still return earlier records after this record.
+        With such a reader, save the position of the reader instead.
 
         Raises:
-            ConfigError: The record was not read from a log.
+            ConfigError: The record wasn't read from a log.
         """
         if self.origin is None:
             raise ConfigError(f"record {self.seq} was not read from a log: it has no position")
@@ -100,12 +101,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     @property
     def is_last(self) -> bool:
-        """Whether the record ends the topic."""
+        """Whether the record ends the topic, or its own subject if the topic has several."""
         return self.kind is Kind.FINISH or self.kind is Kind.FAIL
 
     @property
     def size(self) -> int:
-        """Size of subject, payload and headers in bytes."""
+        """Size of the record in bytes: subject, payload and headers."""
         size = len(self.subject) + len(self.data)
         if headers := self.headers:
             size += headers.size if isinstance(headers, RecordHeaders) else RecordHeaders(headers).size
@@ -115,9 +116,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 def sizes(records: Sequence[Record]) -> list[int]:
     """Return the size of each record in bytes: subject, payload and headers."""
     try:
-        # Computed directly, because calling the property for each record would take longer.
+        # Compute the sizes directly, because calling the property for each record would take longer.
         return [len(one.subject) + len(one.data) + one.headers.size for one in records]  # type: ignore[attr-defined]
-    except AttributeError:  # records of a program's own log may have other headers
+    except AttributeError:  # records of an application's own log may have another type of headers
         return [record.size for record in records]
 
 

@@ -78,7 +78,7 @@ def kit_id(headers: Headers) -> str:
 
 def kind_of(headers: Headers) -> Kind:
     """Return the kind of a record by its headers. A copy of a last record does not end the topic."""
-    # An unknown kind of a newer version is a value: no record is lost.
+    # Treat an unknown kind from a newer version as a value, so that no record is lost.
     if KIND not in headers or is_copy(headers):
         return Kind.VALUE
     return _KINDS.get(headers[KIND], Kind.VALUE)
@@ -272,7 +272,7 @@ class StoredRecords:
                     )
                 )
         except ValueError:
-            pass  # the message has these headers itself: the tracker decides
+            pass  # the message itself has these headers, so let the tracker decide
         if records:
             tracker.took(len(records), records[-1].seq, pending if len(records) == len(frames) else b"")
         return records
@@ -302,7 +302,7 @@ class StoredRecords:
                     origin=origin,
                 )
             except ValueError:
-                # The frame has an unusual form, is a status, or does not follow: the tracker decides.
+                # The frame has an unusual form, is a status, or doesn't follow directly, so let the tracker decide.
                 tracker.took(count, int(before))
                 message = tracker.read_frame(frame)
                 if message is None:  # the end, or a gap

@@ -1,7 +1,8 @@
-"""Encoding of values as JSON, so that they are decoded unchanged.
+"""Codecs, which encode values. `JsonCodec` makes sure that a decoded value is equal to the encoded one.
 
-JSON values are null, booleans, numbers, str, lists and dicts with str keys. A tuple becomes a list. Values that JSON
-would change silently are refused: NaN, integers beyond 64 bits, keys of other types, dates, bytes, objects.
+JSON values are null, booleans, numbers, strings, lists, and dicts with strings as keys. A tuple becomes a list. Values
+that JSON would silently change are refused: NaN, integers beyond 64 bits, keys of other types, dates, bytes and
+objects.
 """
 
 from __future__ import annotations
@@ -30,24 +31,27 @@ _HIGHEST: Final = 2**64 - 1
 
 
 class Codec(Protocol[ValueT]):
-    """Encodes and decodes values. Both methods raise a `JetStreamError` for a value that they cannot handle."""
+    """Encodes and decodes values. Implement it to use a format other than JSON.
+
+    Both methods should raise a `JetStreamError` for a value that they can't handle.
+    """
 
     def encode(self, value: ValueT) -> bytes:
-        """Encode a value."""
+        """Return the encoded value."""
 
     def decode(self, data: bytes) -> ValueT:
-        """Decode the value in ``data``."""
+        """Return the value that ``data`` encodes."""
 
 
 class JsonCodec(Generic[ValueT]):
-    """Encodes values as JSON, if JSON does not change them, or values of a given type.
+    """Encodes values as JSON.
 
     Args:
-        type: The type of all values, such as a ``msgspec.Struct``, a dataclass or ``list[int]``. Without a type,
-            values are the values that JSON has.
+        type: The type of all values, such as a ``msgspec.Struct``, a dataclass or ``list[int]``. If it is omitted, only
+            plain JSON values are accepted.
 
     Raises:
-        ConfigError: JSON cannot represent values of this type.
+        ConfigError: Values of this type can't be represented as JSON.
     """
 
     @overload
@@ -65,10 +69,11 @@ class JsonCodec(Generic[ValueT]):
         self._decode = decoder.decode
 
     def encode(self, value: ValueT) -> bytes:
-        """Encode a value as JSON.
+        """Return ``value`` as JSON.
 
         Raises:
-            ConfigError: JSON would change the value, or the value does not have the type. The text names the part.
+            ConfigError: JSON would change the value, or the value doesn't have the type. The message names the part
+                concerned.
         """
         if self._type is not None:
             return self._encode_typed(value)
@@ -79,17 +84,17 @@ class JsonCodec(Generic[ValueT]):
     def _encode_typed(self, value: ValueT) -> bytes:
         try:
             data = msgspec.json.encode(value)
-            self._decode(data)  # a value that no reader could decode must not be stored
+            self._decode(data)  # refuse a value that no reader could decode
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             name = getattr(self._type, "__name__", repr(self._type))
             raise ConfigError(f"{value!r:.60} cannot be encoded as {name}: {error}") from None
         return data
 
     def decode(self, data: bytes) -> ValueT:
-        """Decode the JSON value in ``data``.
+        """Return the value that the JSON text ``data`` contains.
 
         Raises:
-            ProtocolError: The data is not JSON, or the value does not have the type.
+            ProtocolError: ``data`` isn't JSON, or the value doesn't have the type.
         """
         try:
             value: ValueT = self._decode(data)
@@ -138,7 +143,7 @@ _JSON: Final = "json"
 
 
 def codec_name(codec: Codec) -> str:
-    """Return the name of a codec in descriptors: its ``name``, or the name of its class."""
+    """Return the name that descriptors use for a codec: its ``name``, or the name of its class."""
     if type(codec) is JsonCodec:
         return _JSON
     return str(getattr(codec, "name", type(codec).__name__))
@@ -148,7 +153,7 @@ def codec_for(name: str, custom: Codec | None) -> Codec:
     """Return the codec that a descriptor names.
 
     Raises:
-        ConfigError: ``custom`` has another name, or it is None and the name is not JSON.
+        ConfigError: ``custom`` has another name, or it is None although the codec isn't JSON.
     """
     codec = JsonCodec() if custom is None else custom
     if codec_name(codec) != name:

@@ -22,11 +22,12 @@ T = TypeVar("T", bound=Hashable)
 
 
 class CompletedEpoch(Generic[T]):
-    """All data of one completed epoch, from all partitions of the subscription.
+    """All data of one completed epoch, from all partitions of a subscription. Returned by `CompletedEpochs`.
 
     Attributes:
         time: The time of the epoch.
-        first_seq, last_seq: The stream sequences of its first and its last message.
+        first_seq: Stream sequence of the first message of the epoch, or 0 if the topic is live.
+        last_seq: Stream sequence of the last message of the epoch, or 0 if the topic is live.
     """
 
     def __init__(self, epoch: Epoch[T], again: Callable[[], AsyncIterator[Any]]) -> None:
@@ -40,7 +41,7 @@ class CompletedEpoch(Generic[T]):
     def is_kept(self) -> bool:
         """Whether the items are in memory.
 
-        If the epoch was too large, iterating reads the items from the stream again.
+        An epoch that was too large isn't kept. Iterating over it reads the items from the stream again.
         """
         return self._batches is not None
 
@@ -49,8 +50,8 @@ class CompletedEpoch(Generic[T]):
         """The items of all batches of the epoch, in a single list.
 
         Raises:
-            ConfigError: The epoch was too large to be kept, or a batch is not a list. Read it with ``async for batch
-                in epoch``.
+            ConfigError: The epoch was too large to be kept in memory, or a batch is not a list. Use ``async for batch
+                in epoch`` in both cases.
         """
         if self._batches is None:
             raise ConfigError(
@@ -70,8 +71,10 @@ class CompletedEpoch(Generic[T]):
         """Yield the batches of the epoch as they were sent, in the order of the stream.
 
         Raises:
-            EpochsLostError: Messages of the epoch were removed before they were read again. Discard the batches before
-                the error. Also any request error.
+            EpochsLostError: The epoch wasn't kept in memory, and some of its messages were removed before they were
+                read again. Discard the batches yielded so far.
+
+        May also raise any request error.
         """
         if self._batches is not None:
             for batch in self._batches:
@@ -85,10 +88,11 @@ class CompletedEpoch(Generic[T]):
 
 
 class CompletedEpochs(Generic[T]):
-    """Whole epochs, for ``async for``. Created by `EpochSubscription.completed`.
+    """Asynchronous iterator over whole epochs. Returned by `EpochSubscription.completed`.
 
-    An error ends only the loop. After `EpochsLostError` another loop continues with the epochs that are whole. An epoch
-    counts as consumed in `EpochSubscription.position` once it was returned.
+    An error ends the loop, but not the subscription. After `EpochsLostError`, start another loop to continue with the
+    epochs that can be received in full. An epoch counts as consumed in `EpochSubscription.position` as soon as it has
+    been returned.
     """
 
     def __init__(
@@ -108,12 +112,12 @@ class CompletedEpochs(Generic[T]):
 
     @property
     def open(self) -> int:
-        """The number of incomplete epochs in memory."""
+        """The number of incomplete epochs that are being collected."""
         return len(self._buffer)
 
     @property
     def retained_bytes(self) -> int:
-        """The number of payload bytes kept for open epochs."""
+        """The number of payload bytes that are kept in memory for incomplete epochs."""
         return self._buffer.retained_bytes
 
     def __aiter__(self) -> Self:
@@ -126,9 +130,12 @@ class CompletedEpochs(Generic[T]):
             raise StopAsyncIteration from None
 
     async def next(self, timeout: float | None = None) -> CompletedEpoch[T]:
-        """Return the next epoch. Raises the errors of `EpochSubscription.next`.
+        """Wait for the next completed epoch and return it.
 
-        ``timeout`` limits the wait between two events of the subscription.
+        Args:
+            timeout: Maximum number of seconds between two events of the subscription. By default, there is no limit.
+
+        Raises the errors of `EpochSubscription.next`.
         """
         while not self._ready:
             try:
@@ -154,13 +161,13 @@ class CompletedEpochs(Generic[T]):
 Filter: TypeAlias = Literal["atomic"] | Iterable[Any] | None
 """Selects the data that a subscriber drops.
 
-``"atomic"`` drops epochs that the subscriber cannot receive in full, and None drops nothing. Times drop the same
-epochs as ``"atomic"``, and in addition all data at or before one of these times.
+``"atomic"`` drops epochs that the subscriber can't receive in full, and None drops nothing. An iterable of times drops
+the same epochs as ``"atomic"``, and also all data at or before any of these times.
 """
 
 
 class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
-    """Reads the events `Data` and `FrontierUpdate` of some partitions of a topic, for ``async for``."""
+    """Reads the `Data` and `FrontierUpdate` events of some partitions of a topic."""
 
     def __init__(
         self, topic: str, order: Order[T], partitions: tuple[int, ...], codec: Codec, filter: Filter
@@ -178,24 +185,27 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that the subscription reads."""
+        """The numbers of the partitions that the subscription reads."""
         return self._partitions
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier of all partitions.
+        """The lower frontier, merged from all partitions.
 
-        Further data is at or after one of its elements. Empty after the topic's end.
+        Any further data is at or after one of its times. The frontier is empty when the topic has ended.
         """
         return self._core.frontier
 
     @property
     def filter(self) -> Antichain[T]:
-        """The times at or before which data is dropped. It becomes empty as these epochs are completed."""
+        """The filter: data at or before any of its times is dropped.
+
+        Times are removed from the filter as their epochs are completed.
+        """
         return self._core.filter
 
     def is_completed(self, time: T) -> bool:
-        """Return whether no further data of this time can come from any partition."""
+        """Return whether every partition has completed the epoch ``time``, so that no more data of it can arrive."""
         return self._core.is_completed(time)
 
     def __repr__(self) -> str:
@@ -203,19 +213,27 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         return f"<{name} of {self._topic} {list(self._partitions)} at {list(self.frontier)}>"
 
     async def next(self, timeout: float | None = None) -> Data[T] | FrontierUpdate[T]:
-        """Return the next event.
+        """Wait for the next event and return it.
+
+        If the call is cancelled, no event is lost.
+
+        Args:
+            timeout: The number of seconds to wait. By default, there is no limit.
 
         Raises:
-            RequestTimeoutError: No event arrived in ``timeout`` seconds. ClosedError: The topic has ended, or the
-                subscription was closed.
-            EpochsLostError: See the class. The next call continues.
-            ProtocolError: Data cannot be decoded. Every further call raises it.
-            PositionInvalidError: The stream was recreated. Also permanent errors of the server.
+            RequestTimeoutError: No event arrived within ``timeout`` seconds.
+            ClosedError: The topic has ended, or the subscription was closed.
+            EpochsLostError: Messages were lost. Discard the data of the epochs named in the error. The next call
+                continues.
+            ProtocolError: Data can't be decoded. Every further call raises the same error.
+            PositionInvalidError: The stream was recreated.
+
+        May also raise permanent errors of the server.
         """
         return (await self.sized(timeout))[0]
 
     async def sized(self, timeout: float | None = None) -> tuple[Data[T] | FrontierUpdate[T], int]:
-        """Return the next event and the encoded size of its items. Raises the errors of `next`."""
+        """Return the next event, and the encoded size of its items in bytes. Raises the errors of `next`."""
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             if self._error is not None:
@@ -255,16 +273,17 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         return msgspec.structs.replace(event, items=items), len(event.items)
 
     def completed(self, *, max_bytes: int = 256 * 1024 * 1024) -> CompletedEpochs[T]:
-        """Iterate over whole epochs as they are completed, each after the epochs before it.
+        """Iterate over whole epochs as they are completed. An epoch comes after all epochs before it.
 
-        Data of open epochs is kept in memory. Call it before reading, and do not read events from this subscription.
+        Call this method before you read from the subscription, and read only from the result afterwards. The data of
+        incomplete epochs is kept in memory.
 
         Args:
-            max_bytes: Bytes of payloads to keep in memory. Beyond that the largest epochs are read again from the
-                stream when they are returned.
+            max_bytes: Maximum number of payload bytes to keep in memory. If there are more, the data of the largest
+                epochs is dropped, and read from the stream again when these epochs have been returned.
 
         Raises:
-            ConfigError: Data was read before, so an epoch could be incomplete without notice.
+            ConfigError: Data has already been read from the subscription, so the first epochs would be incomplete.
         """
         if self._has_returned_data:
             raise ConfigError("data was read from this subscription: call completed() before that")
@@ -272,7 +291,7 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         return CompletedEpochs(self, self._core, self._owners, self._read_again, max_bytes)
 
     def _owners(self) -> dict[int, str]:
-        """Return the current producer of each partition, whose data counts."""
+        """Return the current producer of each partition. Only its data counts."""
         return {}
 
     @abc.abstractmethod

@@ -46,7 +46,7 @@ EpochStart: TypeAlias = Literal["now", "first"]
 StoreRecord: TypeAlias = Callable[[bytes, Mapping[str, str], int, str], Awaitable[int]]
 
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
-_RACES: Final = 10  # attempts to take a partition, because other producers may be faster
+_RACES: Final = 10  # attempts to take a partition before giving up on faster producers
 _LAG_PAUSE, _LAG_PAUSES = 0.05, 100  # pauses in seconds, and their number, while a replica lags
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two checks for partitions that do not exist yet
 _FIRST_REPORT = 5.0  # seconds until a wait is reported for the first time
@@ -208,14 +208,17 @@ class EpochHistory(Generic[T]):
         """Take over a partition. Fence its last producer and continue from its state, or start a new partition.
 
         Args:
+            partition: The number of the partition.
             store: Stores a frontier record, like `Outlet.record`.
-            start: The least time of a new partition. By default the least time of the order.
+            start: The least time of a new partition. Defaults to the least time of the order.
 
         Raises:
             ProducerFencedError: Other producers keep taking the partition.
-            HistoryTruncatedError: The partition has no frontier record, and records may have been removed. Pass
-                ``start``.
-            ConfigError: ``start`` is not a valid time. Also any request error.
+            HistoryTruncatedError: The partition has no frontier record, possibly because records were removed. Pass
+                ``start`` to continue anyway.
+            ConfigError: ``start`` is not a valid time.
+
+        May also raise any request error.
         """
         producer = secrets.token_hex(8)
         for _ in range(_RACES):
@@ -328,17 +331,19 @@ class EpochHistory(Generic[T]):
     async def snapshots(self, partitions: Sequence[int], start: EpochStart, *, wait: bool) -> Join[T]:
         """Return the snapshots of a new subscriber: the last or the first stored frontier record of each partition.
 
-        Each snapshot is read from the stream's leader. The snapshots need not be of one instant, since messages of a
-        partition before its own snapshot are skipped. Reading starts after the oldest snapshot.
+        Each snapshot is read from the leader of the stream. The snapshots need not be from the same moment, because
+        messages of a partition before its own snapshot are skipped. Reading starts after the oldest snapshot.
 
         Args:
             partitions: The numbers of the partitions.
             start: ``"now"`` for the last records, or ``"first"`` for the first.
-            wait: Wait until all partitions exist.
+            wait: Whether to wait until all partitions exist.
 
         Raises:
-            TopicNotFoundError: Some partitions do not exist. PositionInvalidError: The stream ends before a snapshot.
-                Also any request error, except transient errors with ``wait``.
+            TopicNotFoundError: Some partitions don't exist, and ``wait`` is false.
+            PositionInvalidError: The stream ends before a snapshot.
+
+        May also raise any request error. If ``wait`` is true, transient errors are retried.
         """
         pauses, read = Wait(self.log.emit, self.topic), partial(self._read_entries, partitions, start)
         while True:
@@ -397,9 +402,11 @@ class EpochHistory(Generic[T]):
         """Return the snapshots with which a subscriber continues from a saved position.
 
         Raises:
-            PositionInvalidError: The position is of another stream, or of an earlier stream with the same name.
-            EpochsLostError: Records that are needed were removed. ConfigError: The position is of other partitions.
-                Also any request error.
+            PositionInvalidError: The position belongs to another stream, or to an earlier stream with the same name.
+            EpochsLostError: Records that are still needed were removed.
+            ConfigError: The position belongs to other partitions.
+
+        May also raise any request error.
         """
         if {partition for partition, _ in position.records} != {*partitions}:
             raise ConfigError(

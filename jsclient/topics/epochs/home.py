@@ -113,7 +113,7 @@ class Outlet:
         """
         last = await self._log.last(self._frontier)
         if expected == (last.seq if last else 0):
-            # A log in memory lets no other task run between these messages, so they are stored together.
+            # Appending to a log in memory never suspends, so no other task can come between these messages.
             for message in messages:
                 await self.send(message)
         return await self.record(data, headers, expected, None)
@@ -176,7 +176,7 @@ class StreamOutlet(Outlet):
             self._failure = self._failure or error
         while self._named_in_flight:
             await asyncio.wait(self._named_in_flight)
-            await asyncio.sleep(0)  # their callbacks run before this call continues
+            await asyncio.sleep(0)  # let the callbacks of the acks run before continuing
         if self._failure is not None:
             raise self._failure
 

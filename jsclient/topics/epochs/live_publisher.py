@@ -1,4 +1,4 @@
-"""The publisher of a partition of a live topic. Each connected subscriber has a queue, and no message is stored."""
+"""The publisher of a partition of a live topic. Each subscriber has a queue of messages, and no message is stored."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ __all__ = ["LivePublisher"]
 
 T = TypeVar("T", bound=Hashable)
 
-_AT_ONCE: Final = 100  # messages sent to a subscriber before the next subscriber's turn
-_FULL: Final = 1000  # length of the longest queue from which sending waits
+_AT_ONCE: Final = 100  # messages sent to one subscriber before it is the next one's turn
+_FULL: Final = 1000  # `send` waits while the longest queue has at least this many messages
 _FAREWELL: Final = 5.0  # seconds that closing waits for the queues to drain
 
 
 class LivePublisher(Handle, Generic[T]):
-    """Sends data and frontier of one partition to connected subscribers. Created by `EpochTopic.live_publisher`.
+    """Sends one partition of a topic to connected subscribers. Created by `EpochTopic.live_publisher`.
 
-    No message is stored, so without subscribers data is dropped. A new subscriber receives both frontiers, and then all
-    messages sent afterwards. The publisher knows each subscriber's last message number and last sign of life.
+    No message is stored. Data that is sent while no subscriber is connected is lost. A new subscriber first receives
+    both frontiers, and then every message sent afterwards. A subscriber that is silent for three beats, or that reads
+    too slowly, is disconnected.
+
+    Leaving ``async with`` calls `release`, which leaves epochs open. Call `close` to complete them.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class LivePublisher(Handle, Generic[T]):
         self._refused = 0
         self._types = f"order {order_name(order)}, codec {codec_name(codec)}"
         self._broadcast: EpochBroadcast[T] = EpochBroadcast(EpochPublisher(order))
-        self._sent: dict[str, int] = {}  # the last number of each subscriber
+        self._sent: dict[str, int] = {}  # number of the last message sent to each subscriber
         self._last_signs: dict[str, float] = {}  # monotonic time of each subscriber's last sign of life
         self._wake, self._changed = Signal(), Signal()
         self._inbox: Inbox | None = None
@@ -69,10 +72,12 @@ class LivePublisher(Handle, Generic[T]):
         self._pumping: asyncio.Task[None] | None = None
 
     async def begin_publishing(self, *, takeover: bool) -> None:
-        """Listen for subscribers.
+        """Listen for subscribers. Internal.
 
-        Raises `PublisherExistsError` if a live publisher exists and ``takeover`` is not set, and any error of
-        subscribing.
+        Raises:
+            PublisherExistsError: Another live publisher is alive, and ``takeover`` is false.
+
+        May also raise any error that subscribing can raise.
         """
         present = await is_present(self._context, self._presence.subject, "take" if takeover else "ask")
         if present and not takeover:
@@ -91,12 +96,12 @@ class LivePublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The publisher's lower frontier. Epochs before it are completed."""
+        """The lower frontier: data may be sent at or after any of its times. All earlier epochs are completed."""
         return self._broadcast.publisher.lower
 
     @property
     def upper(self) -> Antichain[T]:
-        """The publisher's upper frontier: the greatest times ever sent."""
+        """The upper frontier: the latest times for which data was ever sent."""
         return self._broadcast.publisher.upper
 
     @property
@@ -106,24 +111,37 @@ class LivePublisher(Handle, Generic[T]):
 
     @property
     def refused(self) -> int:
-        """Number of requests refused so far: unreadable, without an inbox, or beyond ``max_subscribers``."""
+        """The number of requests refused so far.
+
+        A request is refused if it is malformed, if its reply subject is not an inbox, or if ``max_subscribers``
+        subscribers are already connected.
+        """
         return self._refused
 
     @property
     def put_out(self) -> int:
-        """Number of subscribers disconnected so far because their queue was full."""
+        """The number of subscribers disconnected so far because their queue was full."""
         return self._broadcast.put_out
 
     def state(self, time: T) -> EpochState:
-        """Return whether an epoch is latent, active or completed."""
+        """Return whether the epoch ``time`` is latent, active or completed."""
         return self._broadcast.publisher.state(time)
 
     async def send(self, time: T, items: Any) -> None:
-        """Send a batch of items of one time to all connected subscribers.
+        """Send a batch of items of one epoch to all connected subscribers.
+
+        If the queue of a subscriber is long, the call waits until it becomes shorter.
+
+        Args:
+            time: The time of the epoch, which becomes active.
+            items: The items. The codec of the topic must be able to encode them.
 
         Raises:
-            EpochCompletedError: The epoch is completed. ConfigError, MaxPayloadError: The batch cannot be sent.
-            ClosedError: The publisher was closed. ProducerFencedError: Another publisher took over.
+            EpochCompletedError: The epoch is completed.
+            ConfigError: The time is invalid, or the items can't be encoded.
+            MaxPayloadError: The batch is larger than the server accepts.
+            ClosedError: The publisher was closed.
+            ProducerFencedError: Another publisher has taken over.
         """
         self._check_open()
         data = self._codec.encode(items)
@@ -133,16 +151,19 @@ class LivePublisher(Handle, Generic[T]):
         self._wake.set()
 
     async def advance(self, to: T) -> None:
-        """Complete the epochs before a time. See `PartitionPublisher.advance`."""
+        """Complete all epochs before the time ``to``. See `PartitionPublisher.advance`."""
         await self._change(lambda: self._broadcast.advance(to))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Drop and add capabilities. See `PartitionPublisher.update`."""
+        """Drop and add capabilities in a single step. See `PartitionPublisher.update`."""
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
         await self._change(lambda: self._broadcast.update(pairs))
 
     async def close(self) -> None:
-        """Complete all epochs, wait up to 5 s for the subscribers to receive this, and release the publisher."""
+        """Complete all epochs, and close the publisher.
+
+        Before closing, the call waits up to 5 seconds for the subscribers to receive the last messages.
+        """
         await self._change(self._broadcast.close)
         try:
             async with asyncio.timeout(_FAREWELL):
@@ -202,7 +223,7 @@ class LivePublisher(Handle, Generic[T]):
             except ProtocolError as error:
                 self._refuse_request(error)
                 continue
-            # Other verbs are signs of life, even of subscribers that this publisher has dropped.
+            # Any other verb is a sign of life, possibly from a subscriber that this publisher has dropped.
             if request.verb == "leave":
                 self._forget_subscriber(who)
             elif request.verb == "connect":
@@ -229,7 +250,7 @@ class LivePublisher(Handle, Generic[T]):
         self._wake.set()
 
     def _refuse_request(self, error: ProtocolError) -> None:
-        """Report the first refusal and then each doubling, since strangers may send many requests."""
+        """Report the first refusal, and then each doubling of their number, since strangers may send many requests."""
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:
             self._context.report(error)
@@ -248,7 +269,7 @@ class LivePublisher(Handle, Generic[T]):
         self._changed.set()
 
     def _expire(self) -> None:
-        """Drop disconnected subscribers, and subscribers that were silent for three beats."""
+        """Drop subscribers that were disconnected, and subscribers that were silent for three beats."""
         now, connected = asyncio.get_running_loop().time(), set(self._broadcast.subscribers)
         for who, last_sign in [*self._last_signs.items()]:
             if who not in connected or now > last_sign + 3 * self._beat:
@@ -261,14 +282,17 @@ class LivePublisher(Handle, Generic[T]):
                 self._forget_subscriber(who)
 
     def _taken(self) -> None:
-        """Release this publisher because another takes over. The subscribers connect to the new publisher."""
+        """Release this publisher because another one takes over. The subscribers then connect to the new publisher."""
         self._is_taken = True
         self._context.tasks.start(self.release(), "live publisher: taken")
 
     async def release(self) -> None:
-        """Stop sending. Subscribers wait for another publisher, which will start with the least time.
+        """Stop publishing without completing the open epochs.
 
-        A cancelled call continues in the background.
+        The subscribers wait until another publisher takes over the partition. That publisher starts at the least time
+        of the order.
+
+        If the call is cancelled, the release continues in the background.
         """
         if not self.is_closed:
             self._state = State.CLOSED

@@ -1,4 +1,4 @@
-"""A subscriber of a live topic: connects to the publisher of each partition and detects losses."""
+"""A subscriber of a live topic, which connects to the publisher of each partition and detects lost messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=Hashable)
 
 _MAX_PENDING: Final = 100_000  # messages
 _PAUSE: Final = 0.1  # seconds between two attempts to connect
-_SILENT_BEATS: Final = 3  # signs of life in a row without an answer
+_SILENT_BEATS: Final = 3  # unanswered signs of life in a row before a publisher counts as lost
 
 
 @dataclass(slots=True)
@@ -51,12 +51,14 @@ class _Channel:
 
 
 class LiveSubscription(EpochEvents[T]):
-    """Reads events `Data` and `FrontierUpdate` of a live topic, for ``async for``.
+    """Reads the `Data` and `FrontierUpdate` events of a live topic. Created by `EpochTopic.live_subscribe`.
 
-    Created by `EpochTopic.live_subscribe`. It returns all data of the epochs that were latent in all its partitions
-    when it connected. It ends when the frontier is empty. After a lost message or a change of publisher the next read
-    raises `EpochsLostError` once. Discard the received parts of these epochs then. Further reads wait for new snapshots
-    of all partitions.
+    Read events with ``async for`` or `next`, or read whole epochs with `completed`. By default, the subscription
+    returns all data of the epochs that had no data in any of its partitions when it connected, and drops other data.
+    The loop ends when the frontier is empty.
+
+    If a message is lost or a publisher is replaced, the next read raises `EpochsLostError` once. Discard the data that
+    you have received of the epochs named in the error. The following reads wait for new snapshots of all partitions.
     """
 
     def __init__(
@@ -78,17 +80,19 @@ class LiveSubscription(EpochEvents[T]):
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
         self._missing: set[int] = set()  # partitions without a publisher
-        self._may_fail = False  # whether the wait is for opening, which would fail without wait=True
+        self._may_fail = False  # whether opening still waits, which would fail without wait=True
         self._arrived = Signal()
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None
 
     async def begin_reading(self, *, wait: bool) -> None:
-        """Connect, and wait for the snapshots of all partitions.
+        """Connect, and wait for the snapshots of all partitions. Internal.
 
         Raises:
-            TopicNotFoundError: Some partitions have no publisher, and ``wait`` is not set. TopicMismatchError: A
-                publisher uses another order or codec. Also any error of subscribing.
+            TopicNotFoundError: Some partitions have no publisher, and ``wait`` is false.
+            TopicMismatchError: A publisher uses another order or codec.
+
+        May also raise any error that subscribing can raise.
         """
         self._context.attach(self, self._notice_loss)
         self._may_fail = wait
@@ -109,7 +113,7 @@ class LiveSubscription(EpochEvents[T]):
 
     @property
     def skipped(self) -> int:
-        """Number of invalid messages that were skipped. They are reported with the event `ErrorRaised`."""
+        """The number of invalid messages skipped so far. They are reported with the event `ErrorRaised`."""
         return self._skipped
 
     async def _more(self, deadline: float | None, timeout: float) -> None:
@@ -147,7 +151,7 @@ class LiveSubscription(EpochEvents[T]):
         for subject, _, block, payload in frames:
             partition = self._by_token.get(subject.decode(errors="replace")[len(self._prefix) :])
             if partition is None:
-                continue  # the answer belongs to an earlier attempt
+                continue  # this message answers an earlier attempt to connect
             if inline_status(block):
                 self._missing.add(partition)
                 if self._channels[partition].number:
@@ -160,7 +164,10 @@ class LiveSubscription(EpochEvents[T]):
         self._arrived.set()
 
     def _report_invalid(self, error: ProtocolError) -> None:
-        """Report the first invalid message and then each doubling. A gap in the numbers shows missing messages."""
+        """Report the first invalid message, and later only each doubling of their number.
+
+        Messages that are missing as a result are noticed by a gap in the message numbers.
+        """
         self._skipped += 1
         if self._skipped & (self._skipped - 1) == 0:
             self._context.report(error)
@@ -169,7 +176,7 @@ class LiveSubscription(EpochEvents[T]):
         channel = self._channels[partition]
         channel.last_activity = asyncio.get_running_loop().time()
         self._missing.discard(partition)
-        # A gap in the numbers shows a lost message. Signs of life carry the number as well.
+        # A gap in the numbers means that a message was lost. Signs of life carry the last number, too.
         if live.what == "mismatch":
             own_types = f"order {order_name(self._order)}, codec {codec_name(self._codec)}"
             self._error = TopicMismatchError(self._topic, [("types", own_types, live.text)])

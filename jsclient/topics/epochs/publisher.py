@@ -1,4 +1,4 @@
-"""The publisher of one partition, which sends the data of epochs and completes them."""
+"""The publisher of one partition, which sends the data of epochs and completes the epochs."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ T = TypeVar("T", bound=Hashable)
 class PartitionPublisher(Handle, Generic[T]):
     """Sends the data and the frontier of one partition. Created by `EpochTopic.publisher`.
 
-    A partition has one publisher. A publisher that takes over fences the previous publisher. The data that the fenced
-    publisher sent before counts. Subscribers skip the data that it sends later, and its next frontier record is
-    refused with `ProducerFencedError`.
+    A partition has one publisher at a time. A publisher that takes over the partition fences the previous one. Data
+    that the previous publisher had sent by then counts. Subscribers skip data that it sends later, and its next
+    frontier record is refused with `ProducerFencedError`.
 
-    Data is sent through a window without waiting for acks. A frontier record waits until all data before it is
-    stored. If data was refused, if its outcome is unknown, or if another publisher took the partition, every further
-    call raises that error. Open another publisher then, check its `frontier`, and send the data of open epochs again.
+    Data is sent without waiting for acks. A frontier record is only sent when all data before it has been stored. If
+    data was refused, if its outcome is unknown, or if another publisher took over the partition, every further call
+    raises that error. In this case, open another publisher, check its `frontier`, and send the data of the open epochs
+    again.
 
-    Leaving ``async with`` waits until data is stored and releases the partition. Open epochs stay open. `close` ends
-    the partition.
+    Leaving ``async with`` waits until the data has been stored, and releases the partition. Open epochs stay open. Call
+    `close` to end the partition.
     """
 
     def __init__(
@@ -80,24 +81,24 @@ class PartitionPublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier.
+        """The lower frontier: data may be sent at or after any of its times.
 
-        Data may be sent at or after any of its elements. It is empty once the partition has ended.
+        The frontier is empty once the partition has ended.
         """
         return self._core.lower
 
     @property
     def upper(self) -> Antichain[T]:
-        """The upper frontier: the greatest times ever sent."""
+        """The upper frontier: the latest times for which data was ever sent."""
         return self._core.upper
 
     def state(self, time: T) -> EpochState:
-        """Return whether an epoch is latent, active or completed in this partition."""
+        """Return whether the epoch ``time`` is latent, active or completed in this partition."""
         return self._core.state(time)
 
     @property
     def is_alive(self) -> bool:
-        """Whether the publisher can send. False after it was closed or a call has failed permanently."""
+        """Whether the publisher can still send. False if it was closed, or if a call has failed permanently."""
         return not self.is_closed and self._error is None
 
     def __repr__(self) -> str:
@@ -106,22 +107,25 @@ class PartitionPublisher(Handle, Generic[T]):
     # --- sending ---------------------------------------------------------------------------------------------
 
     async def send(self, time: T, items: Any, *, msg_id: str | None = None) -> None:
-        """Send a batch of items of one time without waiting for the ack.
+        """Send a batch of items of one epoch, without waiting for the ack.
+
+        If the call is cancelled, the batch wasn't sent. However, if the publisher uses your own nats-py connection, a
+        cancelled call may have sent it.
 
         Args:
-            time: The epoch of the items, which becomes active.
-            items: Items that the topic's codec can encode.
-            msg_id: A message with this id is stored once in this partition and epoch within the stream's duplicate
-                window, also across publishers, so that a half-sent epoch can be sent again.
+            time: The time of the epoch, which becomes active.
+            items: The items. The codec of the topic must be able to encode them.
+            msg_id: An id for deduplication. Within the duplicate window of the stream, a message with this id is stored
+                once in this partition and epoch, even by different publishers. This makes it possible to send a partly
+                sent epoch again.
 
         Raises:
-            EpochCompletedError: The epoch is completed, or no capability allows it.
-            ConfigError, MaxPayloadError: The batch cannot be sent. RequestTimeoutError: There is no connection, or the
-                window stayed full.
-            ProducerFencedError, PublishesFailedError: See the class.
-
-        After one of the first four errors, and after a cancelled call, the batch was not sent. A call that is cancelled
-        over your own nats-py connection may have sent it.
+            EpochCompletedError: The epoch is completed, or no capability allows its time. The batch wasn't sent.
+            ConfigError: The time, the items or the id are invalid. The batch wasn't sent.
+            MaxPayloadError: The batch is larger than the server accepts. It wasn't sent.
+            RequestTimeoutError: There is no connection, or too many messages stayed in flight. The batch wasn't sent.
+            PublishesFailedError: Some data sent earlier could not be stored.
+            ProducerFencedError: Another publisher has taken over the partition.
         """
         async with self._lock:
             self._check_open()
@@ -149,7 +153,10 @@ class PartitionPublisher(Handle, Generic[T]):
         return OutgoingRecord(self._codec.encode(items), headers, f"{where}{self._producer}/{self._count}")
 
     async def flush(self) -> None:
-        """Wait until all sent data is stored. Raises the errors of `send`. Can be cancelled like `advance`."""
+        """Wait until all data sent so far has been stored.
+
+        If the call is cancelled, it continues in the background. Raises the errors of `send`.
+        """
         await self._in_background(self._flush_in_turn())
 
     async def _flush_in_turn(self) -> None:
@@ -158,48 +165,57 @@ class PartitionPublisher(Handle, Generic[T]):
             await self._flush()
 
     async def advance(self, to: T) -> None:
-        """Complete all epochs that are before a time in the topic's order.
+        """Complete all epochs before the time ``to``, according to the order of the topic.
 
-        Waits until data is stored, and then until the new frontier is stored. Returns at once if the frontier does not
-        change. A cancelled call continues in the background, and the next call waits for it.
+        The call waits until all data and then the new frontier have been stored. If the frontier doesn't change,
+        nothing is written. If the call is cancelled, it continues in the background, and the next call waits for it.
 
         Raises:
-            EpochCompletedError: The time is before the frontier. Also the errors of `send`.
+            EpochCompletedError: ``to`` is before the frontier.
+
+        May also raise any error of `send`.
         """
         await self._in_background(self._write_change(lambda: self._core.advance(to)))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Drop capabilities (-1) and add capabilities that the existing capabilities allow (+1), in a single step.
+        """Drop and add capabilities in a single step.
 
-        A capability allows its time and all later times. A publisher starts with a capability for the least time. Times
-        that no capability allows are completed. Waits, raises and can be cancelled like `advance`.
+        A capability for a time allows the publisher to send data of this time and all later times. A publisher starts
+        with a capability for the least time. An epoch is completed when no capability allows it any more.
+
+        The call waits, raises and handles cancellation in the same way as `advance`.
+
+        Args:
+            changes: The times, each with +1 to add a capability or -1 to drop one. An existing capability must allow
+                each added one.
         """
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
         await self._in_background(self._write_change(lambda: self._core.update(pairs)))
 
     async def close(self) -> None:
-        """Complete all epochs. The frontier becomes empty, and no publisher can send to the partition again.
+        """Complete all epochs, which ends the partition. No publisher can send to the partition afterwards.
 
-        Subscribers end when all their partitions have ended. Waits, raises and can be cancelled like `advance`.
+        A subscription ends when all its partitions have ended. The call waits, raises and handles cancellation in the
+        same way as `advance`.
         """
         await self._in_background(self._write_change(self._core.close))
         await self.release()
 
     async def commit_epoch(self, time: T, *batches: Any, to: T | None = None) -> None:
-        """Send all data of an epoch and complete it.
+        """Send all data of an epoch and complete the epoch.
 
-        With an atomic batch (server 2.12, stream with ``allow_atomic``) the epoch is stored completely or not at all.
-        Without it, this is `send` and `advance`, and a crash leaves the epoch open with a part of its data. If the
-        epoch is sent again within the stream's duplicate window, that part is not stored twice. In both cases
-        subscribers receive the epoch completely or not at all.
+        If the stream allows atomic batches (server 2.12, ``allow_atomic``), the epoch is stored completely or not at
+        all. If not, the call is equivalent to `send` and `advance`, and a crash may leave the epoch open with some of
+        its data stored. That data isn't stored twice if you commit the epoch again within the duplicate window of the
+        stream. In both cases, subscribers receive the epoch completely or not at all.
 
         Args:
-            time: The epoch.
-            batches: The items of the epoch. Each batch is one message, and a server accepts at most 999 in an atomic
-                batch.
-            to: The time to advance to. By default the next time, if the order has a next time.
+            time: The time of the epoch.
+            batches: The data of the epoch. Each batch is one message. A server accepts at most 999 messages in an
+                atomic batch.
+            to: The time to advance to. Defaults to the next time, if the order has a ``successor``.
 
-        Raises the errors of `send` and `AtomicBatch.commit`. Can be cancelled like `advance`.
+        Raises the errors of `send` and `AtomicBatch.commit`, and handles cancellation in the same way as `advance`.
         """
         if to is None:
             successor = getattr(self._core.order, "successor", None)
@@ -240,11 +256,11 @@ class PartitionPublisher(Handle, Generic[T]):
             )
 
     async def announce(self, home: Home) -> None:
-        """Announce that this partition has a publisher. Raises any error of subscribing."""
+        """Announce that this partition has a publisher. Internal. May raise any error that subscribing can raise."""
         self._presence = await home.announce(self._partition, lambda: self.is_alive)
 
     def keep_record(self, every: float) -> None:
-        """Write the frontier record again every ``every`` seconds, before the stream removes it for its age."""
+        """Write the frontier record every ``every`` seconds, before the stream removes it for its age. Internal."""
         self._rewriting = self._log.tasks.start(self._keep_record(every), "frontier record kept")
 
     async def _keep_record(self, every: float) -> None:
@@ -274,9 +290,9 @@ class PartitionPublisher(Handle, Generic[T]):
             )
 
     async def _store(self, write: Callable[[], Coroutine[Any, Any, int]]) -> None:
-        """Write a frontier record, after any invalid messages of the subject.
+        """Write a frontier record. Invalid messages that other clients have stored under the subject are passed over.
 
-        After a failure the state is unknown, so every further call of the publisher raises the error.
+        After a failure, the state of the partition is unknown, so every further call of the publisher raises the error.
         """
         while True:
             try:
@@ -333,9 +349,9 @@ class PartitionPublisher(Handle, Generic[T]):
         counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)
         for message, seq in repeated:
             if seq not in counts:
-                # A later publisher that sends this message again derives the same id in the same way.
+                # A later publisher that sends this message again will derive the same id.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
-            del self._out.repeated[0]  # deleted after the send, so that a failed send leaves it in the list
+            del self._out.repeated[0]  # only now, so that a message that failed to be sent stays in the list
 
     def _check_open(self) -> None:
         if self._error is not None:
@@ -346,9 +362,10 @@ class PartitionPublisher(Handle, Generic[T]):
     # --- the end ---------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
-        """Release the partition. Open epochs stay open, and unflushed data may be stored or not.
+        """Release the partition without ending it. Open epochs stay open.
 
-        A cancelled call continues in the background.
+        Data that wasn't flushed may or may not be stored. If the call is cancelled, the release continues in the
+        background.
         """
         if self._rewriting is not None:
             self._rewriting.cancel()

@@ -33,14 +33,16 @@ _AT_ONCE = 500  # records taken from the reader at once
 
 
 class EpochSubscription(EpochEvents[T]):
-    """Reads events `Data` and `FrontierUpdate` of a topic of epochs, for ``async for``.
+    """Reads the `Data` and `FrontierUpdate` events of a topic of epochs. Created by `EpochTopic.subscribe`.
 
-    Created by `EpochTopic.subscribe`. It returns all data of the epochs that were latent in all its partitions at its
-    start. `frontier` is a lower bound of further data. It ends when the frontier is empty. A cancelled read loses no
-    event.
+    Read events with ``async for`` or `next`, or read whole epochs with `completed`. By default, the subscription
+    returns all data of the epochs that had no data in any of its partitions when the subscription started, and drops
+    other data. All further data is at or after one of the times in `frontier`. The loop ends when the frontier is
+    empty, because every partition has completed all its epochs. If a read is cancelled, no event is lost.
 
-    If history was removed before it was read, the next read raises `EpochsLostError` once. Discard the received parts
-    of these epochs then. Further reads start with new snapshots.
+    If records were removed from the stream before they were read, the next read raises `EpochsLostError` once. Discard
+    the data that you have received of the epochs named in the error. The following reads continue from new snapshots of
+    all partitions.
     """
 
     def __init__(
@@ -62,23 +64,24 @@ class EpochSubscription(EpochEvents[T]):
         self._reader: LogReader | None = None
         self._where: Position
         self._records: deque[Record] = deque()
-        self._lost_at: EpochPosition[T] | None = None  # the position of a loss, until new snapshots are read
+        self._lost_at: EpochPosition[T] | None = None  # where records were lost, until new snapshots are read
         self._moved_ns = 0
 
     @property
     def frontier_age(self) -> float:
         """Seconds since the last record that moved the frontier was stored.
 
-        The value grows while a publisher is gone or does not advance. It compares the clock of the server with the
-        clock of this machine.
+        The value grows while a publisher is gone or doesn't advance. The time stamp comes from the clock of the server
+        and is compared with the clock of this machine.
         """
         return max(0.0, (clock.time_ns() - self._moved_ns) / 1e9) if self._moved_ns else 0.0
 
     @property
     def position(self) -> EpochPosition[T]:
-        """The position from which another subscription, in any process, continues, with all data of open epochs.
+        """The position from which another subscription can continue in any process.
 
-        ``position.to_json()`` is a token to store, and `EpochPosition.from_json` reads it.
+        The new subscription returns all data of the epochs that are still open, including data that this subscription
+        has already returned. Store the position as ``position.to_json()``, and read it with `EpochPosition.from_json`.
         """
         if self._lost_at is not None:
             return self._lost_at
@@ -87,16 +90,19 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def refused(self) -> int:
-        """Number of data messages skipped because their producer had been replaced, or because they name none."""
+        """The number of data messages skipped because they name no producer, or a producer that had been replaced."""
         return self._reading.refused
 
     @property
     def skipped(self) -> int:
-        """Number of invalid records skipped so far. Each is counted in the event `RecordSkipped`."""
+        """The number of invalid records skipped so far. They are reported with the event `RecordSkipped`."""
         return self._skipped
 
     async def begin_reading(self, start: EpochStart = "now", *, wait: bool) -> None:
-        """Take the snapshots and start reading. Raises the errors of `EpochHistory.snapshots` and `EpochHistory.at`."""
+        """Take the snapshots and start reading. Internal.
+
+        Raises the errors of `EpochHistory.snapshots` and `EpochHistory.at`.
+        """
         history, partitions = self._history, self._partitions
         if self._resume is None:
             self._start(await history.snapshots(partitions, start, wait=wait))
@@ -137,7 +143,7 @@ class EpochSubscription(EpochEvents[T]):
             self._handle_record(self._records.popleft())
 
     async def _fill(self, deadline: float | None, timeout: float) -> bool:
-        """Wait for records. Returns False if history was lost."""
+        """Wait for records. Return False if records were removed before they were read."""
         reader = self._reader
         assert reader is not None
         try:
@@ -156,7 +162,7 @@ class EpochSubscription(EpochEvents[T]):
         return True
 
     def _handle_record(self, record: Record) -> None:
-        """Handle a record. Its events are returned before the next record, so that `position` matches them."""
+        """Handle a record. Its events are returned before the next record is handled, so `position` matches them."""
         message = self._reading.message(record, self._core.lower_of)
         if message is None:
             return
@@ -196,7 +202,7 @@ class EpochSubscription(EpochEvents[T]):
             )
 
     async def close(self) -> None:
-        """Stop reading. Calling it again does nothing."""
+        """Stop reading. If the subscription is already closed, nothing happens."""
         self._state = State.CLOSED
         if self._reader is not None:
             await self._reader.close()

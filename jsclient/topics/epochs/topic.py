@@ -1,4 +1,4 @@
-"""A topic of epochs: `JetStream.epochs`."""
+"""`EpochTopic`, which opens the publishers and subscriptions of a topic of epochs."""
 
 from __future__ import annotations
 
@@ -70,29 +70,33 @@ class EpochTopic(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name of the topic."""
+        """The name of the topic, from which the subjects of its partitions are derived."""
         return self._home.topic
 
     @property
     def order(self) -> Order[T]:
-        """The order of the topic's times."""
+        """The order in which the times of epochs are compared."""
         return self._order
 
     def __repr__(self) -> str:
         return f"<EpochTopic {self.name}>"
 
     async def create(self, **stream: Unpack[StreamFields]) -> int:
-        """Create the topic if it does not exist, and return its number of partitions.
+        """Create the topic if it doesn't exist, and return its number of partitions.
+
+        If a stream with the name already exists, the subjects and the schema of the topic are added to its
+        configuration. Nothing else in an existing stream is changed.
 
         Args:
-            stream: Fields of the stream, if it is created: ``num_replicas``, ``storage``, ``max_age``,
-                ``duplicate_window``, ``allow_atomic`` … An existing stream with the name gets the topic's subjects and
-                schema, and is not changed otherwise.
+            stream: Configuration of a new stream, such as ``num_replicas``, ``storage``, ``max_age``,
+                ``duplicate_window`` and ``allow_atomic``.
 
         Raises:
             TopicMismatchError: The topic exists with another order, codec or number of partitions.
-            ConfigError: The stream's retention is not limits, or it has ``max_msgs_per_subject``. Also any request
-                error.
+            ConfigError: The stream might remove parts of an epoch, because its retention isn't by limits, or because it
+                has ``max_msgs_per_subject``.
+
+        May also raise any request error.
         """
         schema = make_schema(self._order, self._codec, _ONE if self._partitions is None else self._partitions)
         return self._checked(await self._home.make(schema, dict(stream))).partitions
@@ -103,9 +107,13 @@ class EpochTopic(Generic[T]):
         return schema
 
     async def partitions(self) -> int:
-        """Return the number of partitions.
+        """Return the number of partitions, as stored on the server.
 
-        Raises `TopicNotFoundError`, `TopicMismatchError`, and any error of a request.
+        Raises:
+            TopicNotFoundError: The topic doesn't exist.
+            TopicMismatchError: The topic exists with another order, codec or number of partitions.
+
+        May also raise any request error.
         """
         return self._checked(await self._home.schema()).partitions
 
@@ -119,33 +127,36 @@ class EpochTopic(Generic[T]):
         max_in_flight: int = MAX_IN_FLIGHT,
         timeout: float | None = None,
     ) -> PartitionPublisher[T]:
-        """Become the publisher of a partition. The topic is created if it does not exist.
+        """Become the publisher of a partition. The topic is created if it doesn't exist.
 
-        Use the call with ``await`` or ``async with``. The publisher continues from the state of the partition:
-        completed epochs stay completed, active epochs stay open. Opening waits up to 30 s for a leader election or a
-        restart of the server.
+        Use the call with ``await`` or ``async with``. The publisher continues from the stored state of the partition:
+        completed epochs stay completed, and active epochs stay open. During a leader election or a restart of the
+        server, the call waits up to 30 seconds.
 
         Args:
             partition: The number of the partition.
-            start: The least time of a new partition. By default the least time of the order.
-            takeover: Fence a publisher that is alive. By default such a publisher is an error. A publisher that does
-                not answer within a second, for example because its process was killed, is always fenced.
-            max_in_flight: Messages that may be in flight.
-            timeout: Seconds within which each message must be stored, across server restarts. The default is the
-                timeout of this connection.
+            start: The earliest time of a new partition. Defaults to the least time of the order.
+            takeover: Whether to fence a publisher that is still alive. By default, the call raises an error in this
+                case. A publisher that doesn't answer within a second, for example because its process was killed, is
+                always fenced.
+            max_in_flight: Maximum number of messages that wait for an ack.
+            timeout: Seconds within which each message must be stored, including restarts of the server. Defaults to the
+                timeout of the connection.
 
         Raises:
-            PublisherExistsError: The partition has a publisher that is alive, and ``takeover`` is not set.
-            HistoryTruncatedError: The partition has no frontier record, and records may have been removed. Pass
-                ``start``.
-            ProducerFencedError: Other producers keep taking the partition. Also the errors of `create`.
+            PublisherExistsError: Another publisher of the partition is alive, and ``takeover`` is false.
+            HistoryTruncatedError: The partition has no frontier record, possibly because records were removed. Pass
+                ``start`` to continue anyway.
+            ProducerFencedError: Other publishers keep taking over the partition.
+
+        May also raise any error of `create`.
         """
         count = await self.create() if self._schema is None else self._schema.partitions
         check_partition(partition, count)
         if start is not None:
             self._order.encode(start)
         retry = Retry(PATIENT)
-        # Taking the partition fences its publisher, so first find out whether the publisher is alive.
+        # Taking the partition would fence its publisher, so first check whether there is a live one.
         if not takeover and await retry.run(partial(self._home.has_publisher, partition)):
             raise PublisherExistsError(self.name, partition)
         outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)
@@ -173,28 +184,34 @@ class EpochTopic(Generic[T]):
         push: Push = "auto",
         quiet: float = 30.0,
     ) -> EpochSubscription[T]:
-        """Subscribe to some partitions, by default all: ``await`` it, or use it with ``async with``.
+        """Subscribe to all partitions or some of them. Use the call with ``await`` or ``async with``.
 
-        Cancelling the call leaves no subscription behind.
+        If the call is cancelled, no subscription stays open.
 
         Args:
-            partitions: The numbers of the partitions.
-            filter: ``"atomic"`` selects the epochs that are latent at the start. None selects everything, including
-                parts of epochs that were active (``Data.whole`` is false). Times select like ``"atomic"``, without the
-                epochs at or before one of these times.
-            start: ``"now"`` starts with the epochs that are latent now, ``"first"`` with the oldest epochs that are
-                stored in full. A position continues from the `EpochSubscription.position` of a subscription to the same
-                partitions.
-            wait: Wait until a publisher has written to each of the partitions. Otherwise raise `TopicNotFoundError`.
-            timeout: Seconds to wait for publishers. By default there is no limit, and a long wait is reported with the
-                event `PartitionsMissing`.
-            push, quiet: See `LogReader`.
+            partitions: The numbers of the partitions. Defaults to all partitions.
+            filter: ``"atomic"`` selects the epochs for which no data had been sent when the subscription started. With
+                None, nothing is dropped, so the subscription also returns parts of epochs that were already active.
+                Such data has ``Data.whole`` set to false. An iterable of times has the same effect as ``"atomic"``, and
+                also drops the epochs at or before any of these times.
+            start: ``"now"`` starts with the epochs that have no data yet, and ``"first"`` with the oldest epochs that
+                are stored in full. Pass the `EpochSubscription.position` of an earlier subscription to continue it with
+                the same partitions.
+            wait: Whether to wait until each partition has had a publisher. If false, the call raises
+                `TopicNotFoundError` instead.
+            timeout: Seconds to wait for the topic and its partitions. By default, there is no limit, and the event
+                `PartitionsMissing` reports a long wait.
+            push: How the server pushes new records. See `Topic.each`.
+            quiet: Seconds without a record after which the history is read. See `Topic.each`.
 
         Raises:
-            TopicNotFoundError: The topic does not exist. RequestTimeoutError: It was not created in time.
-            TopicMismatchError: It has another order, codec or number of partitions.
-            ConfigError: A partition does not exist, or the position is of other partitions. PositionInvalidError: The
-                position is of another order or another stream. Also any request error.
+            TopicNotFoundError: The topic or one of the partitions doesn't exist, and ``wait`` is false.
+            RequestTimeoutError: The topic or some of its partitions weren't created within ``timeout`` seconds.
+            TopicMismatchError: The topic has another order, codec or number of partitions.
+            ConfigError: A partition doesn't exist, or the position belongs to other partitions.
+            PositionInvalidError: The position belongs to another order or another stream.
+
+        May also raise any request error.
         """
         resume = None
         if isinstance(start, EpochPosition):
@@ -228,20 +245,25 @@ class EpochTopic(Generic[T]):
     ) -> LivePublisher[T]:
         """Publish a partition to connected subscribers over plain NATS, without storing messages.
 
-        Each publisher starts with the least time. Two publishers that are opened at the same moment may both publish.
+        Each live publisher starts at the least time of the order. If two live publishers are opened at the same moment,
+        both may publish.
 
         Args:
             partition: The number of the partition.
-            takeover: End a publisher that is alive, whose next call raises `ProducerFencedError`. By default such a
-                publisher is an error. A publisher that does not answer within a second counts as dead.
-            beat: Seconds between signs of life. A subscriber that is silent for three of them is dropped.
-            max_subscribers: The number of subscribers above which further subscribers are refused.
-            reply_prefix: The prefix of the inboxes that are answered. A subscriber with another prefix is refused. By
-                default ``_INBOX``, which includes ``_INBOX_guest``, and the inbox prefix of this connection.
+            takeover: Whether to end a live publisher that is still alive. Its next call then raises
+                `ProducerFencedError`. By default, this call raises an error instead. A publisher that doesn't answer
+                within a second counts as dead.
+            beat: Seconds between two signs of life. A subscriber that is silent for three times as long is dropped.
+            max_subscribers: Maximum number of connected subscribers. Further subscribers are refused.
+            reply_prefix: The prefix that the inboxes of subscribers must have. Other subscribers are refused. By
+                default, ``_INBOX`` (which includes ``_INBOX_guest``) and the inbox prefix of this connection are
+                accepted.
 
         Raises:
-            PublisherExistsError: The partition has a publisher that is alive, and ``takeover`` is not set.
-            ConfigError: The partition does not exist, or the topic is in memory. Also any error of subscribing.
+            PublisherExistsError: Another live publisher of the partition is alive, and ``takeover`` is false.
+            ConfigError: The partition doesn't exist, or the topic is in memory.
+
+        May also raise any error that subscribing can raise.
         """
         check_partition(partition, self._partitions or _ONE)
         check_count("max_subscribers", max_subscribers)
@@ -267,18 +289,24 @@ class EpochTopic(Generic[T]):
         timeout: float | None = None,
         beat: float = 2.0,
     ) -> LiveSubscription[T]:
-        """Subscribe to live publishers.
+        """Subscribe to the live publishers of the topic.
 
-        The subscription returns whole epochs from now on, as long as no message is lost.
+        From now on, the subscription returns whole epochs as long as no message is lost.
 
         Args:
-            partitions, filter, timeout: See `subscribe`. By default, all partitions of this object.
-            wait: Wait until all partitions have a publisher. Otherwise raise `TopicNotFoundError`. A long wait is
-                reported with the event `PartitionsMissing`, also after a publisher has ended.
-            beat: Seconds between two signs of life. A publisher that is silent for three of them is lost.
+            partitions: The numbers of the partitions. By default, the subscription reads all partitions of this object.
+            filter: Selects the data to drop. See `subscribe`.
+            wait: Whether to wait until all partitions have a live publisher. If false, the call raises
+                `TopicNotFoundError` instead. The event `PartitionsMissing` reports a long wait, including a wait after
+                a publisher has ended.
+            timeout: Seconds to wait for the publishers. By default, there is no limit.
+            beat: Seconds between two signs of life. A publisher that is silent for three times as long counts as lost.
 
         Raises:
-            TopicNotFoundError, RequestTimeoutError, TopicMismatchError, ConfigError: See `subscribe`.
+            TopicNotFoundError: Some partitions have no live publisher, and ``wait`` is false.
+            RequestTimeoutError: Some partitions had no live publisher within ``timeout`` seconds.
+            TopicMismatchError: A live publisher uses another order or codec.
+            ConfigError: A partition doesn't exist, or the topic is in memory.
         """
         chosen = self._check_partitions(partitions, self._partitions or _ONE)
         subscription = LiveSubscription(
@@ -358,7 +386,7 @@ def memory_epochs(
 
     Args:
         name, order, partitions, codec: See `JetStream.epochs`.
-        log: The log of the topic, which must accept ``<name>.>``. By default a new log.
+        log: The log that stores the topic. It must accept the subject ``<name>.>``. Defaults to a new `MemoryLog`.
     """
     home = MemoryHome(check_topic(name), MemoryLog(f"{name}.>") if log is None else log)
     return EpochTopic(home, order if order is not None else Int(), partitions=partitions, codec=codec)

@@ -94,11 +94,12 @@ DescriptorT = TypeVar("DescriptorT", bound=_Descriptor)
 
 
 def read_descriptor(value: object, kind: type[DescriptorT]) -> DescriptorT:
-    """Decode and check a shared descriptor.
+    """Decode a shared descriptor and check it.
 
     Raises:
-        ConfigError: ``value`` is not a descriptor of this kind. InvalidNameError: A name in it is invalid.
-        PositionInvalidError: The start is not a position token.
+        ConfigError: ``value`` is not a descriptor of this kind.
+        InvalidNameError: A name in the descriptor is invalid.
+        PositionInvalidError: The start in the descriptor is not the token of a position.
     """
     try:
         read = msgspec.convert(value, kind)
@@ -126,8 +127,8 @@ def permissions_for(
 ) -> dict[str, Any]:
     """Return the permissions of a user. See `StreamNotifierKit.permissions`.
 
-    If ``history`` is true, the user reads all values, otherwise only the newest value. ``alone`` is true if the
-    stream has no other subject.
+    If ``history`` is true, the user may read all values. If it is false, the user may only read the newest value.
+    ``alone`` tells whether the stream has no other subject.
     """
     api, stream, subject, republished = Api(at.api_prefix), at.stream, at.subject, at.republished
     inbox = f"{check_publish_subject(inbox_prefix)}.>"

@@ -1,15 +1,15 @@
 """Notifiers and subscriptions: two ways for any number of consumers to read a sequence of values.
 
-An *iteration* is a sequence of values that may end once: it finishes with a completion, or fails with a reason. A
-producer creates it. Consumers read it, in order, as an asynchronous iterable:
+An *iteration* is a sequence of values that may end once. It either finishes with a completion, or fails with a reason.
+A producer creates the iteration, and consumers read it in order as an asynchronous iterable:
 
-- A `Notifier` is lossy: each read returns the newest value, and the values in between are never sent. The end is never
+- A `Notifier` is lossy. Each read returns the newest value, and the values in between are never sent. The end is never
   skipped.
-- An `IterationSubscription` is lossless: it returns every value from its start to the end.
+- An `IterationSubscription` is lossless. It returns every value from its start to the end.
 
-The facets work on a *source*, so they are the same for an iteration in this process (`jsclient.kits.make_notifier_kit`,
-`jsclient.kits.make_subscription_kit`) and on a server. Producer and consumers are separate: neither gives access to
-the other, and the producer does not know its consumers or wait for them.
+Both read from a *source*, so they work in the same way in this process (`jsclient.kits.make_notifier_kit`,
+`jsclient.kits.make_subscription_kit`) and on a server. Producer and consumers are separate: neither gives access to the
+other, and the producer neither knows its consumers nor waits for them.
 
 Source: Agoric's notifier package, first form (seed 000), and decisions D13 to D16.
 """
@@ -53,13 +53,17 @@ __all__ = [
 
 
 NO_STATE: Final = UNSET
-"""The default for an initial state, because None is a state."""
+"""The default for an initial state. It differs from None, because None is a valid state."""
 
 
 class Member(NamedTuple):
-    """A member of an iteration, which is a value, the completion, or the reason for a failure.
+    """A member of an iteration: a value, the completion, or the reason for a failure.
 
-    ``number`` increases from member to member. ``traceback`` belongs to a reason that is an exception.
+    Attributes:
+        kind: Which of the three the member is.
+        value: The value, completion or reason.
+        number: A number that increases from member to member.
+        traceback: The traceback of a reason that is an exception, or None.
     """
 
     kind: Kind
@@ -69,63 +73,78 @@ class Member(NamedTuple):
 
 
 class UpdateRecord(NamedTuple):
-    """A state, and the count with which to request the next state. The count is None after the last state."""
+    """A state of an iteration. Returned by `Notifier.get_update_since`.
+
+    ``value`` is the state, or the completion if the iteration has finished. Pass ``update_count`` to
+    `Notifier.get_update_since` to wait for the next state. It is None after the end.
+    """
 
     value: Any
     update_count: int | None
 
 
 class IterationObserver(Protocol):
-    """Receives an iteration. A producer is an observer, and so is any object with some of these methods."""
+    """An object to which `observe_iteration` forwards an iteration.
+
+    A `Producer` is an observer. An observer may lack some of the methods. An awaitable that a method returns is
+    awaited.
+    """
 
     def update_state(self, state: Any, /) -> Any:
-        """Receive a new value."""
+        """Called with each value of the iteration."""
 
     def finish(self, completion: Any, /) -> Any:
-        """Receive the completion."""
+        """Called with the completion when the iteration has finished."""
 
     def fail(self, reason: Any, /) -> Any:
-        """Receive the reason for a failure."""
+        """Called with the reason when the iteration has failed."""
 
 
 class NotifierSource(Protocol):
-    """An iteration of which consumers read only the newest member."""
+    """The source of a notifier, from which consumers read only the newest member."""
 
     async def entry_after(self, count: Any) -> Member:
-        """Return the newest member. If it is the value with this number, wait for the next member."""
+        """Return the newest member. If it is the value with the number ``count``, wait for the next member."""
 
     async def internals(self) -> Any:
         """Return a shareable reference to the source."""
 
 
 class IterationReader(Protocol):
-    """A consumer's position in an iteration, and its reads."""
+    """The position of a consumer in an iteration."""
 
     @property
     def position(self) -> Any:
         """The position before the member that `read_member` returns next."""
 
     async def read_member(self) -> Member:
-        """Wait for the next member. After the end, return the end again. Cancelling the call loses no member."""
+        """Wait for the next member and return it. After the end, return the last member again.
+
+        If the call is cancelled, no member is lost.
+        """
 
     async def close(self) -> None:
         """Release the resources of the reader."""
 
 
 class SubscriptionSource(Protocol):
-    """An iteration of which consumers read every member."""
+    """The source of a subscription, from which consumers read every member."""
 
     async def reader(self, position: Any) -> IterationReader:
-        """Open a reader at ``position``, or at the source's start for None. A cancelled call opens no reader."""
+        """Open a reader at ``position``, or at the start of the source if ``position`` is None.
+
+        If the call is cancelled, no reader stays open.
+        """
 
     async def internals(self, position: Any) -> Any:
-        """Return a shareable reference to the source from this position on."""
+        """Return a shareable reference to the source from ``position`` on."""
 
 
 def raise_reason(entry: Member) -> NoReturn:
-    """Raise the reason of a failure. A reason that is not an exception is raised inside `IterationFailed`.
+    """Raise the reason of a failed iteration.
 
-    Exceptions that would end an iterator or cancel a task are wrapped in `IterationFailed` as well.
+    A reason that isn't an exception is wrapped in `IterationFailed`. The same applies to exceptions that would end an
+    iterator or cancel a task.
     """
     reason = entry.value
     if isinstance(reason, Exception) and not isinstance(reason, StopIteration | StopAsyncIteration):
@@ -134,13 +153,13 @@ def raise_reason(entry: Member) -> NoReturn:
 
 
 class Producer:
-    """The producing side of a kit, called updater or publication.
+    """The producing side of a kit: the updater of a notifier kit, or the publication of a subscription kit.
 
-    Calls take effect at once and in order, even if their results are not awaited. Awaiting the result waits until the
-    member is stored, and returns its number.
+    A call takes effect immediately, even if its result isn't awaited, and calls take effect in order. Awaiting the
+    result waits until the member has been stored, and returns its number.
 
-    Each call raises `ClosedError` if the iteration has ended, and `ConfigError` if the value cannot be encoded. No
-    member is published then.
+    If the iteration has ended, each method raises `ClosedError`. If the value can't be encoded, it raises
+    `ConfigError`. In both cases, nothing is published.
     """
 
     __slots__ = ("_publish",)
@@ -149,23 +168,23 @@ class Producer:
         self._publish = publish
 
     def update_state(self, state: Any, /) -> Awaitable[int]:
-        """Publish a value."""
+        """Publish ``state`` as the next value."""
         return self._publish(Kind.VALUE, state)
 
     def finish(self, completion: Any = None, /) -> Awaitable[int]:
-        """End the iteration with a completion."""
+        """End the iteration. Consumers receive ``completion`` as its result."""
         return self._publish(Kind.FINISH, completion)
 
     def fail(self, reason: Any, /) -> Awaitable[int]:
-        """End the iteration with the reason for a failure: an exception, or any other value."""
+        """End the iteration with a failure. Consumers raise ``reason``, which is an exception or any other value."""
         return self._publish(Kind.FAIL, reason)
 
 
 class Notifier:
-    """The consuming side of a kit, which reads the newest state.
+    """The consuming side of a notifier kit, which reads the newest state.
 
-    ``async for state in notifier`` returns the current state, and then after each change the newest state. It ends when
-    the iteration finishes, and raises the reason when it fails.
+    ``async for state in notifier`` returns the current state first, and then the newest state after each change. The
+    loop ends when the iteration has finished. If the iteration has failed, the loop raises the reason.
     """
 
     __slots__ = ("_source",)
@@ -177,17 +196,18 @@ class Notifier:
         return NotifierIterator(self._source)
 
     async def get_update_since(self, previous_update_count: Any = None) -> UpdateRecord:
-        """Return the current state. If the argument is its count, wait for the next state.
+        """Return the current state. If ``previous_update_count`` is its count, wait for the next state.
 
-        If no state exists, the call waits for the first state. After the end it returns the completion, with the count
-        None. Cancelling the call loses no state.
+        If there is no state yet, the call waits for the first one. After the iteration has finished, it returns the
+        completion with the count None. If the call is cancelled, no state is lost.
 
         Args:
-            previous_update_count: The ``update_count`` of the last result. Any value other than the current count
-                requests the current state.
+            previous_update_count: The ``update_count`` of the previous result. Any other value requests the current
+                state.
 
         Raises:
-            Exception: The reason, if the iteration has failed. `IterationFailed` if the reason is not an exception.
+            Exception: The iteration has failed, and this exception is the reason.
+            IterationFailed: The iteration has failed, and the reason isn't an exception.
         """
         entry = await self._source.entry_after(previous_update_count)
         if entry.kind is Kind.FAIL:
@@ -195,7 +215,7 @@ class Notifier:
         return UpdateRecord(entry.value, entry.number if entry.kind is Kind.VALUE else None)
 
     async def completion(self) -> Any:
-        """Wait for the end, and return the completion. Raises the reason of a failure."""
+        """Wait until the iteration has finished, and return its completion. If it fails, raise the reason."""
         count = None
         while True:
             record = await self.get_update_since(count)
@@ -204,15 +224,19 @@ class Notifier:
                 return record.value
 
     async def get_sharable_notifier_internals(self) -> Any:
-        """Return a shareable reference for `jsclient.kits.make_notifier`, in this or another process."""
+        """Return a reference from which others can create a notifier.
+
+        If the kit is on a server, the reference is a dict that can be sent as JSON. Pass it to
+        `JetStream.make_notifier` in any process. If not, pass it to `jsclient.kits.make_notifier` in this process.
+        """
         return await self._source.internals()
 
 
 class SubscriptionIterator(AsyncIterator[Any]):
-    """An iterator over a subscription. A cancelled read loses no value.
+    """Asynchronous iterator over a subscription. If a read is cancelled, no value is lost.
 
     Attributes:
-        completion: The completion after it was read, None before.
+        completion: The completion of the iteration, or None until the iterator has reached the end.
     """
 
     __slots__ = ("_closed", "_opening", "_reader", "_source", "_start", "completion")
@@ -248,22 +272,23 @@ class SubscriptionIterator(AsyncIterator[Any]):
             return self._reader
 
     def subscribe(self) -> IterationSubscription:
-        """Return a subscription that starts at the position of this iterator."""
+        """Return a subscription that starts at the current position of this iterator."""
         reader = self._reader
         return IterationSubscription(self._source, self._start if reader is None else reader.position)
 
     async def aclose(self) -> None:
-        """Stop reading, and release the resources on the server."""
+        """Stop reading, and release the resources on the server. Further reads raise `ClosedError`."""
         self._closed = True
         if self._reader is not None:
             await self._reader.close()
 
 
 class IterationSubscription:
-    """The consuming side of a kit, which reads every value from its start.
+    """The consuming side of a subscription kit, which reads every value.
 
-    ``async for value in subscription`` returns the values. The loop ends when the iteration finishes, and raises the
-    reason when it fails. Each ``aiter`` begins at the start and reads at its own pace.
+    ``async for value in subscription`` returns all values from the start of the subscription. The loop ends when the
+    iteration has finished. If the iteration has failed, the loop raises the reason. Each iterator begins at the start
+    and reads at its own pace.
     """
 
     __slots__ = ("_position", "_source")
@@ -276,7 +301,7 @@ class IterationSubscription:
         return SubscriptionIterator(self._source, self._position)
 
     async def completion(self) -> Any:
-        """Wait for the end, and return the completion. Raises the reason of a failure."""
+        """Wait until the iteration has finished, and return its completion. If it fails, raise the reason."""
         iterator = aiter(self)
         try:
             async for _ in iterator:
@@ -286,15 +311,22 @@ class IterationSubscription:
         return iterator.completion
 
     async def get_sharable_subscription_internals(self) -> Any:
-        """Return a shareable reference for `jsclient.kits.make_subscription`, in this or another process."""
+        """Return a reference from which others can create a subscription with the same start.
+
+        If the kit is on a server, the reference is a dict that can be sent as JSON. Pass it to
+        `JetStream.make_subscription` in any process. If not, pass it to `jsclient.kits.make_subscription` in this
+        process.
+        """
         return await self._source.internals(self._position)
 
 
 class NotifierIterator(AsyncIterator[Any]):
-    """An iterator over a notifier. Concurrent reads return different states. A cancelled read loses no state.
+    """Asynchronous iterator over a notifier. If a read is cancelled, no state is lost.
+
+    Concurrent reads of one iterator return different states.
 
     Attributes:
-        completion: The completion after it was read, None before.
+        completion: The completion of the iteration, or None until the iterator has reached the end.
     """
 
     __slots__ = ("_count", "_source", "completion")
@@ -313,24 +345,30 @@ class NotifierIterator(AsyncIterator[Any]):
             if entry.kind is Kind.FINISH:
                 self.completion = entry.value
                 raise StopAsyncIteration
-            # Otherwise a concurrent read has returned this state already.
+            # If none of these holds, a concurrent read has already returned this state.
             if self._count == requested or self._count is None or entry.number > self._count:
                 self._count = entry.number
                 return entry.value
 
     async def aclose(self) -> None:
-        """Do nothing, because the iterator has no resources between reads."""
+        """Do nothing, because the iterator holds no resources between reads."""
 
 
 class NotifierKit(NamedTuple):
-    """Both sides of a lossy iteration: the updater and the notifier."""
+    """The two sides of a lossy iteration. Returned by `jsclient.kits.make_notifier_kit`.
+
+    The ``updater`` publishes states and ends the iteration, and consumers of the ``notifier`` read the newest state.
+    """
 
     updater: Producer
     notifier: Notifier
 
 
 class SubscriptionKit(NamedTuple):
-    """Both sides of a lossless iteration: the publication and the subscription."""
+    """The two sides of a lossless iteration. Returned by `jsclient.kits.make_subscription_kit`.
+
+    The ``publication`` publishes values and ends the iteration, and consumers of the ``subscription`` read every value.
+    """
 
     publication: Producer
     subscription: IterationSubscription
@@ -347,22 +385,28 @@ class _Internals(Generic[SourceT]):
 
 
 class NotifierInternals(_Internals[NotifierSource]):
-    """A shared reference to a notifier in this process."""
+    """A reference to a notifier in this process. Returned by `Notifier.get_sharable_notifier_internals`."""
 
     __slots__ = ()
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A shared reference to a subscription in this process."""
+    """A reference to a subscription. Returned by `IterationSubscription.get_sharable_subscription_internals`."""
 
     __slots__ = ()
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
-    """Create a notifier from the result of `Notifier.get_sharable_notifier_internals` in this process, or an awaitable.
+    """Create a notifier from a reference to a notifier in this process.
 
-    The notifier reads from the source itself, and can be shared again. For the descriptor of a kit on a server use
+    The new notifier reads directly from the same source, and can be shared again. For a kit on a server, use
     `JetStream.make_notifier`.
+
+    Args:
+        internals: The result of `Notifier.get_sharable_notifier_internals`, or an awaitable that returns it.
+
+    Raises:
+        ConfigError: ``internals`` is not such a reference. If it is an awaitable, the first read raises this error.
     """
     return Notifier(source_of(internals, partial(_local, NotifierInternals)))
 
@@ -370,18 +414,25 @@ def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -
 def make_subscription(
     internals: SubscriptionInternals | Awaitable[SubscriptionInternals],
 ) -> IterationSubscription:
-    """Create a subscription from the result of `IterationSubscription.get_sharable_subscription_internals`.
+    """Create a subscription from a reference to a subscription in this process.
 
-    The argument may be an awaitable. The subscription starts at the same position, reads from the source itself, and
-    can be shared again. For the descriptor of a kit on a server use `JetStream.make_subscription`.
+    The new subscription starts at the same position, reads directly from the same source, and can be shared again. For
+    a kit on a server, use `JetStream.make_subscription`.
+
+    Args:
+        internals: The result of `IterationSubscription.get_sharable_subscription_internals`, or an awaitable that
+            returns it.
+
+    Raises:
+        ConfigError: ``internals`` is not such a reference. If it is an awaitable, the first read raises this error.
     """
     return IterationSubscription(source_of(internals, partial(_local, SubscriptionInternals)))
 
 
 def source_of(candidate: Any, find: Callable[[Any], SourceT]) -> SourceT | _Promised:
-    """Return the source that a shared reference, or an awaitable reference, leads to.
+    """Return the source to which a reference leads, or a source that awaits its reference on first use.
 
-    ``find`` may raise `ConfigError`.
+    Raises the errors of ``find``, such as `ConfigError`.
     """
     return _Promised(candidate, find) if inspect.isawaitable(candidate) else find(candidate)
 
@@ -393,7 +444,7 @@ def _local(kind: type[_Internals[SourceT]], internals: object) -> SourceT:
 
 
 class _Promised(NotifierSource, SubscriptionSource):
-    """A source whose shared reference is still awaited. The first read awaits it, once for all readers."""
+    """A source whose reference is an awaitable. The first read awaits it, and other reads wait for the same result."""
 
     __slots__ = ("_awaitable", "_find", "_resolved", "_task")
 

@@ -62,15 +62,16 @@ class _WithRights:
         self._account_rights = partial(account_rights_for, at=at, history=history, alone=alone)
 
     def permissions(self, role: Role, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a user needs, in the form of the server's configuration.
+        """Return the permissions that a user needs for a role, in the format of the server's configuration.
+
+        With any of these roles, a user can have the answers to its requests stored in streams of the account, because
+        NATS doesn't check reply subjects. If you don't trust the users, use `account_rights` instead.
 
         Args:
-            role: ``"writer"`` may produce. ``"reader"`` may consume and create consumers. ``"untrusted reader"`` may
-                consume without creating consumers. Each of them can have the answers to its requests stored in streams
-                of the account, because NATS does not check reply subjects. For users whom you do not trust, see
-                `account_rights`.
-            inbox_prefix: The inbox prefix of the user's connection. If no other user has this prefix, other users
-                cannot read the answers to its requests.
+            role: ``"writer"`` may produce. ``"reader"`` may consume, and may create consumers. ``"untrusted reader"``
+                may consume without creating consumers.
+            inbox_prefix: The inbox prefix of the user's connection. If each user has its own prefix, users can't read
+                the answers to each other's requests.
 
         Raises:
             ConfigError: The role is unknown, or an untrusted reader would need consumers, or could read other subjects
@@ -79,28 +80,29 @@ class _WithRights:
         return self._rights(role, inbox_prefix=inbox_prefix)
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
-        """Return ``accounts`` for a server's configuration that let users of a separate account consume.
+        """Return ``accounts`` for the server's configuration that let users of another account consume.
 
-        The answers to their requests stay in their account. Their API prefix is ``JS.<owner>.API``. Put it into the
-        descriptor as ``api_prefix``. They can read only what this kit stores, and need no further permissions.
+        The answers to their requests stay in that account. Its users reach the API under the prefix ``JS.<owner>.API``,
+        so set ``api_prefix`` in the descriptor to this value. They can read only what this kit stores, and need no
+        further permissions.
 
         Args:
-            owner: The account of the stream, which gets ``exports``.
-            guests: The account of the users, which gets ``imports``.
+            owner: The account of the stream, to which ``exports`` are added.
+            guests: The account of the users, to which ``imports`` are added.
 
         Raises:
-            ConfigError: The users would need consumers, or could read other subjects of the stream. InvalidNameError:
-                The name of an account is not a token.
+            ConfigError: The users would need consumers, or could read other subjects of the stream.
+            InvalidNameError: The name of an account is not a valid token.
         """
         return self._account_rights(owner, guests)
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """Both sides of a lossy iteration on a server. Created by `JetStream.notifier_kit`."""
+    """The two sides of a lossy iteration on a server. Returned by `JetStream.notifier_kit`."""
 
 
 class StreamSubscriptionKit(_WithRights, SubscriptionKit):
-    """Both sides of a lossless iteration on a server. Created by `JetStream.subscription_kit`."""
+    """The two sides of a lossless iteration on a server. Returned by `JetStream.subscription_kit`."""
 
 
 async def open_notifier_kit(

@@ -142,7 +142,7 @@ class LogSubscription(SubscriptionSource):
         self._start = start
         self._share = share
         self._entries = EntryReader(codec)
-        QuietTimer(quiet)  # an invalid value is refused now, and not by the first read
+        QuietTimer(quiet)  # refuse an invalid value now rather than on the first read
         self._options: dict[str, Any] = {"push": push, "quiet": quiet}
 
     async def internals(self, position: Any) -> Any:
@@ -188,7 +188,7 @@ class _LogIterationReader:
             try:
                 record = await reader.next()
             except ClosedError:
-                if self._end is None:  # otherwise a concurrent read has received the end
+                if self._end is None:  # if it is set, a concurrent read has received the end
                     raise
                 continue
             if record.is_last:

@@ -130,7 +130,7 @@ class LogProducer:
         self._name = f"{KIT_IDS}{secrets.token_hex(8)}"
         self._count = 0
         self._last = last.last_seq
-        # Whether it is unknown if `_last` is still the last record, or if the member last sent was stored.
+        # True while it is uncertain whether `_last` is the last record, or whether the last member was stored.
         self._unconfirmed = False
         self._is_over = self._ended = last.record is not None and last.record.is_last
         self._waiting: deque[_PendingMember] = deque()
@@ -157,7 +157,7 @@ class LogProducer:
             raise self._over()
         if self._closed:
             raise ClosedError("the connection is closed: no value can be stored")
-        asyncio.get_running_loop()  # raises an error in a thread without a loop, before anything is recorded
+        asyncio.get_running_loop()  # in a thread without an event loop, fail before anything is recorded
         data = self._codec.encode(passable_reason(value) if kind is Kind.FAIL else value)
         if self._waiting and (
             len(self._waiting) >= self._max_pending or self._bytes + len(data) > self._max_pending_bytes
@@ -245,7 +245,7 @@ class LogProducer:
                     self._settle_first(seq)
         except JetStreamError as error:
             self._fail_members(error)
-        except BaseException:  # for example cancelled, so the next call continues with the members that wait
+        except BaseException:  # such as a cancellation: the next call continues with the waiting members
             self._unconfirmed = True
             raise
         finally:

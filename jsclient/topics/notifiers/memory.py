@@ -1,10 +1,10 @@
 """Kits in this process, without a server. Their producers need no event loop.
 
-An iteration is a chain of cells, which are filled one after the other. The last cell is empty. A consumer has a
-reference to a cell and waits until it is filled. Consumers are not listed anywhere, and cells before all consumers are
-garbage.
+An iteration is a chain of cells that are filled one after the other. The last cell is empty. A consumer holds a
+reference to a cell and waits until the cell is filled. Nothing refers to the consumers, and cells that all consumers
+have passed are garbage-collected.
 
-Use a kit only from the thread of the event loop in which its consumers run.
+Use a kit only in the thread whose event loop its consumers use.
 """
 
 from __future__ import annotations
@@ -35,15 +35,19 @@ __all__ = ["make_notifier_kit", "make_subscription_kit"]
 
 
 def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) -> NotifierKit:
-    """Create a lossy iteration in this process: an updater, and a notifier whose consumers read its newest state.
+    """Create a lossy iteration in this process, without a server. Its consumers read the newest state.
 
     Args:
-        initial: The first state, if given. None is a state.
-        codec: Encodes and decodes the values, like on a server. Values that it cannot encode are refused, and the
-            exception of a failure becomes a str. Without a codec, consumers receive the same objects.
+        initial: The first state. If it is omitted, consumers wait for the first update. None is a valid state.
+        codec: Encodes and decodes the values, as on a server. Values that the codec can't encode are refused, and an
+            exception that is the reason of a failure becomes a string. Without a codec, consumers receive the published
+            objects themselves.
+
+    Returns:
+        The updater and the notifier.
 
     Raises:
-        ConfigError: The initial state cannot be encoded.
+        ConfigError: The codec can't encode the initial state.
     """
     cells = _Cells(codec)
     updater = Producer(cells.publish)
@@ -53,17 +57,20 @@ def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) ->
 
 
 def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
-    """Create a lossless iteration in this process: a publication, and a subscription whose consumers read all values.
+    """Create a lossless iteration in this process, without a server. Its consumers read every value.
 
     Args:
-        codec: See `jsclient.kits.make_notifier_kit`.
+        codec: Encodes and decodes the values. See `jsclient.kits.make_notifier_kit`.
+
+    Returns:
+        The publication and the subscription.
     """
     cells = _Cells(codec)
     return SubscriptionKit(Producer(cells.publish), IterationSubscription(_ChainView(cells.tail)))
 
 
 class _Published:
-    """The awaitable result of a publish. It is known at once, so awaiting it does not wait."""
+    """The awaitable result of a published member. The number is already known, so awaiting it doesn't wait."""
 
     __slots__ = ("_count",)
 

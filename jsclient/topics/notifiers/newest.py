@@ -50,7 +50,7 @@ __all__ = ["Arrived", "NewestLog", "newest_log"]
 Arrived: TypeAlias = Callable[[Record | JetStreamError | None], None]
 """A function that receives a newer record, None if it must be requested, or the error that ends the pushes."""
 
-_LINGER: Final = 2.0  # seconds that a consumer is kept without waiters
+_LINGER: Final = 2.0  # seconds that the consumer is kept while nobody waits
 _INACTIVE: Final = 30.0  # seconds after which the server removes the consumer of a process that has ended
 
 
@@ -101,7 +101,7 @@ class NewestLog(abc.ABC):
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError) as error:
-            # The stream has no leader, or was deleted. A request to the leader is answered in both cases.
+            # Either the stream has no leader, or it was deleted. An API request is answered in both cases.
             try:
                 return await self.read_leader()
             except PermissionDeniedError:
@@ -177,7 +177,7 @@ class _Republished(NewestLog):
         self._known, early, self._early = seq, self._early, None
         if early is not None and self._arrived is not None:
             self._arrived(self._checked(early, seq))
-        # A refusal of the subscription arrives before the answer to the request.
+        # If the subscription is refused, the refusal arrives before the answer to this request.
         if self._inbox is not None and self._inbox.denied is not None and self._arrived is not None:
             self._arrived(self._inbox.denied)
 
@@ -200,7 +200,7 @@ class _Republished(NewestLog):
 
     def _foreign(self, _: Frame) -> None:
         if self._arrived is not None:
-            self._arrived(None)  # another client has published it, and the wait gets no other message
+            self._arrived(None)  # another client has published this message, and the subscription is over
 
     def _checked(self, record: Record, known: int) -> Record | None:
         """Return the record if it directly follows the newest known record, otherwise None.
@@ -208,7 +208,7 @@ class _Republished(NewestLog):
         Any other record may be forged. With None, the newest record is requested instead.
         """
         follows = record.seq == known + 1 and record.subject == self.at.subject
-        # The stream may have been recreated, which changes the origin, since this record was read.
+        # The stream may have been recreated since this record was read, which changes the origin.
         return record if follows and record.origin is self._origin else None
 
 
@@ -281,14 +281,14 @@ class _Pulled(NewestLog):
         if message.metadata.stream_seq > seq:
             return message
         if message.metadata.num_pending:
-            await self._drop()  # the consumer lags: a new consumer starts after the record that was read
+            await self._drop()  # it is lagging, so a new consumer starts after the record already read
         return None
 
     async def _create(self, seq: int) -> Consumer:
         stream = await find_stream(self.context, self.at.stream)
         self.context.open.add(self)
         config = ConsumerConfig(
-            name=f"jsc-{secrets.token_hex(8)}",  # permissions can allow a user this prefix and the filter
+            name=f"jsc-{secrets.token_hex(8)}",  # a fixed prefix, which permissions can allow together with the filter
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=seq + 1,
             filter_subject=self.at.subject,

@@ -20,23 +20,24 @@ async def observe_iteration(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Forward an iteration to the methods ``update_state``, ``finish`` and ``fail`` of an observer, if it has them.
+    """Forward an iteration to the methods ``update_state``, ``finish`` and ``fail`` of an observer.
 
-    If the observer is the producer of a kit, this mirrors the iteration. If a method returns an awaitable, the result
-    is awaited before the next call. Cancelling the call closes the iterator.
+    Methods that the observer doesn't have are skipped. If a method returns an awaitable, it is awaited before the next
+    call. If the observer is the producer of a kit, the kit becomes a copy of the iteration. If the call is cancelled,
+    the iterator is closed.
 
     Args:
-        iterable: An asynchronous iterable, or an awaitable that returns it.
-        observer: The object that receives the calls.
-        on_error: A function that is called with errors that cannot be raised. These are the errors of awaited
-            results, after which the observation continues, and the reason of a failure if the observer has no method
-            ``fail``. By default they go to the event loop's exception handler.
+        iterable: An asynchronous iterable, or an awaitable that returns one.
+        observer: The object whose methods are called. See `IterationObserver`.
+        on_error: A function that is called with errors that can't be raised. If awaiting a result raises an error, the
+            observation continues after ``on_error`` was called. If the iteration fails and the observer has no method
+            ``fail``, ``on_error`` receives the reason. Defaults to the exception handler of the event loop.
 
     Returns:
-        The completion. None if the iterable has none, or if it has failed.
+        The completion of the iteration, or None if it has no completion or has failed.
 
     Raises:
-        Exception: The call of a method raised it, which ends the observation.
+        Exception: A method of the observer raised this exception, which ended the observation.
     """
     iterator = aiter(await _arrived(iterable))
     try:
@@ -52,16 +53,17 @@ async def observe_iterator(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Forward the remainder of an iteration to ``observer``, like `jsclient.kits.observe_iteration`.
+    """Forward the rest of an iteration to ``observer``, in the same way as `jsclient.kits.observe_iteration`.
 
-    The iterator is not closed. If a method has raised, the iterator continues after the value of that call.
+    The iterator isn't closed. If a method of the observer raises an exception, the value of that call has been
+    consumed, and the iterator can still be used.
     """
     source = await _arrived(iterator)
     while True:
         try:
             value = await anext(source)
         except StopAsyncIteration:
-            # Iterators of jsclient have the completion, and other iterators have none.
+            # Only iterators of jsclient have a completion.
             completion = getattr(source, "completion", None)
             await _call(observer, "finish", completion, on_error)
             return completion

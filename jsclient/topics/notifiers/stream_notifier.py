@@ -153,7 +153,7 @@ class StreamNotifier(NotifierSource):
 
     async def _placed(self, record: Record) -> Record:
         """Note the record, and return it with a position in the stream as it is now."""
-        # The same sequence at a later time belongs to a new stream, whose records the readers do not know.
+        # The same sequence with a later time means that the stream was recreated, so the record is new to readers.
         replaced = record.seq == self._seen and 0 < self._seen_at < record.time_ns
         if replaced or self._is_unconfirmed:
             record = await self._log.placed_again(record)
@@ -256,7 +256,7 @@ class StreamNotifier(NotifierSource):
             except JetStreamError as error:
                 if not await tries.again(error):
                     self._fail_waiters(error)
-        if self._watching is asyncio.current_task():  # otherwise the watch was stopped
+        if self._watching is asyncio.current_task():  # if it is another task, the watch was stopped
             self._watching = None
             self._log.context.open.discard(self)
 
@@ -289,7 +289,7 @@ class StreamNotifier(NotifierSource):
                     self._must_ask = True
         finally:
             connection.remove_listener(self._ask_after_reconnect)
-            # In its own task, so that it is closed even if this task is cancelled.
+            # Close the push in a task of its own, so that it is closed even if this task is cancelled.
             self._closing = log.context.tasks.start(log.close(), "end of a wait")
             try:
                 await asyncio.wait({self._closing})
@@ -312,8 +312,8 @@ class StreamNotifier(NotifierSource):
         if self._has_push:
             return
         self._has_push, self._pushed = True, what
-        # The waiters get this record immediately, before the push is closed. Any other record is requested
-        # instead.
+        # Pass this record to the waiters immediately, before the push is closed. If it may not be the newest record,
+        # request the newest one instead.
         if isinstance(what, Record) and what.seq >= self._seen and not self._is_unconfirmed:
             self._note(what)
             self._offer(_Answer(what))
