@@ -385,7 +385,7 @@ class Publishing:
         Raises:
             NoMatchingStreamError: No stream, or more than one, has ``subject``.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
 
         Source: ADR-51
         """
