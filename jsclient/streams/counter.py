@@ -105,7 +105,7 @@ class Counter:
         return read_number(ack.val, "the answer's value")
 
     async def _counted_before(self, subject: str, ack: PubAck) -> int:
-        """Return the value after a change that was counted earlier, because the server's response doesn't contain it."""
+        """Return the value after a change that was counted earlier. The server's response doesn't contain it."""
         try:
             change = await self._message({"seq": ack.seq})
         except MessageNotFoundError:
