@@ -266,7 +266,7 @@ class AtomicBatch:
         return encode_headers(merged) if merged else b""
 
     def _send_first(self, message: BatchMessage) -> bool:
-        """Send the first message without waiting for the response, if a stream has accepted a batch on its subject before.
+        """Send the first message without waiting for the response, if its subject's stream is known to accept batches.
 
         Return False if the message was not sent.
         """

@@ -238,7 +238,7 @@ class BulkPublisher:
         Raises:
             MaxPayloadError: The first unsent message exceeds the server's size limit.
             RequestTimeoutError: The client did not reconnect in time, or the connection did not accept data.
-            PermissionDeniedError: The user may not subscribe to the acknowledgements.
+            PermissionDeniedError: The user lacks a required permission.
             ClosedError: The connection is closed.
 
         If the call is cancelled, the messages sent so far remain in flight.
@@ -345,7 +345,9 @@ class BulkPublisher:
             self._out.write(burst_commands(subjects, replies, headers, payloads, heads, burst.sizes))
 
     def _end_of_burst(self, columns: _Columns, start: int, stop: int) -> int:
-        """Return the end of the burst that begins at ``start``. It has at least one message, and ends before ``stop``.
+        """Return where the burst that begins at ``start`` ends, which is at ``stop`` or earlier.
+
+        A burst has at least one message.
 
         Raises:
             MaxPayloadError: The message at ``start`` exceeds the server's size limit.
