@@ -1,7 +1,6 @@
-"""jsclient: NATS JetStream for asyncio. The public surface: imports, ``__all__`` and the version, nothing else.
+"""jsclient, a NATS JetStream client for asyncio. This module defines the public names and the version.
 
-Handles and optional rooms are imported on first use (PEP 562): a program that publishes a message loads no topics, no
-workers and no embedded server.
+Many names are imported on first use (PEP 562), so that an application loads only the parts of the library it needs.
 """
 
 from __future__ import annotations
@@ -166,7 +165,7 @@ _LAZY = {
     }.items()
     for name in names.split()
 }
-"""The module of each name that is imported on first use."""
+"""Maps each name that is imported on first use to its module."""
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
@@ -182,5 +181,5 @@ if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
 
 def __dir__() -> list[str]:
-    """All public names, those that are imported on first use as well."""
+    """Return all public names, including the names that are imported on first use."""
     return sorted(__all__)

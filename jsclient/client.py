@@ -50,18 +50,19 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     Its methods publish messages, manage streams, and create subscriptions, buckets and topics. `JetStream.core` gives
     access to plain NATS messages on the same connection.
 
-    If your program already has a nats-py connection, you can create a client from it: ``JetStream(nc)``. Prefer
-    `connect` otherwise, because its connection is faster and protected against malformed input.
+    If your application already has a nats-py connection, call ``JetStream(nc)`` to create a client that uses it.
+    Otherwise, prefer `connect`, because its connection is faster and is protected against malformed input.
 
     Args:
-        nc: An open nats-py connection. It is used through its public API, and stays open when this object is closed.
-        domain: JetStream domain.
-        prefix: Prefix of the JetStream API. It differs from the default if JetStream is imported from another account.
-        timeout: Default timeout of API requests and publishes, in seconds.
-        on_event: A function or coroutine function that is called with every event (see `jsclient.events`). Messages are
-            received while it runs. By default, events are logged.
-        stall_after: Seconds without a message after which a reader checks its consumer. If there is a problem, the
-            event `ConsumerStalled` reports it. The check is repeated at the same interval. None disables it.
+        nc: An open nats-py connection. The client uses only its public API, and does not close it.
+        domain: JetStream domain. By default, the domain of the server is used.
+        prefix: Prefix of the JetStream API. Change it if JetStream is imported from another account.
+        timeout: Default timeout for API requests and published messages, in seconds.
+        on_event: A function or coroutine function that is called with each event (see `jsclient.events`). The client
+            continues to receive messages while a coroutine function runs. By default, events are logged.
+        stall_after: Seconds without a message after which a reader checks the state of its consumer. The check is
+            repeated at the same interval. If it finds a problem, the event `ConsumerStalled` reports it. None disables
+            the check.
     """
 
     def __init__(
@@ -95,15 +96,16 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     @property
     def is_connected(self) -> bool:
-        """True if the client is connected to a server, as far as it knows.
+        """Whether the client is connected to a server, as far as it knows.
 
-        A lost connection may go unnoticed for a while. Don't check this before a call. Handle `DisconnectedError`.
+        It may take a while until the client notices that the connection was lost. Instead of checking this property
+        before a call, handle `DisconnectedError`.
         """
         return self._connection.is_connected
 
     @property
     def is_closed(self) -> bool:
-        """True once this object or its connection was closed."""
+        """Whether this client or its connection has been closed."""
         return self._connection.is_closed
 
     @property
@@ -124,49 +126,51 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         return self._core
 
     async def ping(self, timeout: float = 5.0) -> float:
-        """Send a ping to the server and wait for the answer. Returns the round trip time in seconds.
+        """Send a ping to the server, and return the round-trip time in seconds.
 
         Args:
-            timeout: Seconds to wait for the answer.
+            timeout: Seconds to wait for the response.
 
         Raises:
-            RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.
+            RequestTimeoutError: No response arrived in time.
+            DisconnectedError: The connection was lost, or is not open.
+            ClosedError: The client is closed.
         """
         return await self._connection.ping(timeout)
 
     async def reconnect(self, timeout: float = 5.0) -> None:
         """Close the connection to the server and connect again, preferably to another server.
 
-        Use it to move a program to other servers, or after its credentials have changed. Subscriptions and readers
-        continue. Data that was written before is delivered to the old server first, provided that this server answers
-        within half of the timeout.
+        Use it to move an application to other servers, or after its credentials have changed. Subscriptions and readers
+        continue on the new connection. Before disconnecting, the client makes sure that the old server has received all
+        data written so far, unless that takes more than half of the timeout.
 
         Args:
             timeout: Seconds to wait until the client is connected again.
 
         Raises:
-            DisconnectedError: The client is not connected yet. It continues to try.
-            ConfigError: You opened the connection yourself, with nats-py.
-            ClosedError: The connection is closed.
+            DisconnectedError: The client could not connect within ``timeout`` seconds. It keeps trying.
+            ConfigError: The client uses a nats-py connection.
+            ClosedError: The client is closed.
         """
         await self._connection.reconnect(check_seconds("timeout", timeout))
 
     def set_servers(self, servers: str | Sequence[str]) -> None:
-        """Change the servers that are used for the next connection.
+        """Change the list of servers to connect to.
 
-        Servers that the cluster announces are used too. The current connection remains open until it is lost, or until
-        you call `reconnect`.
+        The new list takes effect when the current connection is lost or `reconnect` is called. The client still uses
+        the servers that the cluster announces, in addition to this list.
 
         Args:
-            servers: See `connect`. User info in a URL replaces the user info of earlier URLs.
+            servers: One URL or several, as for `connect`. User info in a URL replaces the user info of earlier URLs.
 
         Raises:
-            ConfigError: A URL is not valid, or you opened the connection yourself, with nats-py.
+            ConfigError: A URL is invalid, or the client uses a nats-py connection.
         """
         self._connection.set_servers(server_urls(servers))
 
     def stats(self) -> ConnectionStats:
-        """Return statistics of the connection: bytes, messages, reconnects, and data that was not sent yet."""
+        """Return statistics of the connection, such as the numbers of messages, bytes and reconnects."""
         return self._connection.stats()
 
     async def __aenter__(self) -> Self:
@@ -174,28 +178,30 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         return self
 
     async def drain(self, timeout: float = 30.0) -> None:
-        """Finish the work in progress, then close the connection. Use it to shut a program down gracefully.
+        """Finish the work in progress and close the connection. Use it to shut an application down gracefully.
 
-        1. Subscriptions, workers and services stop receiving messages. `drain` waits until their handlers have ended,
-           and until messages that have arrived for a reader without a handler were read.
-        2. A fetch in flight ends with the messages that have arrived, and new pulls raise `ClosedError`. `drain` waits
-           until the program has acked the fetched messages that it still refers to. Then it ends the pull
-           subscriptions, which may delete their consumers. A loop over a pull subscription that the program has left is
-           closed after a second, and the messages that it did not read return to the server.
-        3. Publishes and requests get their answers, and the server reads the acks.
+        1. Subscriptions, workers and services stop receiving messages. `drain` waits until their handlers have
+           finished, and until the application has read the messages already received by readers without a handler.
+        2. Fetches in flight return the messages already received, and new pulls raise `ClosedError`. `drain` waits
+           until the application has acknowledged the fetched messages that it still references. It then ends the pull
+           subscriptions, which may delete their consumers. If the application has left a loop over a pull subscription,
+           the loop is closed after a second, and its unread messages return to the server.
+        3. `drain` waits for the responses to requests and published messages, and for the server to receive the
+           acknowledgements.
         4. The connection is closed.
 
-        Stop the tasks that publish before you call `drain`, because it waits for new publishes too. Ordered readers,
-        topics and watches are simply closed, because they don't ack messages.
+        Before you call `drain`, stop the tasks that publish messages, because `drain` waits for new messages too.
+        Ordered readers, topics and watches are closed immediately, because they don't acknowledge messages.
 
         Args:
             timeout: Seconds for the whole drain.
 
         Raises:
-            DrainTimeoutError: Some work was not finished, which the error describes. The connection is closed anyway.
-            ConfigError: `drain` was called by a handler of this connection, for whose end it would have to wait.
+            DrainTimeoutError: Some work could not be finished in time. The error lists it. The connection is closed
+                anyway.
+            ConfigError: `drain` was called by a handler of this connection, so it would have to wait for itself.
 
-        If the call is cancelled, the connection is closed as with `close`.
+        If the call is cancelled, the connection is closed as if by `close`.
         """
         from ._draining import drain_handles, is_handler_of_one
 
@@ -217,13 +223,13 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     async def close(self) -> None:
         """End all subscriptions and close the connection.
 
-        Ephemeral consumers that were created by subscriptions are deleted. Durable consumers are not. If you passed a
-        nats-py connection to `JetStream`, it stays open.
+        Ephemeral consumers created by subscriptions are deleted, but durable consumers are not. A nats-py connection
+        passed to `JetStream` stays open.
 
-        `close` is idempotent. It takes up to 5 s if the server does not answer.
+        Calling `close` again does nothing. If the server does not respond, the call takes up to 5 s.
 
-        If the call is cancelled, the connection is closed immediately. Data that was not sent yet is lost, and the
-        server removes the ephemeral consumers after their ``inactive_threshold``.
+        If the call is cancelled, the connection is closed immediately. Unsent data is lost, and the server removes the
+        ephemeral consumers after their ``inactive_threshold``.
         """
         self._connection.check_here()
         async with self._closing:
@@ -233,7 +239,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
             try:
                 if await self._end_handles(ending):
                     await context.tasks.settle(1.0)
-                # Before the connection closes, so that the server removes their inboxes.
+                # Close the requests while the connection is still open, so that the server removes their inboxes.
                 await context.requests.close()
                 await self._connection.close()
                 await self._finish_close(ending)
@@ -243,7 +249,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
                 raise
 
     async def _finish_close(self, ending: asyncio.Future[None]) -> None:
-        """End the remaining tasks and handles after the connection was closed."""
+        """End the remaining tasks and handles after the connection has been closed."""
         context = self._context
         await context.requests.close()
         await asyncio.wait({ending})
@@ -252,7 +258,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         await self._connection.hub.close()
 
     async def _end_handles(self, ending: asyncio.Future[None]) -> bool:
-        """Wait until all handles have ended. Returns False if the server stops answering before that."""
+        """Wait until all handles have ended. Return False if the server stops responding before that."""
         while not await until_done(ending, _PING_EVERY):
             try:
                 await self._connection.ping(_PING_EVERY)
@@ -262,7 +268,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     async def _abandon_all(self) -> None:
         context = self._context
-        # If the server does not answer, each handle waits until its timeout, so end them concurrently.
+        # If the server does not respond, each handle waits until its timeout, so end all of them concurrently.
         ends = (handle.abandon() for handle in list(context.open))
         for result in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(result, BaseException):
@@ -271,13 +277,13 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
 _PING_EVERY = 1.0  # interval and timeout of the pings that are sent while closing, in seconds
 
-_WARN_EVERY = 10.0  # interval of the warnings that no server can be reached yet, in seconds
+_WARN_EVERY = 10.0  # interval between warnings that no server can be reached yet, in seconds
 
 _log = logging.getLogger("jsclient.connection")
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Keyword arguments of `jsclient.connect` that concern authentication, TLS and the choice of the server."""
+    """Keyword arguments of `jsclient.connect` for authentication, TLS and the choice of servers."""
 
     dont_randomize: bool
     ignore_discovered: bool
@@ -301,7 +307,7 @@ class ConnectOptions(TypedDict, total=False):
     ws_connection_headers: HeadersOption | None
 
 
-_LOCAL = ("nats://127.0.0.1:4222",)  # compared by identity: the same URL may also be given
+_LOCAL = ("nats://127.0.0.1:4222",)  # compared by identity, because the caller may pass the same URL explicitly
 
 
 def connect(
@@ -330,60 +336,65 @@ def connect(
 
     You can also write ``js = await connect(...)``, and call `JetStream.close` at the end.
 
-    The servers are tried one after another, until one of them completes the handshake. If all of them fail, an error is
-    raised, either immediately or after ``wait`` seconds. When an established connection is lost, the client reconnects
+    The client tries the servers in turn until one of them completes the handshake. If all of them fail, it raises an
+    error, either immediately or after ``wait`` seconds. If an established connection is lost, the client reconnects
     automatically.
 
     The connection belongs to the running event loop. Using it in another event loop, thread or forked process raises
     `WrongLoopError`.
 
     Args:
-        servers: One URL or several, in a list or separated by commas. ``nats://`` is a plain connection. ``tls://``
-            requires TLS. ``ws://`` and ``wss://`` are WebSockets. User info in a URL, ``user:password@`` or ``token@``,
-            must be percent-encoded. It is also used for the servers that this server announces. A URL without user info
-            uses the user info of the first URL that has it. The options below take precedence over user info. The
-            default is ``nats://127.0.0.1:4222``, or the servers of the context.
-        context: The name of a context of the command line tool ``nats``, or True for the selected context. Its fields
-            are used for options that are not given. If you give an option of the identity, of ``tls``, ``tls_cert`` and
-            ``tls_key``, or of ``domain`` and ``prefix``, the context is not used for the others of this group. A field
-            that jsclient cannot use raises `ConfigError`. The file is read once, when connecting.
+        servers: One URL or several, in a list or separated by commas. ``nats://`` is a plain connection, ``tls://``
+            requires TLS, and ``ws://`` and ``wss://`` are WebSockets. User info in a URL, ``user:password@`` or
+            ``token@``, must be percent-encoded. The client also uses it for the servers announced by this server, and
+            the first user info in the list for URLs that have none. The options below take precedence over user info.
+            Defaults to ``nats://127.0.0.1:4222``, or to the servers of the context.
+        context: The name of a context of the ``nats`` command-line tool, or True for the selected context. Its fields
+            supply the options that are not given. There are three groups of options: the identity, the TLS files
+            (``tls``, ``tls_cert``, ``tls_key``), and ``domain`` with ``prefix``. If you pass any option of a group, the
+            context is ignored for the whole group. If jsclient does not support a field of the context, `ConfigError`
+            is raised. The file is read once, when connecting.
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
-        inbox_prefix: The first token of reply and deliver subjects, by default ``_INBOX``. Give users different
-            prefixes if their permissions should prevent them from reading each other's answers.
+        inbox_prefix: Prefix of reply and deliver subjects. Defaults to ``_INBOX``. If users must not be able to read
+            each other's responses, give them different prefixes and restrict their permissions accordingly.
         connect_timeout: Seconds for one attempt to connect, including the handshake.
-        reconnect_time_wait: Seconds between the first attempts to reconnect. The very first attempt takes place at a
-            random time within this interval. The pause doubles after each failure, and it is varied by a quarter, so
-            that not all clients reconnect at the same time.
-        reconnect_max_wait: The maximum pause between attempts to reconnect, in seconds.
-        ping_interval: Seconds between pings. The client reconnects when two pings are not answered.
-        wait: Seconds during which attempts to connect are repeated. This is useful if the server starts at the same
-            time as this program. A warning is logged every 10 s. If the server refuses the credentials, the error is
-            raised immediately.
-        options: For identity and TLS, with the names of nats-py: ``name``, ``user``, ``password``, ``token``,
-            ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
-            ``tls_handshake_first``, ``no_echo``, ``signature_cb``, ``user_jwt_cb``, ``ws_connection_headers``.
-            ``proxy`` is the URL of an HTTP proxy for WebSockets, ``http://user:password@host:port``.
-            ``ws_connection_headers`` has HTTP headers for WebSockets: a mapping of names to values or lists of values,
-            or a function or coroutine function that returns one. It is called at each attempt to connect.
-            ``dont_randomize`` keeps the order of the servers. ``ignore_discovered`` uses only the servers of the list.
-            ``max_refusals`` is the number of refusals of the credentials, in a row by one server, after which a lost
-            connection is closed instead of restored. The default, None, always restores it. ``user_credentials`` is the
-            path of a credentials file, which is read at each attempt to connect. A JWT that has expired by the clock of
-            this machine is logged as a warning, and sent: the server decides. ``tls`` is an ``ssl.SSLContext``, True
-            for the authorities that this machine trusts, or the path of a file with another authority, as in
-            ``tls="ca.pem"``. ``tls_cert`` and ``tls_key`` are the paths of the client's certificate and of its key, if
-            the file of the certificate has none. Files are read again at an attempt to connect after they were
-            replaced. An ``ssl.SSLContext`` is used as it is. ``token``, ``signature_cb`` and ``user_jwt_cb`` may be
-            plain functions, not coroutine functions. They are called on the event loop at each attempt to connect and
-            must not block: return a value that another task or thread keeps current. If a function raises, or returns
-            another type, the attempt fails with `ConnectError`. While reconnecting, the event `ErrorRaised` reports
-            this once, and the attempts continue.
+        reconnect_time_wait: Initial pause between attempts to reconnect, in seconds. The first attempt takes place at a
+            random time within this interval. The pause doubles after each failure, with a random variation of a
+            quarter, so that many clients don't reconnect at the same time.
+        reconnect_max_wait: Maximum pause between attempts to reconnect, in seconds.
+        ping_interval: Seconds between pings. If two pings remain unanswered, the client reconnects.
+        wait: Seconds during which failed attempts to connect are repeated. This is useful if the server starts at the
+            same time as the application. A warning is logged every 10 s. If the server rejects the credentials, the
+            error is raised immediately. By default, attempts are not repeated.
+        options: Options for identity, TLS and the choice of servers. Most have the same names as in nats-py: ``name``,
+            ``user``, ``password``, ``token``, ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``,
+            ``tls_hostname``, ``tls_handshake_first``, ``no_echo``, ``signature_cb``, ``user_jwt_cb``,
+            ``ws_connection_headers``.
+
+            ``user_credentials`` is the path of a credentials file, which is read at each attempt to connect. If its JWT
+            has expired according to the local clock, a warning is logged, but the JWT is still sent, because the
+            server decides. ``token``, ``signature_cb`` and ``user_jwt_cb`` may be plain functions, which are called on
+            the event loop at each attempt. They must not block, so let another task or thread refresh the value that
+            they return. If a function raises an exception or returns the wrong type, the attempt fails with
+            `ConnectError`. While reconnecting, the event `ErrorRaised` reports this once, and the client keeps trying.
+            ``max_refusals`` is how often in a row one server may reject the credentials before the client gives up
+            reconnecting and closes. By default, it never gives up.
+
+            ``tls`` is True to trust the machine's certificate authorities, the path of a file with other authorities,
+            or an ``ssl.SSLContext``, which is used unchanged. ``tls_cert`` is the path of the client's certificate.
+            ``tls_key`` is the path of its key, unless the certificate's file contains it. If a file has been replaced,
+            it is read again at the next attempt to connect.
+
+            ``dont_randomize`` keeps the order of the servers. ``ignore_discovered`` ignores servers announced by the
+            cluster. ``proxy`` is the URL of an HTTP proxy for WebSockets, ``http://user:password@host:port``.
+            ``ws_connection_headers`` contains HTTP headers for WebSockets. It maps names to values or lists of values,
+            or is a function or coroutine function that returns such a mapping and is called at each attempt.
 
     Raises:
         ConnectError: No server could be reached, or no server offered the requested TLS.
-        AuthenticationError: The server refused the credentials. If their JWT has expired, the error tells the date.
-        ConfigError: An option does not exist or has a value that cannot be used, or a file that it names cannot be read
-            or is malformed. A file is read at each attempt, so this can also be raised during ``wait``.
+        AuthenticationError: The server rejected the credentials. If their JWT has expired, the error states the date.
+        ConfigError: An option is unknown or invalid, or a file named by an option is unreadable or malformed. Files are
+            read at each attempt, so this error can also be raised during ``wait``.
     """
 
     async def opened() -> JetStream:
@@ -392,7 +403,7 @@ def connect(
         chosen: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
         if servers is not _LOCAL:
             chosen["servers"] = server_urls(servers)
-        # The context is read here, so that an object that was made earlier connects with the newest file.
+        # Read the context here rather than in connect(), which may have been called long before.
         if context is not None and context is not False:
             from ._runtime.saved_contexts import with_context
 
@@ -422,7 +433,7 @@ def connect(
 
 
 async def _until_up(attempt: Callable[[], Awaitable[JetStream]], wait: float, pause: float) -> JetStream:
-    """Try to connect for ``wait`` seconds. Raises the error of the last attempt."""
+    """Try to connect for up to ``wait`` seconds. If all attempts fail, raise the error of the last one."""
     warn_at = time.monotonic()
     deadline = warn_at + wait
     while True:
@@ -450,7 +461,7 @@ def _check_names(options: Mapping[str, Any]) -> None:
 
 
 def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the given options and return them with the credentials as callbacks. Raises `ConfigError`."""
+    """Check the options and return them, with the credentials converted to callbacks. May raise `ConfigError`."""
     check_publish_subject(inbox_prefix)
     if empty := sorted(name for name, value in options.items() if value == ""):
         raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")

@@ -1,9 +1,9 @@
-"""Every exception that jsclient raises.
+"""All exceptions that jsclient raises.
 
 ::
 
     JetStreamError
-    ├─ ApiError(code, err_code, description)     the server answered "error"; the class follows err_code
+    ├─ ApiError(code, err_code, description)     an API error response; the class depends on err_code
     │   ├─ StreamNotFoundError · ConsumerNotFoundError · MessageNotFoundError
     │   ├─ StreamExistsError · ConsumerExistsError · ConsumerLimitError
     │   ├─ BatchNotEnabledError · BatchIncompleteError · BatchTooLargeError · BatchHeaderError
@@ -12,65 +12,65 @@
     │   └─ WrongLastSequenceError
     ├─ ConfigError (ValueError)                  invalid arguments; nothing was sent
     │   ├─ InvalidNameError                      a name, subject or header that is not allowed on the wire
-    │   └─ ReadOnlyError(bucket)                 the handle of the bucket does not write
+    │   └─ ReadOnlyError(bucket)                 the bucket handle is read-only
     ├─ NoMatchingStreamError                     no stream, or more than one, has the subject
-    ├─ BindError                                 the consumer exists but does not fit the request
+    ├─ BindError                                 the consumer exists but does not match the request
     │   ├─ DuplicateSubscriptionError · SubjectMismatchError · ConfigMismatchError
     │   ├─ PushConsumerError · PullConsumerError
     │   └─ QueueRequiredError · QueueMismatchError · NotQueueConsumerError
     │      · QueueFlowControlError · QueueHeartbeatError
-    ├─ StatusError(code, description, retryable) an inline status that is an error (409, 503, unknown ...)
+    ├─ StatusError(code, description, retryable) the server sent an error status (409, 503 and so on)
     │   ├─ ConsumerDeletedError · PullLimitError · BadRequestError · NoRespondersError
     │   └─ LeadershipChangeError · PushBasedError · TooManyResultsError
-    ├─ RequestTimeoutError (TimeoutError)        no answer in time: for a write, the outcome is unknown
-    ├─ DrainTimeoutError(remaining) (TimeoutError) the drain of a connection did not finish in time
-    ├─ HeartbeatError                            a pull request fell silent
+    ├─ RequestTimeoutError (TimeoutError)        no response in time; the outcome of a write is unknown
+    ├─ DrainTimeoutError(remaining) (TimeoutError) draining the connection did not finish in time
+    ├─ HeartbeatError                            heartbeats of a pull request stopped arriving
     ├─ DisconnectedError (ConnectionError)       the connection is down and is being restored
     ├─ ClosedError                               the connection or the subscription is closed
     ├─ WrongLoopError (RuntimeError)             the connection belongs to another event loop, thread or process
-    ├─ NotReadyError (RuntimeError)              a value is not known before the reading has ended
+    ├─ NotReadyError (RuntimeError)              a value is not available, or not available yet
     ├─ ConcurrentReadError                       another task is reading from this handle
     ├─ ConnectError (ConnectionError)            no server is reachable
     │   └─ AuthenticationError                   the server refused the credentials
     ├─ PermissionDeniedError(operation, subject) the user lacks a permission
-    ├─ NotJetStreamMessageError (ValueError)     the message does not carry a JSAck
-    ├─ PositionInvalidError                      a position in a stream that was recreated, or ends before it
+    ├─ NotJetStreamMessageError (ValueError)     the message does not come from a stream
+    ├─ PositionInvalidError                      the stream was recreated, or it ends before the position
     ├─ HistoryTruncatedError(first_available)    records after the requested position were removed
     ├─ ProducerFencedError(subject, expected, found) another producer took over
     ├─ TopicNotFoundError(topic, partitions)     the topic, or a partition of it, does not exist
-    ├─ TopicMismatchError(mismatches)            the topic was created with other types
-    ├─ PublisherExistsError(topic, partition)    the partition has a publisher that is alive
+    ├─ TopicMismatchError(mismatches)            the topic was created with different types
+    ├─ PublisherExistsError(topic, partition)    the partition already has a live publisher
     ├─ EpochCompletedError(time, frontier)       the epoch is completed, or no capability allows it
-    ├─ EpochsLostError(epochs)                   parts of epochs that had begun were removed
+    ├─ EpochsLostError(epochs)                   records of epochs that had begun were removed
     ├─ IterationFailed(reason)                   the producer of an iteration called fail()
-    ├─ NotABucketError(stream, reason)           the stream is no bucket of this kind
+    ├─ NotABucketError(stream, reason)           the stream is not a bucket of this kind
     ├─ KeyNotFoundError(bucket, key, deleted)    the key has no value, or its value was deleted
-    ├─ KeyExistsError(bucket, key, revision)     the key has a value
+    ├─ KeyExistsError(bucket, key, revision)     the key already has a value
     ├─ ValueInvalidError(bucket, key, revision, reason, entry) the codec cannot decode the value of the key
-    ├─ RevisionMismatchError(bucket, key, expected) the key has another revision
-    ├─ LeaseLostError(bucket, key, token, reason) a lock is not held any more
+    ├─ RevisionMismatchError(bucket, key, expected) the key is not at the expected revision
+    ├─ LeaseLostError(bucket, key, token, reason) a lock is no longer held
     ├─ ObjectNotFoundError(bucket, name, deleted) the object does not exist, or was deleted
-    ├─ ObjectExistsError(bucket, name, revision) an object of this name exists
-    ├─ ObjectChangedError(bucket, name, expected, current) the object was replaced or deleted meanwhile
-    ├─ SourceChangedError(bucket, name, stored)  the content of a resumed upload is another one
+    ├─ ObjectExistsError(bucket, name, revision) an object with this name already exists
+    ├─ ObjectChangedError(bucket, name, expected, current) the object was replaced or deleted concurrently
+    ├─ SourceChangedError(bucket, name, stored)  the content of a resumed upload has changed
     ├─ ObjectIncompleteError(bucket, name, ...)  parts of the object are missing
-    ├─ ObjectInfoError(bucket, name, reason)     the description of the object cannot be used
-    ├─ DigestMismatchError(bucket, name, expected, actual) the content is not the content that was stored
+    ├─ ObjectInfoError(bucket, name, reason)     the description of the object is invalid
+    ├─ DigestMismatchError(bucket, name, expected, found) the content has a different digest
     ├─ LinkError(bucket, name, reason)           a link does not lead to an object
-    ├─ ServiceError(code, description)           the handler of a service refuses a request
+    ├─ ServiceError(code, description)           a service responded with an error
     ├─ ProtocolError                             the server violated the protocol
-    │   └─ AnswerLostError                       a part of an answer was lost in transit
-    ├─ PublishError                              a publish was refused, or its outcome is unknown
+    │   └─ AnswerLostError                       part of a response was lost in transit
+    ├─ PublishError                              a message was rejected, or the acknowledgement is invalid
     │   ├─ BatchAbandonedError · BatchNotAtomicError
     │   ├─ IngestError(reason, sent, stored)     a fast ingest ended before all messages were stored
     │   ├─ PublishManyError(failures, sent, stored) not all messages of `publish_many` were stored
-    │   ├─ PublishesFailedError(failures, reported) publishes failed and their futures were never awaited
+    │   ├─ PublishesFailedError(failures, reported) messages failed, and their futures were never awaited
     │   └─ MaxPayloadError                       the message exceeds the server's max_payload
     ├─ TooManyInFlightError                      the publish window is full
-    └─ ServerNotFoundError · ServerStartError    no nats-server executable, or it did not start
+    └─ ServerNotFoundError · ServerStartError    nats-server was not found, or it did not start
 
-Each error is built from its fields, which it prints and pickles. API errors are classified by ``err_code``, never by
-their text. Source: ADR-7, ADR-15.
+The constructor of an error takes the values of its fields. The fields appear in the error's ``repr``, and pickling
+preserves them. API errors are classified by ``err_code``, never by their description. Source: ADR-7, ADR-15.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ _REQUIRED: Any = inspect.Parameter.empty
 class _Fields(JetStreamError):
     """Base class of errors with fields.
 
-    The annotations of a subclass define its fields. The constructor takes them as arguments, in the same order. The
-    method ``_text`` formats the message. Sequences are copied: an argument becomes a tuple if the field is annotated as
-    a Sequence, and a list if it is annotated as a list.
+    The annotations of a subclass define its fields. The constructor takes the fields as arguments, in the same order.
+    ``_text`` is the format string of the message. Sequences are copied. If the field is annotated as a Sequence, the
+    argument is converted to a tuple. If it is annotated as a list, the argument is converted to a list.
     """
 
     _text: ClassVar[str] = ""
@@ -130,7 +130,7 @@ class _Fields(JetStreamError):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         fields, copied = dict(cls._fields), dict(cls._copied)
-        # Annotations are texts here: this module imports ``annotations`` from ``__future__``.
+        # Annotations are strings here, because this module imports ``annotations`` from ``__future__``.
         for name, kind in inspect.get_annotations(cls).items():
             if not str(kind).startswith("ClassVar"):
                 fields[name] = cls.__dict__.get(name, _REQUIRED)
@@ -152,7 +152,7 @@ class _Fields(JetStreamError):
         values = bound.arguments
         for name, kind in self._copied.items():
             values[name] = kind(values[name])
-        # pickle calls the class with ``args``, so ``args`` must have a value for each field
+        # pickle recreates the error by calling the class with ``args``, so ``args`` must hold the value of each field.
         super().__init__(*values.values())
         self.__dict__.update(values)
 
@@ -173,33 +173,34 @@ def differences(mismatches: Sequence[tuple[str, Any, Any]]) -> str:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """Format a number and its words: ``counted(1, "message waits", "messages wait")`` is "1 message waits".
+    """Format a number with the singular or plural of a phrase.
 
-    ``many`` is by default ``one`` with an "s".
+    For example, ``counted(1, "message waits", "messages wait")`` returns "1 message waits". ``many`` defaults to
+    ``one`` followed by an "s".
     """
     words = one if number == 1 else f"{one}s" if many is None else many
     return f"{number:,} {words}"
 
 
 def _some(numbers: list[int]) -> str:
-    """Format the first five numbers, and how many more there are."""
+    """Format the first five numbers, followed by the number of the remaining ones."""
     return ", ".join(_first([*map(str, numbers)], 5))
 
 
 def _first(shown: list[str], limit: int) -> list[str]:
-    """Return at most ``limit`` texts, followed by a text with how many more there are."""
+    """Return the first ``limit`` strings. If there are more, append a string with the number of the remaining ones."""
     return shown if len(shown) <= limit else [*shown[:limit], f"and {len(shown) - limit} more"]
 
 
 class ApiError(_Fields):
-    """The server answered an API request with an error.
+    """The server responded to an API request with an error.
 
     Attributes:
-        code: Class of the error, similar to an HTTP status code (404, 400, 503 and so on).
+        code: Category of the error, similar to an HTTP status code (400, 404, 503 and so on).
         err_code: Number that identifies the error, or 0 if the server did not send one.
-        description: Description by the server. Don't compare it, because it may change between versions.
-        stream, consumer: Names of the stream and the consumer of the request, or "".
-        advice: Suggestion how to solve the problem, or "".
+        description: Description sent by the server. Don't rely on its wording, which may change between versions.
+        stream, consumer: Names of the stream and consumer in the request. "" if the request does not name one.
+        advice: Suggestion for solving the problem, or "" if there is none.
     """
 
     code: int
@@ -221,11 +222,12 @@ class ApiError(_Fields):
         """Create an error of the class registered for ``err_code``."""
         kind = cls.by_err_code.get(err_code, ApiError)
         advice = _ADVICE.get(err_code, "")
-        advice = _ADVICE_OF_TEXT.get(description, advice)  # the server uses this code for other failures too
+        # The server uses one err_code for several storage failures, so look at the description first.
+        advice = _ADVICE_OF_TEXT.get(description, advice)
         return kind(code, err_code, description, stream, consumer, advice)
 
     def with_advice(self, advice: str) -> Self:
-        """Return the same error with other advice."""
+        """Return a copy of this error with ``advice`` as its suggestion."""
         fields = (self.code, self.err_code, self.description, self.stream, self.consumer)
         return type(self)(*fields, advice)
 
@@ -312,14 +314,17 @@ class StreamNotFoundError(ApiError, err_codes=(10059,)):
 
 
 class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
-    """The consumer does not exist. It may have been deleted, or removed because nobody was reading from it."""
+    """The consumer does not exist.
+
+    It may have been deleted by a client, or removed by the server after a period of inactivity.
+    """
 
     def _what(self) -> str:
         return f"{self._where()} not found" if self.consumer else super()._what()
 
 
 class MessageNotFoundError(ApiError, err_codes=(10037,)):
-    """The stream does not have the requested message. It may have been deleted, or it may have expired."""
+    """The stream does not contain the requested message. The message may have been deleted, or it may have expired."""
 
 
 class StreamExistsError(ApiError, err_codes=(10058,)):
@@ -331,16 +336,23 @@ class ConsumerExistsError(ApiError, err_codes=(10013, 10105, 10148)):
 
 
 class ConsumerLimitError(ApiError, err_codes=(10026,)):
-    """The maximum number of consumers of the stream, the account or the server is reached.
+    """The stream, account or server has reached its maximum number of consumers.
 
-    ``limit`` is the ``max_consumers`` of the stream. It is 0 if that is unknown or is not the limit that was reached.
     nats-server 2.15 allows 1,000 consumers for a stream without ``max_consumers``.
+
+    Attributes:
+        limit: The ``max_consumers`` of the stream, or 0 if it is unknown or a different limit was reached.
     """
 
     limit: int = 0
 
     def with_counts(self, limit: int, count: int) -> ConsumerLimitError:
-        """Return the same error with the stream's ``max_consumers`` (0 or less: not set) and its consumer count."""
+        """Return a copy of this error whose advice mentions the number of consumers.
+
+        Args:
+            limit: The ``max_consumers`` of the stream. Zero or less means that it is not set.
+            count: The number of consumers that the stream has.
+        """
         if limit > 0 and count >= limit:
             advice = f"its max_consumers is {limit}, and it has {count}: raise it, or {_FEWER}"
         else:
@@ -353,28 +365,32 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
 
 
 class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):
-    """The last sequence of the stream or subject is not the one that the publish expected.
+    """The last sequence of the stream or subject differs from the sequence that the publisher expected.
 
-    Another client has probably published a message meanwhile. The message was not stored.
+    Another client has probably published in the meantime. The message was not stored.
     """
 
 
 class BatchNotEnabledError(ApiError, err_codes=(10174, 10205)):
-    """The stream does not allow batches. Set ``allow_atomic``, or ``allow_batched`` for a fast ingest."""
+    """The stream does not accept batches.
+
+    To enable them, set ``allow_atomic`` in the stream's configuration, or ``allow_batched`` for a fast ingest.
+    """
 
 
 class BatchIncompleteError(ApiError, err_codes=(10176,)):
     """The stream did not receive all messages of the batch, so it stored none of them.
 
-    There are several possible reasons. Messages were lost with the connection, or they belong to another stream. The
-    batch was idle for more than 10 s. Before server 2.14, the reason may also be that too many batches are open.
+    There are several possible reasons. Some messages may have been lost with the connection, or their subjects may
+    belong to another stream. The batch may have been idle for more than 10 s. Before nats-server 2.14, the server also
+    sends this error if too many batches are open.
 
-    You can safely publish the whole batch again.
+    It is safe to publish the whole batch again.
     """
 
 
 class BatchTooLargeError(ApiError, err_codes=(10199,)):
-    """The batch has more messages than the server allows, which is 1,000 by default. Nothing was stored."""
+    """The batch has more messages than the server allows (1,000 by default). Nothing was stored."""
 
 
 class BatchHeaderError(ApiError, err_codes=(10177,)):
@@ -386,20 +402,20 @@ class BatchDuplicateError(ApiError, err_codes=(10201,)):
 
 
 class TooManyBatchesError(ApiError, err_codes=(10210, 10211)):
-    """The maximum number of open batches is reached. Nothing was stored, and you can try again later."""
+    """Too many batches are open on the server. Nothing was stored. Try again later."""
 
 
 class ConfigError(JetStreamError, ValueError):
-    """An argument or a combination of arguments is not valid. Usually, nothing was sent to the server."""
+    """An argument, or a combination of arguments, is invalid. In most cases, nothing was sent to the server."""
 
 
 class InvalidNameError(_Fields, ConfigError):
-    """A name, subject, header or key contains something that is not allowed. Nothing was sent.
+    """A name, subject, header or key is invalid. Nothing was sent.
 
     Attributes:
-        kind: Kind of the name: "stream", "consumer", "subject", "queue", "header" and so on.
+        kind: What the value names: "stream", "consumer", "subject", "queue", "header" and so on.
         value: The invalid value.
-        reason: Explanation why it is not valid, and what is allowed.
+        reason: Why the value is invalid, and what is allowed.
     """
 
     kind: str
@@ -414,14 +430,14 @@ class InvalidNameError(_Fields, ConfigError):
 
 
 class NoMatchingStreamError(_Fields):
-    """The stream of a subject could not be determined, because no stream has the subject or several streams do.
+    """No stream, or more than one stream, has the subject, so the stream could not be determined.
 
-    In the latter case, pass the name of the stream.
+    If several streams have the subject, pass the name of the stream.
 
     Attributes:
-        subject: The subject.
-        streams: Names of the streams whose subjects overlap with it.
-        option: Name of the option whose value is the subject, or "" if it was passed as an argument.
+        subject: The subject that was looked up.
+        streams: Names of the streams whose subjects overlap with ``subject``. Empty if there are none.
+        option: Name of the option whose value is the subject, or "" if the subject was passed as an argument.
     """
 
     subject: str
@@ -444,8 +460,8 @@ class BindError(_Fields):
 
     Attributes:
         stream: Name of the stream.
-        consumer: Name of the consumer.
-        problem: Description of the difference, and of the possible solutions.
+        consumer: Name of the consumer, or "" if the error concerns the stream itself.
+        problem: How the consumer or stream differs from the request, and how to solve the problem.
     """
 
     stream: str
@@ -458,23 +474,23 @@ class BindError(_Fields):
 
 
 class DuplicateSubscriptionError(BindError):
-    """The push consumer already has a subscriber. It can have several only with a queue group."""
+    """The push consumer already has a subscriber. Only a consumer with a queue group can have several."""
 
 
 class QueueRequiredError(BindError):
-    """The consumer was created for a queue group, so ``queue`` must be given."""
+    """The consumer was created for a queue group, so ``queue`` is required."""
 
 
 class QueueMismatchError(BindError):
-    """The consumer was created for another queue group."""
+    """The consumer was created for a different queue group than ``queue``."""
 
 
 class NotQueueConsumerError(BindError):
-    """The consumer was created without a queue group, so ``queue`` must not be given."""
+    """The consumer was created without a queue group, so ``queue`` is not allowed."""
 
 
 class SubjectMismatchError(BindError):
-    """The consumer exists, but it filters other subjects than the requested one."""
+    """The consumer exists, but its filter subjects differ from the requested subjects."""
 
 
 class PushConsumerError(BindError):
@@ -486,20 +502,20 @@ class PullConsumerError(BindError):
 
 
 class QueueFlowControlError(BindError):
-    """The consumer has flow control, which can't be used with a queue group."""
+    """The consumer uses flow control, which can't be combined with a queue group."""
 
 
 class QueueHeartbeatError(BindError):
-    """The consumer has idle heartbeats, which can't be used with a queue group."""
+    """The consumer sends idle heartbeats, which can't be combined with a queue group."""
 
 
 class ConfigMismatchError(BindError):
-    """An existing consumer or stream has other values than those requested.
+    """The configuration of an existing consumer or stream differs from the requested configuration.
 
     Attributes:
-        mismatches: A tuple ``(field, requested value, existing value)`` for each field that differs.
-        updated: False if the consumer or stream was not changed. True if it was updated, but the server ignored these
-            fields.
+        mismatches: A ``(field, requested value, existing value)`` tuple for each field that differs.
+        updated: False if the consumer or stream was not changed. True if the server accepted an update, but ignored
+            the fields in ``mismatches``.
     """
 
     def __init__(
@@ -529,8 +545,8 @@ class StatusError(_Fields):
 
     Attributes:
         code: Status code, for example 409.
-        description: Description by the server.
-        retryable: True if the same request may succeed later.
+        description: Description sent by the server, or "".
+        retryable: True if the same request may succeed later. Defaults to False.
     """
 
     code: int
@@ -563,11 +579,11 @@ class PushBasedError(StatusError):
 
 
 class PullLimitError(StatusError):
-    """A pull request exceeds a limit of the consumer (409), for example ``max_batch`` or ``max_waiting``."""
+    """A pull request exceeds a limit of the consumer, for example ``max_batch`` or ``max_waiting`` (409)."""
 
 
 class LeadershipChangeError(StatusError):
-    """The consumer has moved to another server, or its server is shutting down (409). Repeat the request."""
+    """The consumer has moved to another server, or its server is shutting down (409). Retry the request."""
 
 
 class BadRequestError(StatusError):
@@ -575,17 +591,17 @@ class BadRequestError(StatusError):
 
 
 class TooManyResultsError(StatusError):
-    """More than 1,024 subjects match in `Stream.get_last_messages` (413). Use a consumer instead."""
+    """More than 1,024 subjects match a call of `Stream.get_last_messages` (413). Use a consumer instead."""
 
 
 class NoRespondersError(StatusError):
-    """No server or client has responded to a message or request (503).
+    """Nobody is subscribed to the subject of a message or request, so there can be no response (503).
 
     There are several possible reasons. No stream has the subject, the consumer does not exist, JetStream is disabled,
-    or a leader is being elected at the moment.
+    or a leader is currently being elected.
 
     Attributes:
-        stream, consumer: Names of the stream and the consumer for a pull request, otherwise "".
+        stream, consumer: Names of the stream and consumer for a pull request. For other requests, both are "".
     """
 
     code: int = 503
@@ -605,12 +621,12 @@ class NoRespondersError(StatusError):
 
     @classmethod
     def of_api(cls, subject: str) -> NoRespondersError:
-        """Create the error for a request on an API subject."""
+        """Create the error for a request sent to an API subject."""
         return cls(503, f"no responders on {subject!r}: {_NO_JETSTREAM}, or it has no leader at the moment")
 
     @classmethod
     def of_publish(cls, subject: str) -> NoRespondersError:
-        """Create the error for a publish."""
+        """Create the error for a message published to ``subject``."""
         return cls(
             503,
             f"no stream took the message on {subject!r}: create a stream with this subject, or check the subject; "
@@ -622,14 +638,14 @@ _SAYS_NO = re.compile(r"\b(no|not) ")
 
 
 class RequestTimeoutError(_Fields, TimeoutError):
-    """No answer or message arrived within the timeout.
+    """No response or message arrived within the timeout.
 
-    If the request was to change something, the change may or may not have taken place.
+    If the request was meant to change something, the change may or may not have taken place.
 
     Attributes:
-        what: Description of the operation.
-        timeout: Timeout of the operation, in seconds.
-        why: Known reason for the delay, or "".
+        what: Description of the operation that timed out.
+        timeout: Timeout of the operation in seconds, or None if it is not known.
+        why: Reason for the delay, or "" if it is not known.
     """
 
     what: str
@@ -648,9 +664,9 @@ class DrainTimeoutError(_Fields, TimeoutError):
     """`JetStream.drain` did not finish within the timeout. The connection was closed anyway.
 
     Attributes:
-        remaining: Descriptions of unfinished work, such as handlers that have not ended, messages that were not read,
-            and publishes and requests in flight.
-        timeout: Timeout of the drain, in seconds.
+        remaining: Descriptions of the unfinished work, such as handlers that are still running, messages that have not
+            been read, and requests and published messages that are still in flight.
+        timeout: The timeout passed to `JetStream.drain`, in seconds.
     """
 
     remaining: Sequence[str]
@@ -661,7 +677,7 @@ class DrainTimeoutError(_Fields, TimeoutError):
 
 
 class HeartbeatError(_Fields):
-    """Neither messages nor heartbeats arrived for a pull request, so the server has probably lost it.
+    """The server sent neither messages nor heartbeats for a pull request, so it has probably lost the request.
 
     Attributes:
         silent_for: Seconds since the last message or heartbeat.
@@ -674,27 +690,30 @@ class HeartbeatError(_Fields):
 class DisconnectedError(JetStreamError, ConnectionError):
     """The connection was lost, and the client is reconnecting.
 
-    If a request was in flight, the server may or may not have carried it out.
+    If a request was in flight, the server may or may not have executed it.
     """
 
 
 class ClosedError(JetStreamError):
-    """The connection, the subscription or another handle was closed, so it can't be used any more."""
+    """The connection, the subscription or another handle has been closed, so it can no longer be used."""
 
 
 class WrongLoopError(JetStreamError, RuntimeError):
-    """The connection was opened in another event loop, thread or process. Nothing was sent.
+    """The connection was opened in a different event loop, thread or process. Nothing was sent.
 
-    Open a connection in each event loop that needs one.
+    Open a separate connection in each event loop.
     """
 
 
 class NotReadyError(JetStreamError, RuntimeError):
-    """A value is not available, or not available yet. The message explains the reason."""
+    """A value is not available, or not available yet. The error message explains why."""
 
 
 class ConcurrentReadError(JetStreamError):
-    """Another task is already reading from this handle. Two readers would each receive only some of the messages."""
+    """Another task is already reading from this handle.
+
+    A second reader is refused, because each of them would receive only some of the messages.
+    """
 
 
 class ConnectError(JetStreamError, ConnectionError):
@@ -702,7 +721,7 @@ class ConnectError(JetStreamError, ConnectionError):
 
 
 class AuthenticationError(ConnectError):
-    """The server refused the credentials. Another attempt with the same credentials would fail too."""
+    """The server rejected the credentials. Connecting again with the same credentials would fail too."""
 
 
 class PermissionDeniedError(_Fields):
@@ -710,7 +729,7 @@ class PermissionDeniedError(_Fields):
 
     Attributes:
         operation: "publish" or "subscribe".
-        subject: The subject, as reported by the server.
+        subject: The subject that the server reported.
     """
 
     operation: str
@@ -719,10 +738,10 @@ class PermissionDeniedError(_Fields):
 
 
 class NotJetStreamMessageError(_Fields, ValueError):
-    """The message does not come from a stream, so it has no metadata and can't be acked.
+    """The message was not delivered by a stream, so it has no metadata and can't be acknowledged.
 
     Attributes:
-        reply: Reply subject of the message, which would contain the metadata.
+        reply: Reply subject of the message. A message from a stream carries its metadata there.
     """
 
     reply: str
@@ -735,7 +754,7 @@ class NotJetStreamMessageError(_Fields, ValueError):
 class PositionInvalidError(JetStreamError):
     """Reading cannot continue from a position, because the stream was recreated or ends before the position.
 
-    Also raised for a malformed position token, and for a comparison of positions in different streams.
+    Also raised if a position token is malformed, and if positions in different streams are compared.
     """
 
 
@@ -743,9 +762,9 @@ class HistoryTruncatedError(_Fields):
     """Records after the requested position were removed by a limit, a purge or a rollup.
 
     Attributes:
-        first_available: The first stream sequence that can be read.
-        wanted: The requested stream sequence, or None if no single sequence was requested.
-        stream: The name of the stream.
+        first_available: The first stream sequence that can still be read.
+        wanted: The requested stream sequence, or None if the request was not for a particular sequence.
+        stream: The name of the stream, or "" if it is unknown.
     """
 
     first_available: int
@@ -759,12 +778,12 @@ class HistoryTruncatedError(_Fields):
 
 
 class ProducerFencedError(_Fields):
-    """Another producer took over, so this producer cannot continue. The refused record was not stored.
+    """Another producer has taken over, so this producer cannot continue. The rejected record was not stored.
 
     Attributes:
         subject: The subject of the record.
-        expected: The last sequence of the subject that this producer knows, or None if it is unknown.
-        found: The last sequence of the subject in the stream, or None if it is unknown.
+        expected: What this producer believed to be the last sequence of the subject, or None if it is unknown.
+        found: The actual last sequence of the subject in the stream, or None if it is unknown.
     """
 
     subject: str
@@ -780,11 +799,11 @@ class ProducerFencedError(_Fields):
 
 
 class TopicNotFoundError(_Fields):
-    """The topic does not exist, or some of its partitions have had no producer yet.
+    """The topic does not exist, or nothing has been produced to some of its partitions yet.
 
     Attributes:
         topic: The name of the topic.
-        partitions: The partitions without any record. Empty if the topic itself does not exist.
+        partitions: The numbers of the partitions without records. Empty if the topic itself does not exist.
     """
 
     topic: str
@@ -797,11 +816,11 @@ class TopicNotFoundError(_Fields):
 
 
 class TopicMismatchError(_Fields):
-    """The topic was created with types or a number of partitions that differ from the request.
+    """The topic was created with different types, or with a different number of partitions.
 
     Attributes:
         topic: The name of the topic.
-        mismatches: ``(field, requested value, existing value)`` for everything that differs.
+        mismatches: A ``(field, requested value, existing value)`` tuple for each difference.
     """
 
     topic: str
@@ -830,14 +849,14 @@ class PublisherExistsError(_Fields):
 
 
 class EpochCompletedError(_Fields):
-    """A time cannot be sent or advanced to, because it is completed or no capability allows it.
+    """A publisher cannot send at a time or advance to it, because it is completed or no capability allows it.
 
-    The check is made before anything is sent, so nothing was changed.
+    Times are checked before anything is sent, so nothing has changed.
 
     Attributes:
-        time: The time.
-        frontier: The lower frontier. A time can be sent if it is greater than or equal to one of these times. Empty
-            if no time can be sent.
+        time: The rejected time.
+        frontier: The publisher's lower frontier. A time is allowed if it is greater than or equal to one of these
+            times. Empty if no time is allowed any more.
     """
 
     time: Any
@@ -849,11 +868,13 @@ class EpochCompletedError(_Fields):
 
 
 class EpochsLostError(_Fields):
-    """Records of epochs that had begun were lost. Discard the received data of these epochs and take a new snapshot.
+    """Records of epochs that had already begun were lost.
+
+    Discard the data received for these epochs, and take a new snapshot.
 
     Attributes:
-        epochs: The epochs that were read in part. Other epochs may have been lost completely.
-        reason: What happened.
+        epochs: The epochs of which some records were read. Other epochs may have been lost completely.
+        reason: How the records were lost, or "" if it is unknown.
     """
 
     epochs: Sequence[Any]
@@ -866,12 +887,13 @@ class EpochsLostError(_Fields):
 
 
 class IterationFailed(_Fields):
-    """The producer of an iteration called ``fail``, and its reason cannot be raised itself.
+    """The producer of an iteration called ``fail`` with a reason that cannot be raised directly.
 
-    A reason can be raised only if it is an exception and was passed on within the same process.
+    If the reason is an exception and the producer runs in the same process, that exception is raised instead of this
+    one.
 
     Attributes:
-        reason: The reason given by the producer.
+        reason: The value that the producer passed to ``fail``.
     """
 
     reason: Any
@@ -890,25 +912,25 @@ class BucketExistsError(ApiError):
 
 
 class BucketFullError(ApiError):
-    """The bucket has reached its limit of bytes, so it cannot store more data."""
+    """The bucket has reached its maximum size in bytes, so it cannot store more data."""
 
     def _what(self) -> str:
         return f"the bucket is full: {super()._what()}"
 
 
 class BucketSealedError(ApiError):
-    """The bucket is sealed, so it cannot be changed any more."""
+    """The bucket is sealed, so it can no longer be changed."""
 
     def _what(self) -> str:
         return f"the bucket is sealed: {super()._what()}"
 
 
 class NotABucketError(_Fields):
-    """The stream is named like a bucket, but it lacks what a bucket of this kind needs.
+    """The stream is named like a bucket, but it is not configured as a bucket of this kind.
 
     Attributes:
         stream: The name of the stream.
-        reason: What the stream lacks.
+        reason: Which part of the configuration is missing or different.
     """
 
     stream: str
@@ -919,7 +941,7 @@ class NotABucketError(_Fields):
 
 
 class ReadOnlyError(_Fields, ConfigError):
-    """The handle of the bucket is read-only. Nothing was sent.
+    """The bucket was opened with a read-only handle. Nothing was sent.
 
     Attributes:
         bucket: The name of the bucket.
@@ -933,8 +955,8 @@ class KeyNotFoundError(_Fields):
     """The key has no value, or its value was deleted.
 
     Attributes:
-        bucket, key: The bucket and the key.
-        deleted: The `KeyValueEntry` of the deletion, or None if the bucket has no entry for the key.
+        bucket, key: The name of the bucket, and the key.
+        deleted: The `KeyValueEntry` that marks the deletion, or None if the bucket has no entry for the key.
     """
 
     bucket: str
@@ -950,13 +972,16 @@ class KeyNotFoundError(_Fields):
 
 
 class ValueInvalidError(_Fields):
-    """The codec of the bucket cannot decode the value of the key. The key can still be put, deleted and read.
+    """The codec of the bucket cannot decode the value of the key.
+
+    The key is still usable. A new value can be stored, the key can be deleted, and ``entry`` gives access to the
+    undecoded value.
 
     Attributes:
-        bucket, key: The bucket and the key.
+        bucket, key: The name of the bucket, and the key.
         revision: The revision of the value.
-        reason: What is wrong with the value.
-        entry: The `KeyValueEntry`. Its ``raw`` attribute has the bytes.
+        reason: Why the value cannot be decoded.
+        entry: The `KeyValueEntry` of the value. Its ``raw`` attribute holds the undecoded bytes.
     """
 
     bucket: str
@@ -968,11 +993,11 @@ class ValueInvalidError(_Fields):
 
 
 class KeyExistsError(_Fields):
-    """The key already has a value, so `KeyValue.create` stored nothing.
+    """The key already has a value, so `KeyValue.create` did not store anything.
 
     Attributes:
-        bucket, key: The bucket and the key.
-        revision: The revision of the value, or 0 if it is not known.
+        bucket, key: The name of the bucket, and the key.
+        revision: The revision of the existing value, or 0 if it is not known.
     """
 
     bucket: str
@@ -985,11 +1010,11 @@ class KeyExistsError(_Fields):
 
 
 class RevisionMismatchError(_Fields):
-    """The newest revision of the key is not the expected revision. Nothing was stored.
+    """The latest revision of the key differs from the expected revision. Nothing was stored.
 
     Attributes:
-        bucket, key: The bucket and the key.
-        expected: The revision that the call expected.
+        bucket, key: The name of the bucket, and the key.
+        expected: The revision that the caller expected.
     """
 
     bucket: str
@@ -1007,7 +1032,7 @@ class LeaseLostError(_Fields):
     """A lock is no longer held, or it is uncertain whether it is still held.
 
     Attributes:
-        bucket, key: The bucket and the key.
+        bucket, key: The name of the bucket, and the key of the lock.
         token: The fencing token of the lock.
         reason: How the lock was lost.
     """
@@ -1023,9 +1048,9 @@ class ObjectNotFoundError(_Fields):
     """The object does not exist, or it was deleted.
 
     Attributes:
-        bucket, name: The bucket and the name of the object.
-        deleted: The `ObjectInfo` of the deletion, or None if the bucket has no entry for the name.
-        link: The requested name, if it is a link to this object. Otherwise "".
+        bucket, name: The names of the bucket and the object.
+        deleted: The `ObjectInfo` that marks the deletion, or None if the bucket has no entry for the name.
+        link: The name of the link that was followed to this object, or "" if the object was requested directly.
     """
 
     bucket: str
@@ -1046,8 +1071,8 @@ class ObjectExistsError(_Fields):
     """An object with this name already exists. Nothing was stored.
 
     Attributes:
-        bucket, name: The bucket and the name of the object.
-        revision: The revision of the object, or 0 if it is not known.
+        bucket, name: The names of the bucket and the object.
+        revision: The revision of the existing object, or 0 if it is not known.
     """
 
     bucket: str
@@ -1060,11 +1085,11 @@ class ObjectExistsError(_Fields):
 
 
 class ObjectChangedError(_Fields):
-    """The object was replaced or deleted while it was read, or before a change to it was stored.
+    """The object was replaced or deleted while it was being read, or before a change to it was stored.
 
     Attributes:
-        bucket, name: The bucket and the name of the object.
-        expected: The revision that was read or expected.
+        bucket, name: The names of the bucket and the object.
+        expected: The revision that was being read, or that the change was based on.
         current: The current revision of the object, 0 if it was deleted, or None if other clients keep changing it.
     """
 
@@ -1081,10 +1106,10 @@ class ObjectChangedError(_Fields):
 
 
 class SourceChangedError(_Fields):
-    """The content differs from the content that an earlier attempt at this upload has stored. Nothing was sent.
+    """The content differs from what an earlier attempt at this upload has stored. Nothing was sent.
 
     Attributes:
-        bucket, name: The bucket and the name of the object.
+        bucket, name: The names of the bucket and the object.
         stored: The number of bytes that the earlier attempt has stored.
     """
 
@@ -1100,10 +1125,10 @@ class SourceChangedError(_Fields):
 
 
 class ObjectIncompleteError(_Fields):
-    """The bucket lacks parts of the object, or has too many parts.
+    """Some chunks of the object are missing from the bucket, or the bucket has too many of them.
 
     Attributes:
-        bucket, name: The bucket and the name of the object.
+        bucket, name: The names of the bucket and the object.
         size: The size of the object in bytes, according to its description.
         received: The number of bytes that were read before the error.
     """
@@ -1121,10 +1146,10 @@ class ObjectIncompleteError(_Fields):
 
 
 class ObjectInfoError(_Fields):
-    """The description of the object is not valid.
+    """The stored description of the object is invalid.
 
     Attributes:
-        bucket, name: The bucket and the name of the object. The name is "" if it cannot be read.
+        bucket, name: The names of the bucket and the object. ``name`` is "" if it cannot be read.
         reason: What is wrong with the description.
     """
 
@@ -1135,10 +1160,10 @@ class ObjectInfoError(_Fields):
 
 
 class DigestMismatchError(_Fields):
-    """The content of the object is not the content that was stored, because its SHA-256 digest is different.
+    """The content of the object was corrupted or changed, because its SHA-256 digest differs from the stored digest.
 
     Attributes:
-        bucket, name: The bucket and the name of the object.
+        bucket, name: The names of the bucket and the object.
         expected: The digest in the description of the object.
         found: The digest of the content that was read.
     """
@@ -1156,7 +1181,7 @@ class LinkError(_Fields):
     """A link in an object store does not lead to an object.
 
     Attributes:
-        bucket, name: The bucket and the name of the link.
+        bucket, name: The names of the bucket and the link.
         reason: Why the link cannot be followed.
     """
 
@@ -1167,12 +1192,12 @@ class LinkError(_Fields):
 
 
 class ServiceError(_Fields):
-    """An error that a service returns instead of a result. The handler of an endpoint raises it.
+    """The error that a service sends in response to a request. Raise it in the handler of an endpoint.
 
     Attributes:
-        code: A number, by convention an HTTP status code.
-        description: A line of text for people.
-        data: The payload of the answer.
+        code: Error code, by convention an HTTP status code.
+        description: Human-readable description, in one line.
+        data: Payload of the response. Empty by default.
     """
 
     code: int
@@ -1188,24 +1213,26 @@ class ProtocolError(JetStreamError):
 
 
 class AnswerLostError(ProtocolError):
-    """A part of an answer was lost in transit. The part that arrived is valid, and the request can be repeated."""
+    """Part of a response was lost in transit. The data already received is valid, and the request can be repeated."""
 
 
 class PublishError(JetStreamError):
-    """A publish was refused, or its answer is invalid."""
+    """The server rejected a published message or sent back an invalid acknowledgement."""
 
 
 class BatchAbandonedError(PublishError):
-    """The batch ended before its commit, so nothing was stored. ``__cause__`` is the reason."""
+    """The batch ended without a commit, so nothing was stored. ``__cause__`` holds the reason."""
 
 
 class BatchNotAtomicError(_Fields, PublishError):
-    """The server does not support batches, so it stored messages of the batch one by one.
+    """The server does not support batches, so it stored messages of the batch individually.
+
+    Batches require nats-server 2.12.
 
     Attributes:
-        batch: The id of the batch, which is in a header of each stored message.
+        batch: The ID of the batch. A header of each stored message contains it.
         stream: The stream that stored the messages.
-        seq: The stream sequence of the message that revealed it.
+        seq: The stream sequence of the stored message that revealed the problem.
     """
 
     batch: str
@@ -1218,14 +1245,15 @@ class BatchNotAtomicError(_Fields, PublishError):
 
 
 class IngestError(_Fields, PublishError):
-    """A fast ingest ended before all messages were stored. ``__cause__`` is the reason.
+    """A fast ingest ended before all messages were stored. ``__cause__`` holds the error that ended it.
 
     Attributes:
-        reason: What happened.
+        reason: Human-readable description of what happened.
         sent: Number of messages sent.
-        stored: Number of messages, counted from the first, that are known to be stored. If gaps are allowed, some of
-            them may be missing.
-        complete: True if no later message was stored. False if the outcome of the later messages is unknown.
+        stored: Number of messages, counted from the first, that are known to be stored. If the ingest allows gaps,
+            some of these messages may be missing.
+        complete: True if none of the messages after the first ``stored`` ones was stored. False if their outcome is
+            unknown.
     """
 
     reason: str
@@ -1239,12 +1267,14 @@ class IngestError(_Fields, PublishError):
 
 
 class FailedPublishInfo(tuple[str, JetStreamError]):
-    """A failed publish in `PublishesFailedError`: the tuple ``(subject, error)`` with further attributes.
+    """A message that could not be published, as listed in `PublishesFailedError`.
+
+    It is a ``(subject, error)`` tuple with additional attributes.
 
     Attributes:
-        number: The number of the message, from 1, in the order in which the publisher sent its messages, as
-            `Publisher.published` counts. 0 if unknown.
-        msg_id: The id of the message, if it has an id.
+        number: Position of the message among those sent by the publisher, starting at 1. `Publisher.published` counts
+            the same messages. 0 if the position is unknown.
+        msg_id: The ID of the message, or None if it has none.
     """
 
     number: int
@@ -1260,12 +1290,12 @@ class FailedPublishInfo(tuple[str, JetStreamError]):
 
     @property
     def subject(self) -> str:
-        """The subject of the message."""
+        """Subject that the message was published to."""
         return self[0]
 
     @property
     def error(self) -> JetStreamError:
-        """Why the publish failed, or why its outcome is unknown."""
+        """The error that shows why the message was not stored, or why its outcome is unknown."""
         return self[1]
 
     def __repr__(self) -> str:
@@ -1273,13 +1303,13 @@ class FailedPublishInfo(tuple[str, JetStreamError]):
 
 
 class PublishesFailedError(_Fields, PublishError):
-    """Publishes failed and their futures were never awaited.
+    """Some messages could not be published, and the futures that would have reported it were never awaited.
 
     Attributes:
-        failures: A `FailedPublishInfo`, a tuple ``(subject, error)``, for each failure, in order. `ApiError` and
-            `NoRespondersError` mean that the message was not stored. After `RequestTimeoutError`, `DisconnectedError`
-            and `ClosedError` the outcome is unknown.
-        reported: Number of earlier failures that were reported as `PublishFailed` events.
+        failures: One `FailedPublishInfo`, a ``(subject, error)`` tuple, per failure, in order. If the error is an
+            `ApiError` or a `NoRespondersError`, the message was not stored. If the error is a `RequestTimeoutError`,
+            `DisconnectedError` or `ClosedError`, the outcome is unknown.
+        reported: Number of earlier failures that were already reported as `PublishFailed` events.
     """
 
     failures: list[FailedPublishInfo]
@@ -1287,7 +1317,7 @@ class PublishesFailedError(_Fields, PublishError):
 
     @property
     def told(self) -> int:
-        """An older name of ``reported``."""
+        """Older name of ``reported``."""
         return self.reported
 
     def __str__(self) -> str:
@@ -1303,14 +1333,14 @@ class PublishesFailedError(_Fields, PublishError):
 
 
 class PublishManyError(_Fields, PublishError):
-    """`JetStream.publish_many` did not store all messages. It stops sending after the first failure.
+    """`JetStream.publish_many` could not store all messages. It stops sending after the first failure.
 
     Attributes:
-        failures: ``(index, error)`` for each message that failed, in the order of the payloads. If a message was
-            sent, its outcome is unknown after `RequestTimeoutError`, `DisconnectedError` and `ClosedError`. After any
-            other error the message was not stored.
-        sent: Number of messages that were sent. Messages with an index below it that are not in ``failures`` are
-            stored. Messages with this index or a higher index were not sent.
+        failures: An ``(index, error)`` tuple for each message that failed, in the order of the payloads. If the error
+            is a `RequestTimeoutError`, `DisconnectedError` or `ClosedError`, the outcome of a message that was sent is
+            unknown. With any other error, the message was not stored.
+        sent: Number of messages that were sent. If the index of a message is lower than ``sent``, the message was sent,
+            and unless ``failures`` contains it, it is stored. Messages with higher indexes were not sent.
         stored: Number of messages that are stored.
     """
 
@@ -1319,7 +1349,7 @@ class PublishManyError(_Fields, PublishError):
     stored: int
 
     def __str__(self) -> str:
-        indexes: dict[str, list[int]] = {}  # indexes of the messages that failed for the same reason
+        indexes: dict[str, list[int]] = {}  # maps each reason to the indexes of the messages that failed
         for index, error in self.failures:
             indexes.setdefault(str(error), []).append(index)
         shown = _first([f"{_some(failed)}: {why}" for why, failed in indexes.items()], 3)
@@ -1328,10 +1358,10 @@ class PublishManyError(_Fields, PublishError):
 
 
 class MaxPayloadError(_Fields, PublishError):
-    """The headers and payload together are larger than the server accepts.
+    """The headers and payload of a message exceed the size that the server accepts.
 
     Attributes:
-        size: Bytes of headers and payload.
+        size: Combined size of the headers and payload, in bytes.
         limit: The server's ``max_payload``, in bytes.
     """
 
@@ -1344,7 +1374,7 @@ class MaxPayloadError(_Fields, PublishError):
 
 
 class TooManyInFlightError(JetStreamError):
-    """The publish window is full, because too many publishes wait for their acks."""
+    """The publish window is full, because too many published messages are still waiting for their acknowledgements."""
 
 
 class ServerNotFoundError(JetStreamError, FileNotFoundError):
@@ -1352,11 +1382,11 @@ class ServerNotFoundError(JetStreamError, FileNotFoundError):
 
 
 class ServerStartError(_Fields, RuntimeError):
-    """The nats-server exited or did not become ready.
+    """The nats-server process exited or did not become ready.
 
     Attributes:
-        reason: What happened.
-        log: The last lines of the server's log.
+        reason: Human-readable description of what happened.
+        log: The last lines of the server's log, or "" if there are none.
     """
 
     reason: str

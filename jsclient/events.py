@@ -1,10 +1,14 @@
-"""Events: what cannot be raised to a caller is reported as one of these.
+"""Events report conditions that cannot be raised as exceptions, because no caller is waiting.
 
-They are given to ``on_event`` of `jsclient.connect` and `jsclient.JetStream`, and to ``events()`` of a subscription.
-Without ``on_event`` they are logged by ``jsclient.connection``, ``.consumer``, ``.worker``, ``.publisher``, ``.topic``
-and ``.spark``: as a sentence, at the level ``severity``, with the traceback of their error, and with their fields as
-attributes of the log record; a `Reject` and `WorkerFailed` have no traceback, and `DeadLettered` only if warnings are
-not logged. The ``event`` of the record is the name of the class.
+The library passes each event to the ``on_event`` function given to `jsclient.connect` or `jsclient.JetStream`, and to
+the ``events()`` iterators of the subscription concerned.
+
+Without ``on_event``, events are logged. The loggers are ``jsclient.connection``, ``jsclient.consumer``,
+``jsclient.worker``, ``jsclient.publisher``, ``jsclient.topic``, ``jsclient.stream`` and ``jsclient.spark``. The message
+of a log record is ``str(event)``, and its level is the ``severity`` of the event. The fields of the event become
+attributes of the record, and its ``event`` attribute is the name of the event's class. If the event has an error, the
+record includes its traceback, except in two cases. A `Reject` and the error of `WorkerFailed` are logged without a
+traceback. The error of `DeadLettered` is logged with a traceback only if warnings are not logged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Models of the JetStream API: configurations, infos and their words. Frozen, with the field names of the wire.
+"""Data models of the JetStream API, such as configurations and state. They are immutable.
 
 ::
 
     from jsclient.models import Placement, StreamSource
 
-Those that most programs need, such as `StreamConfig` and `ConsumerConfig`, are documented at the top level.
+Fields have the same names as in the JSON messages of the API. The most common models, such as `StreamConfig` and
+`ConsumerConfig`, are documented with the top-level module.
 """
 
 from __future__ import annotations

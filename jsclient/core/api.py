@@ -1,4 +1,4 @@
-"""The methods of `JetStream.core`, for plain messages, requests and services."""
+"""The `JetStream.core` interface, which provides plain messages, requests and services."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["Core"]
 
 
 class Core:
-    """Core NATS, which has plain messages, requests and services. Returned by `JetStream.core`.
+    """The interface to core NATS: plain messages, requests and services. Returned by `JetStream.core`.
 
-    Core NATS delivers a message to the subscriptions that exist when it is published, and at most once. Messages are
-    not stored, so they are lost if no subscription exists. JetStream may be disabled on the server.
+    Core NATS delivers a message at most once, to the subscriptions that exist when it is published. Messages are not
+    stored, so a message without a subscription is lost. Core NATS also works if JetStream is disabled on the server.
     """
 
     def __init__(self, context: Context) -> None:
@@ -50,21 +50,24 @@ class Core:
     ) -> None:
         """Publish a plain message.
 
-        This method returns when the message is in the write buffer, and waits only while the buffer is full. To make
-        sure that the server has received the message, call `flush`. You can't find out if a subscription has received
-        it. Use `request` or `JetStream.publish` if you need to know.
+        The call returns as soon as the message is in the write buffer. It waits only while the buffer is full. To make
+        sure that the server has received the message, call `flush`. If you need to know whether a subscriber has
+        received the message, use `request`. If a stream must store the message, use `JetStream.publish`.
 
         Args:
-            subject: The subject, without wildcards.
-            data: The payload.
-            reply: The subject on which an answer is expected.
+            subject: Subject to publish to, without wildcards.
+            data: Payload of the message. Empty by default.
+            reply: Subject on which a response is expected. By default, no response is expected.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
-            InvalidNameError, ConfigError, MaxPayloadError: The message was not sent.
-            DisconnectedError, ClosedError: The message was not sent, because there is no connection.
+            InvalidNameError: The subject, the reply subject or a header is invalid.
+            ConfigError: ``data`` is not bytes, or an argument is unknown.
+            MaxPayloadError: The message exceeds the server's size limit.
+            DisconnectedError: The client is not connected.
+            ClosedError: The connection is closed.
 
-        If the call is cancelled, the message was not sent.
+        If the call raises an error or is cancelled, the message was not sent.
         """
         if unknown:
             check_arguments(Core.publish, unknown, NoOptions)
@@ -98,20 +101,23 @@ class Core:
             reply = await js.core.request("time.now", timeout=1)
             print(reply.data)
 
-        If the client is disconnected, the call waits for the reconnect until the timeout expires. The request is sent
-        only once. If a service answers with an error, no exception is raised. Check `CoreMessage.error`.
+        If the client is disconnected, the call waits for the reconnect until the timeout expires. The request is never
+        sent more than once. If a service responds with an error, no exception is raised. Check `CoreMessage.error`.
 
         Args:
-            subject: The subject, without wildcards.
-            data: The payload.
+            subject: Subject to send the request to, without wildcards.
+            data: Payload of the request. Empty by default.
             timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
-            NoRespondersError: The subject has no subscriber. This error is raised immediately.
-            RequestTimeoutError, DisconnectedError: No reply arrived. The request may have been received nevertheless.
-            PermissionDeniedError: This user may not publish to the subject.
-            InvalidNameError, ConfigError, MaxPayloadError: The request was not sent.
+            NoRespondersError: The subject has no subscribers. The server reports this immediately.
+            RequestTimeoutError: No reply arrived in time. The request may have been received.
+            DisconnectedError: The connection was lost before a reply arrived. The request may have been received.
+            PermissionDeniedError: The user may not publish to the subject.
+            InvalidNameError: The subject or a header is invalid. Nothing was sent.
+            ConfigError: Another argument is invalid. Nothing was sent.
+            MaxPayloadError: The request exceeds the server's size limit. Nothing was sent.
             ClosedError: The connection is closed.
 
         If the call is cancelled, a reply that arrives later is dropped.
@@ -145,26 +151,29 @@ class Core:
                 async for reply in replies:
                     print(reply.data)
 
-        The iteration ends as soon as one of the conditions below is met, and at the latest when the timeout expires.
+        The iteration ends when it reaches ``max_messages``, ``stall`` or ``sentinel``, or when the timeout expires.
 
         Args:
-            subject: The subject, without wildcards.
-            data: The payload.
-            max_messages: The maximum number of replies.
-            stall: The maximum number of seconds between two replies. It does not apply to the first reply.
+            subject: Subject to send the request to, without wildcards.
+            data: Payload of the request. Empty by default.
+            max_messages: Maximum number of replies. Unlimited by default.
+            stall: Maximum number of seconds between two replies. It does not apply to the first reply. Unlimited by
+                default.
             timeout: Seconds for all replies together. Defaults to the ``timeout`` passed to `connect`.
-            sentinel: True if an empty reply ends the iteration, or a function that returns True for a reply that ends
-                the iteration. That reply is not returned.
+            sentinel: True if an empty reply ends the iteration, or a function that returns True for the reply that ends
+                the iteration. The iteration does not return this reply.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
-            InvalidNameError, ConfigError, MaxPayloadError: An argument is not valid. Nothing was sent.
+            InvalidNameError: The subject or a header is invalid. Nothing was sent.
+            ConfigError: Another argument is invalid. Nothing was sent.
+            MaxPayloadError: The request exceeds the server's size limit. Nothing was sent.
 
-        Reading raises `NoRespondersError` if the subject has no subscriber. See `Replies.next`.
+        Reading raises `NoRespondersError` if the subject has no subscribers. See `Replies.next`.
 
         Source: ADR-47
         """
-        # The request is sent when the first reply is read. Invalid arguments, however, should raise errors here.
+        # The request is sent when the first reply is read, but report invalid arguments immediately.
         seconds = self._checked(subject, timeout)
         payload = check_payload(data)
         block = header_block(headers)
@@ -206,26 +215,29 @@ class Core:
                 async for message in subscription:
                     print(message.subject, message.data)
 
-        Messages for a stream arrive as well, but they can't be acked. To read a stream, use `JetStream.subscribe`.
+        The subscription also receives messages that are published to streams, but they can't be acknowledged. To read a
+        stream, use `JetStream.subscribe`.
 
         Args:
-            subject: The subject. It may have wildcards.
-            queue: The queue group. The server delivers each message to one of its members.
-            callback: Called with each message. A plain function is called in a thread. If the callback raises an
-                exception, the event `HandlerFailed` reports it.
-            concurrency: The maximum number of callbacks that run at the same time. With 1 they run in the order of the
-                messages.
-            max_pending: The maximum number of messages in the buffer. When the buffer is full, messages are dropped,
-                and the event `SlowConsumer` reports that.
-            max_pending_bytes: The maximum number of bytes in the buffer, 64 MiB by default.
-            reply_prefixes: Prefixes of reply subjects that `CoreMessage.respond` may answer, in addition to inboxes.
+            subject: Subject to subscribe to. It may contain wildcards.
+            queue: Name of the queue group. The server delivers each message to only one member of the group. By
+                default, the subscription is not part of a group.
+            callback: Function or coroutine function that is called with each message. A plain function is called in a
+                thread. If the callback raises an exception, the event `HandlerFailed` reports it.
+            concurrency: Maximum number of callbacks that run at the same time. Defaults to 1, which preserves the order
+                of the messages.
+            max_pending: Maximum number of messages in the buffer. While the buffer is full, new messages are dropped,
+                and the event `SlowConsumer` reports them.
+            max_pending_bytes: Maximum number of bytes in the buffer. Defaults to 64 MiB.
+            reply_prefixes: Prefixes of reply subjects that `CoreMessage.respond` may send to, in addition to inboxes.
 
         Raises:
-            InvalidNameError, ConfigError: An argument is not valid.
+            InvalidNameError: The subject or the queue group is invalid.
+            ConfigError: Another argument is invalid.
             ClosedError: The connection is closed.
 
-        If the server denies this user the subscription, `CoreSubscription.next` raises `PermissionDeniedError`, and the
-        event `PermissionDenied` reports it.
+        If the user may not subscribe to the subject, `CoreSubscription.next` raises `PermissionDeniedError`, and the
+        event `PermissionDenied` is emitted.
         """
         check_filter_subject(subject)
         if queue:
@@ -256,13 +268,15 @@ class Core:
         return subscription
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until the server has received all messages that were published before.
+        """Wait until the server has received all previously published messages.
 
         Args:
             timeout: Seconds to wait. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.
+            RequestTimeoutError: The server did not respond in time.
+            DisconnectedError: The connection was lost, or is not open.
+            ClosedError: The connection is closed.
         """
         seconds = self._context.timeout if timeout is None else check_seconds("timeout", timeout)
         await self._context.connection.ping(seconds)
@@ -287,17 +301,18 @@ class Core:
                 ...
 
         Args:
-            name: The name of the service, which all of its instances have. It consists of letters, digits, ``-`` and
+            name: Name of the service, which is shared by all its instances. It may contain letters, digits, ``-`` and
                 ``_``.
-            version: A semantic version, such as ``1.0.0``.
-            description: A description for people.
-            metadata: A mapping from names to strings. It cannot be changed later.
-            queue: The queue group of the endpoints. With a queue group, each request goes to one instance. With "", it
-                goes to all instances.
-            reply_prefixes: Prefixes of reply subjects that the service may answer, in addition to inboxes.
+            version: Semantic version of the service, such as ``1.0.0``.
+            description: Human-readable description. Empty by default.
+            metadata: A mapping from names to strings. It can't be changed later.
+            queue: Queue group of the endpoints, so that only one instance receives each request. Defaults to "q", which
+                all NATS clients use. If ``queue`` is "", all instances receive each request.
+            reply_prefixes: Prefixes of reply subjects that the service may respond to, in addition to inboxes.
 
         Raises:
-            InvalidNameError, ConfigError: An argument is not valid.
+            InvalidNameError: The name or the queue group is invalid.
+            ConfigError: Another argument is invalid.
             ClosedError: The connection is closed.
 
         Source: ADR-32
@@ -321,13 +336,18 @@ class Core:
         """Discover the running instances of a service, or of all services.
 
         Args:
-            name: The name of the service. The default is all services.
-            timeout: Seconds to wait for answers, 1 by default. The call returns earlier if no answer has arrived for a
-                third of that time.
+            name: Name of the service. By default, all services are discovered.
+            timeout: Seconds to wait for responses. Defaults to 1. The call returns earlier if no further response
+                arrives within a third of the timeout.
+
+        Returns:
+            One `ServiceInfo` for each instance that has responded. Empty if no service is running.
 
         Raises:
-            InvalidNameError: The name is not valid.
-            DisconnectedError, ClosedError, PermissionDeniedError: No request could be sent.
+            InvalidNameError: The name is invalid.
+            PermissionDeniedError: The user may not send discovery requests.
+            DisconnectedError: The connection was lost, or is not open.
+            ClosedError: The connection is closed.
         """
         from .services.discovery import instances
 
@@ -336,30 +356,30 @@ class Core:
     async def service_stats(
         self, name: str | None = None, *, timeout: float | None = None
     ) -> list[ServiceStats]:
-        """Return the counters of the instances of a service, or of all services, that answer.
+        """Return the statistics of the running instances of a service, or of all services.
 
-        See `services` for the arguments and errors.
+        For the arguments and errors, see `services`.
         """
         from .services.discovery import counters
 
         return await counters(self, name, timeout)
 
     def _checked(self, subject: str, timeout: float | None) -> float:
-        """Check the subject of a request, and return its timeout in seconds."""
+        """Check the subject of a request. Return the timeout to use, in seconds."""
         if type(subject) is not str or subject not in known_subjects:
             check_subject(subject)
         return self._context.timeout if timeout is None else check_seconds("timeout", timeout)
 
     @property
     def _replies(self) -> ReplyChannel:
-        """The channel of replies, which may be answered in turn."""
+        """The channel for responding to replies, which may be requests themselves."""
         if self._reply_channel is None:
             self._reply_channel = ReplyChannel.of(self._context.connection)
         return self._reply_channel
 
 
 def checked_prefixes(prefixes: Iterable[str]) -> tuple[str, ...]:
-    """Return prefixes of reply subjects. Raises `ConfigError` for a prefix that would allow subjects of the server."""
+    """Return the prefixes as a tuple. Raise `ConfigError` if one is empty or would match subjects of the server."""
     if isinstance(prefixes, str):
         raise ConfigError("reply_prefixes is a str: a list of prefixes is needed")
     checked = tuple(prefixes)

@@ -14,27 +14,27 @@ __all__ = ["HandlerTasks"]
 
 T = TypeVar("T")
 
-_TURN = 0.005  # handlers yield to other tasks after this many seconds
-_EVERY = 8  # the clock is read only once for so many messages
+_TURN = 0.005  # seconds after which handlers yield to other tasks
+_EVERY = 8  # number of messages after which the clock is read again
 
 
 class _Running(Generic[T]):
-    """What one task handles: its newest item, and when the clock was last read."""
+    """The state of one task: its current item, and when it last read the clock."""
 
     __slots__ = ("began", "count", "item", "noted")
 
     def __init__(self) -> None:
         self.item: T | None = None
-        self.count = 0  # items so far
-        self.began = 0.0
-        self.noted = 0  # ``count`` at that time
+        self.count = 0  # number of items so far
+        self.began = 0.0  # time at which the clock was last read
+        self.noted = 0  # value of ``count`` at that time
 
 
 class HandlerTasks(Generic[T]):
-    """Runs up to ``concurrency`` tasks, which take items from a queue and call a coroutine function with each of them.
+    """Runs up to ``concurrency`` tasks, which take items from a queue and call a coroutine function with each item.
 
-    A task is started when there is an item and all existing tasks are busy. Idle tasks wait for further items. With a
-    concurrency of 1, items are handled in order.
+    A task is started when there is an item and all existing tasks are busy. Idle tasks wait for more items. If the
+    concurrency is 1, items are handled in order.
     """
 
     def __init__(
@@ -47,14 +47,17 @@ class HandlerTasks(Generic[T]):
         name: str,
         slow: Callable[[float, int, T | None], None],
     ) -> None:
-        """Prepare the tasks. ``handle`` must not raise an ``Exception``, and ``name`` is the name of the tasks.
+        """Prepare the tasks.
 
-        ``slow`` is called when a handler has blocked the event loop. See `LoopWatch`.
+        Args:
+            handle: The coroutine function to call with each item. It must not raise an ``Exception``.
+            name: Name of the tasks.
+            slow: Called when a handler has blocked the event loop. See `LoopWatch`.
         """
         self._slow = slow
         self._watch: LoopWatch[T | None] | None = None
         self._running: set[_Running[T]] = set()
-        # Whether a handler has blocked the event loop. The clock is then read after each item.
+        # True once a handler has blocked the event loop. From then on, the clock is read after each item.
         self._blocks = False
         self._context = context
         self._queue = queue
@@ -66,11 +69,11 @@ class HandlerTasks(Generic[T]):
         self._ended = False
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if a handler runs in this task."""
+        """Return whether a handler runs in ``task``."""
         return task in self._tasks
 
     def wake(self) -> None:
-        """Wake up or start tasks. This must be called after items were added to the queue."""
+        """Wake up or start tasks. Call this method after adding items to the queue."""
         waiting = len(self._queue)
         while waiting and self._idle:
             waiter = self._idle.pop()
@@ -92,7 +95,7 @@ class HandlerTasks(Generic[T]):
                     running.item = queue.popleft()
                     running.count += 1
                     await self._handle(running.item)
-                    # handlers that never wait would block the event loop
+                    # Handlers that never wait would block the event loop, so yield from time to time.
                     checks = self._blocks or not running.count % _EVERY
                     if checks and self._read_clock(running) - since > _TURN:
                         await asyncio.sleep(0)
@@ -114,7 +117,7 @@ class HandlerTasks(Generic[T]):
         return self._read_clock(running)
 
     def _read_clock(self, running: _Running[T]) -> float:
-        """Read the clock, report a block, and return the time."""
+        """Read the clock, report if the event loop was blocked, and return the time."""
         watch = self._watch
         if watch is None:
             watch = self._watch = LoopWatch(self._items_running, self._report_block)
@@ -125,7 +128,7 @@ class HandlerTasks(Generic[T]):
         return moment
 
     def _items_running(self) -> list[tuple[float, T | None]]:
-        # Among several items since the clock was read it is unknown which handler blocks.
+        # If several items were handled since the clock was last read, it is unknown which handler blocks.
         return [(one.began, one.item if one.count <= one.noted + 1 else None) for one in self._running]
 
     def _report_block(self, blocked: float, count: int, item: T | None) -> None:
@@ -141,7 +144,7 @@ class HandlerTasks(Generic[T]):
             if waiter in self._idle:
                 self._idle.remove(waiter)
             elif waiter.done() and not waiter.cancelled():
-                self.wake()  # this task was woken up for an item, so another task must handle that item
+                self.wake()  # this task was woken up to handle an item, so let another task handle it
             raise
 
     def end_tasks(self) -> None:
@@ -153,7 +156,7 @@ class HandlerTasks(Generic[T]):
                 waiter.set_result(None)
 
     async def join(self, timeout: float) -> bool:
-        """Wait for the end of all tasks except for the calling task. Returns False if the timeout expires."""
+        """Wait until all tasks except the calling task have ended. Return False if the timeout expires."""
         others = self._tasks - {asyncio.current_task()}
         if not others:
             return True
@@ -161,7 +164,7 @@ class HandlerTasks(Generic[T]):
         return not late
 
     async def cancel(self, timeout: float) -> None:
-        """Cancel all tasks except for the calling task, and wait up to ``timeout`` seconds for their end."""
+        """Cancel all tasks except the calling task, and wait up to ``timeout`` seconds until they have ended."""
         others = self._tasks - {asyncio.current_task()}
         for task in others:
             task.cancel()

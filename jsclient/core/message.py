@@ -1,4 +1,4 @@
-"""A plain message, and the answer to it."""
+"""Plain messages, and the responses to them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ __all__ = ["CoreMessage", "ReplyChannel", "header_block"]
 
 
 def header_block(headers: Mapping[str, str | Sequence[str]] | None) -> bytes:
-    """Return the header block of a message. Raises `ConfigError` and `InvalidNameError`."""
+    """Return the header block of a message. Raise `ConfigError` or `InvalidNameError` if a header is invalid."""
     if not headers:
         return b""
     return encode_headers(headers if type(headers) is dict else merge_headers(headers, {}))
 
 
 class ReplyChannel(msgspec.Struct, frozen=True):
-    """Sends the answers to the messages of one subscription.
+    """Sends the responses to the messages of one subscription.
 
     Attributes:
-        prefixes: The allowed prefixes of reply subjects.
+        connection: The connection that received the messages.
+        prefixes: Prefixes of the reply subjects that responses may be sent to.
+        reader: The functions that parse headers.
     """
 
     connection: Connection
@@ -41,7 +43,7 @@ class ReplyChannel(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, connection: Connection, prefixes: Sequence[str] = ()) -> ReplyChannel:
-        """Create a channel that may answer inboxes, other accounts, and subjects with one of these prefixes."""
+        """Create a channel that may respond to inboxes, other accounts, and subjects with one of these prefixes."""
         own = f"{connection.inbox_prefix}."
         return cls(connection, (INBOX, ACCOUNTS, own, *prefixes))
 
@@ -49,8 +51,9 @@ class ReplyChannel(msgspec.Struct, frozen=True):
 class CoreMessage(msgspec.Struct, eq=False, gc=False):
     """A message of core NATS: a plain message, a request, or the reply to a request.
 
-    ``subject``, ``reply`` and ``headers`` are parsed on first use. Bytes of a subject or header that are not valid
-    UTF-8 are decoded with surrogate escapes, so that no information is lost.
+    `Core.request` returns one, and `CoreSubscription` and `Replies` iterate over them. ``subject``, ``reply`` and
+    ``headers`` are parsed on first use. Bytes of a subject or header that are not valid UTF-8 are decoded with
+    surrogate escapes, so that no information is lost.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -71,7 +74,7 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def data(self) -> bytes:
-        """Payload of the message."""
+        """Payload of the message, which may be empty."""
         return self._frame[3]
 
     @property
@@ -81,14 +84,14 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def reply(self) -> str:
-        """Subject to which the sender expects an answer, or "" if it doesn't expect one."""
+        """Subject on which the sender expects a response, or "" if it doesn't expect one."""
         return self._frame[1].decode("utf-8", "surrogateescape")
 
     @property
     def headers(self) -> MessageHeaders:
         """Headers of the message. The mapping is empty if the message has none.
 
-        Headers are parsed lazily: ``headers[name]`` looks up one header without parsing the others.
+        Headers are parsed lazily, so ``headers[name]`` looks up one header without parsing the others.
         """
         headers = self._headers
         if headers is None:
@@ -96,7 +99,7 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
         return headers
 
     def header(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of a header, or ``default`` if the message doesn't have it."""
+        """Return the first value of a header, or ``default`` if the message doesn't have the header."""
         if self._headers is not None:
             return self._headers.get(name, default)
         try:
@@ -107,17 +110,17 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def size(self) -> int:
-        """Size of the message in bytes, counted like the server does: subject, reply subject, headers and payload."""
+        """Size of the message in bytes. Like the server, it counts the subject, reply subject, headers and payload."""
         return frame_size(self._frame)
 
     @property
     def status(self) -> int:
-        """Status code, such as 503 (no responders), if a server sent a status instead of a message. Otherwise 0."""
+        """Status code, such as 503 (no responders), if the server sent a status instead of a message. Otherwise 0."""
         return inline_status(self._frame[2]) if self._frame[2] and not self._frame[3] else 0
 
     @property
     def error(self) -> ServiceError | None:
-        """Error that a service sent instead of a result, or None."""
+        """Error that a service sent in response to a request, or None if this message is not an error."""
         if not self._frame[2] or (text := self.header(ERROR)) is None:
             return None
         code = self.header(ERROR_CODE, "")
@@ -129,22 +132,23 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
     async def respond(
         self, data: bytes = b"", *, headers: Mapping[str, str | Sequence[str]] | None = None
     ) -> None:
-        """Send an answer to the reply subject of the message.
+        """Send a response to the reply subject of the message.
 
         For security reasons, the reply subject must be an inbox, or start with one of the ``reply_prefixes`` of the
-        subscription or service. Otherwise a sender could make this client publish to any subject that the client has
-        the permission for.
+        subscription or service. Otherwise, a sender could make this client publish to any subject that the client has
+        permission for.
 
         Args:
-            data: The payload.
+            data: Payload of the response. Empty by default.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
-            ConfigError: The message has no reply subject, because its sender doesn't expect an answer. Or ``data`` is
+            ConfigError: The message has no reply subject, because its sender doesn't expect a response, or ``data`` is
                 not bytes.
-            InvalidNameError: The reply subject is not an inbox, or a header is not valid.
-            MaxPayloadError: The answer exceeds the server's limit.
-            DisconnectedError, ClosedError: The answer was not sent.
+            InvalidNameError: The reply subject is not allowed, or a header is invalid.
+            MaxPayloadError: The response exceeds the server's size limit.
+            DisconnectedError: The client is not connected. The response was not sent.
+            ClosedError: The connection is closed. The response was not sent.
         """
         reply = self.reply
         if not reply:

@@ -17,12 +17,12 @@ __all__ = ["Replies"]
 
 
 class Replies(ReadHandle[CoreMessage]):
-    """An iteration over the replies to a request. Created by `Core.request_many`.
+    """An asynchronous iterator over the replies to a request. Created by `Core.request_many`.
 
     The request is sent when you read the first reply.
 
-    If you leave the loop early, call `close`, or use ``async with``. Otherwise replies are received until the timeout
-    expires.
+    Use ``async with``, or call `close` if you leave the loop early. Otherwise, the client keeps receiving replies until
+    the timeout expires.
     """
 
     _state = State.NEW
@@ -57,12 +57,12 @@ class Replies(ReadHandle[CoreMessage]):
         """Wait for the next reply and return it.
 
         Raises:
-            ClosedError: All replies were read. An ``async for`` loop ends at this point.
-            NoRespondersError: The subject has no subscriber.
+            ClosedError: All replies have been read. An ``async for`` loop ends at this point.
+            NoRespondersError: The subject has no subscribers.
             DisconnectedError: The connection was lost after the request was sent, so further replies are lost.
             PermissionDeniedError: The user may not publish to the subject.
 
-        If the call is cancelled, no reply is lost: the next call returns it.
+        If the call is cancelled, no reply is lost, because the next call returns it.
         """
         if self._state is State.NEW:
             await self._send_request()
@@ -75,7 +75,7 @@ class Replies(ReadHandle[CoreMessage]):
         if tracker is not None and tracker.error is not None:
             self._error, tracker.error = tracker.error, None
         if self._error is not None:
-            error, self._error = self._error, None  # raise it only once. The next call raises `ClosedError`
+            error, self._error = self._error, None  # raise the error only once; the next call raises `ClosedError`
             raise error
         raise ClosedError("all replies were read")
 
@@ -129,7 +129,7 @@ class Replies(ReadHandle[CoreMessage]):
         self._moved()
 
     def _moved(self) -> None:
-        """Wake up the reader, and unsubscribe if no more replies are expected."""
+        """Update the timer and wake up the reader. Unsubscribe if no more replies are expected."""
         assert self._tracker is not None
         if self._tracker.ended:
             self._stop()
@@ -157,7 +157,7 @@ class Replies(ReadHandle[CoreMessage]):
             self._context.tasks.start(self._context.connection.unsubscribe(inbox), "end of a request")
 
     async def close(self) -> None:
-        """Stop receiving replies. Replies that have arrived and were not read are dropped."""
+        """Stop receiving replies. Replies already received but not yet read are dropped."""
         if self._state is not State.CLOSED:
             self._state = State.CLOSED
             if self._tracker is not None:

@@ -1,4 +1,4 @@
-"""The subscriptions that `Core.subscribe` returns."""
+"""Subscriptions to plain messages, which `Core.subscribe` returns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .message import CoreMessage, ReplyChannel
 __all__ = ["CoreCallback", "CoreSubscription"]
 
 CoreCallback: TypeAlias = Callable[[CoreMessage], Awaitable[object] | object]
-"""A callback for messages. It is a coroutine function, or a plain function, which is called in a thread."""
+"""A callback for messages. It is either a coroutine function, or a plain function, which is called in a thread."""
 
 DRAIN_TIMEOUT = 30.0  # seconds
-_CANCEL_TIMEOUT = 1.0  # seconds that a cancelled callback has to end
+_CANCEL_TIMEOUT = 1.0  # seconds to wait until a cancelled callback has ended
 
 
 class CoreSubscription(ReadHandle[CoreMessage]):
@@ -33,8 +33,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     Read messages with `next` or ``async for``, unless you have passed a callback to ``subscribe``.
 
-    Core NATS delivers at most once. Messages are lost while the client is disconnected or while the buffer is full. The
-    subscription is restored after a reconnect.
+    Core NATS delivers messages at most once. Messages are lost while the client is disconnected and while the buffer is
+    full. After a reconnect, the client restores the subscription.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     @property
     def subject(self) -> str:
-        """Subject of the subscription. It may have wildcards."""
+        """Subject of the subscription. It may contain wildcards."""
         return self._subject
 
     @property
@@ -87,22 +87,22 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     @property
     def pending(self) -> int:
-        """Number of messages that have arrived and were not read yet."""
+        """Number of messages already received but not yet read or passed to the callback."""
         return self._tracker.pending
 
     @property
     def pending_bytes(self) -> int:
-        """Size of the pending messages in bytes, counted like the server does."""
+        """Size of the pending messages in bytes, including subjects and headers."""
         return self._tracker.pending_bytes
 
     @property
     def received(self) -> int:
-        """Number of messages that have arrived, including dropped messages."""
+        """Number of messages received so far, including dropped messages."""
         return self._tracker.received
 
     @property
     def dropped(self) -> int:
-        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports each time."""
+        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports them."""
         return self._tracker.dropped
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         return f"<CoreSubscription {self._subject!r}{group} {self._state.value}>"
 
     async def open(self) -> None:
-        """Subscribe. Internal."""
+        """Send the subscription to the server. Internal."""
         self._context.attach(self, self._note_connection, self._denied)
         try:
             self._inbox = await self._context.connection.subscribe(
@@ -124,16 +124,16 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         """Wait for the next message and return it.
 
         Args:
-            timeout: Seconds to wait. The default, None, waits without a limit.
+            timeout: Seconds to wait. By default, the call waits indefinitely.
 
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
-            PermissionDeniedError: The user may not subscribe to this subject. Permissions are checked again after a
-                reconnect.
-            ClosedError: The subscription has ended, and all its messages were read.
+            PermissionDeniedError: The user may not subscribe to this subject. The server checks permissions again after
+                a reconnect.
+            ClosedError: The subscription has ended, and all its messages have been read.
             ConfigError: The subscription has a callback, which receives all messages.
 
-        If the call is cancelled, no message is lost: the next call returns it.
+        If the call is cancelled, no message is lost, because the next call returns it.
         """
         if self._callback is not None:
             raise ConfigError("cannot read from a subscription that has a callback")
@@ -151,7 +151,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     async def __anext__(self) -> CoreMessage:
         front = self._tracker.front
-        # The last message in the buffer must be taken by `next`, which may have to end the subscription after it.
+        # Let `next` take the last message in the buffer, because it may have to end the subscription afterwards.
         if len(front) > 1 and self._callback is None:
             return CoreMessage(front.popleft(), self._channel)
         try:
@@ -166,7 +166,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             raise denied
 
     def _receive_messages(self, frames: list[Frame]) -> None:
-        """Process the messages that arrive. The connection calls this method."""
+        """Process incoming messages. The connection calls this method."""
         tracker = self._tracker
         for event in tracker.receive(frames):
             self._context.emit(event)
@@ -192,7 +192,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             self._arrived.set()
 
     async def _call(self, frame: Frame) -> None:
-        """Call the callback with a message. If it raises an exception, report that as an event."""
+        """Call the callback with a message. If the callback raises an exception, emit an event."""
         message = CoreMessage(frame, self._channel)
         callback = self._callback
         assert callback is not None
@@ -218,12 +218,12 @@ class CoreSubscription(ReadHandle[CoreMessage]):
     async def unsubscribe(self, after: int | None = None) -> None:
         """End the subscription, either immediately or after a number of messages.
 
-        Without ``after``, the messages in the buffer are dropped. A callback that is running is not interrupted.
-        `unsubscribe` is idempotent.
+        Without ``after``, the messages in the buffer are dropped. A running callback is not interrupted. Calling
+        `unsubscribe` again does nothing.
 
         Args:
-            after: Number of messages after which the subscription ends, counted from its start. Messages that arrive
-                until then can still be read.
+            after: Number of messages after which the subscription ends, counted from its start. These messages can
+                still be read. By default, the subscription ends immediately.
 
         Raises:
             ConfigError: ``after`` is not a positive integer.
@@ -241,13 +241,13 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await self._stop_listening()
 
     async def close(self) -> None:
-        """End the subscription, and drop the messages in its buffer. This is the same as `unsubscribe`."""
+        """End the subscription and drop the messages in its buffer. Equivalent to `unsubscribe`."""
         await self.unsubscribe()
 
     def _limit(self) -> None:
         """Tell the server to end the subscription after the last expected message.
 
-        Otherwise the server would deliver further messages, which other members of the queue group should receive.
+        Otherwise, the server would deliver further messages that other members of the queue group should receive.
         """
         after = self._tracker.after
         if after is not None and self._inbox is not None and not self._tracker.is_complete:
@@ -262,15 +262,15 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             )
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """End the subscription after all messages that have arrived are handled.
+        """Stop receiving messages, and end the subscription once those already received have been handled.
 
-        With a callback, `drain` returns when all messages are handled. Otherwise it returns when the messages in flight
-        have arrived, and you can still read them.
+        With a callback, `drain` returns when all messages have been handled. Without a callback, it returns when the
+        messages in flight have arrived, and you can still read them.
 
         A second call waits for the same drain. If a callback calls `drain`, the call returns immediately.
 
         Args:
-            timeout: Seconds for the whole drain. Callbacks that are still running after that are cancelled.
+            timeout: Seconds for the whole drain. Callbacks that are still running after the timeout are cancelled.
 
         Raises:
             RequestTimeoutError: The callbacks did not end in time. The subscription is closed anyway.
@@ -278,7 +278,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         If the call is cancelled, the drain continues in the background.
         """
         check_seconds("timeout", timeout)
-        itself = self.has(asyncio.current_task())  # a callback must not wait for its own end
+        itself = self.has(asyncio.current_task())  # a callback must not wait for itself
         if self._state is State.OPEN:
             self._state = State.DRAINING
             self._ending = self._context.tasks.start(self._drain(timeout), "drain", awaited=not itself)
@@ -286,7 +286,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await asyncio.shield(self._ending)
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if the callback runs in this task. Internal."""
+        """Return whether the callback runs in ``task``. Internal."""
         return self._handlers is not None and self._handlers.has(task)
 
     async def _drain(self, timeout: float) -> None:
@@ -299,7 +299,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
     async def _finish_drain(self, deadline: float, timeout: float) -> None:
         """Finish the drain after the last message has arrived.
 
-        Waits until the callbacks have handled all messages. Without a callback, the messages remain in the buffer.
+        Wait until the callbacks have handled all messages. Without a callback, leave the messages in the buffer.
         """
         await self._stop_listening()
         self._all_arrived = True
@@ -337,13 +337,13 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._arrived.set()
 
     async def abandon(self) -> None:
-        """End the subscription because the connection is closing. A running callback has a second to end."""
+        """End the subscription because the connection is closing. Wait up to a second for running callbacks."""
         try:
             await self.unsubscribe()
         except JetStreamError:
             pass  # without a connection, the subscription doesn't exist on the server
         handlers = self._handlers
-        if handlers is None or handlers.has(self._context.closer):  # a callback must not wait for its own end
+        if handlers is None or handlers.has(self._context.closer):  # a callback must not wait for itself
             return
         if not await handlers.join(_CANCEL_TIMEOUT):
             await handlers.cancel(_CANCEL_TIMEOUT)

@@ -1,4 +1,4 @@
-"""The events about the connection to a server."""
+"""Events that concern the connection to the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ __all__ = ["Disconnected", "LameDuck", "PermissionDenied", "Reconnected", "Serve
 
 
 class Disconnected(Event, frozen=True, kw_only=True):
-    """The connection to the server was lost. Reconnecting continues until the connection is closed."""
+    """The connection to the server was lost. The client tries to reconnect until it succeeds or is closed.
+
+    ``reason`` describes why the connection was lost. It is "" if the reason is unknown.
+    """
 
     about = "connection"
 
@@ -19,7 +22,10 @@ class Disconnected(Event, frozen=True, kw_only=True):
 
 
 class Reconnected(Event, frozen=True, kw_only=True):
-    """The connection was restored and its subscriptions renewed. ``url`` is shown without user info."""
+    """The client has reconnected to a server and restored its subscriptions.
+
+    ``url`` is the URL of the server, without user info.
+    """
 
     about = "connection"
 
@@ -30,12 +36,14 @@ class Reconnected(Event, frozen=True, kw_only=True):
 
 
 class LameDuck(Event, frozen=True, kw_only=True):
-    """The server is about to stop (lame duck mode): it will close this connection soon, within 2 minutes by default.
+    """The server has entered lame duck mode, so it will close this connection soon (by default, within 2 minutes).
 
-    The event is reported once for each connection to such a server. ``url`` is its URL, without user info. ``others``
-    is the number of other servers that the client knows, from ``connect`` or from the cluster. The client uses this
-    connection until the server closes it, and then connects to another server. If the connection belongs to the
-    program, nats-py's ``lame_duck_mode_cb`` reports it. Source: nats-server server.go (``lameDuckMode``).
+    The client keeps using the connection until the server closes it, and then connects to another server. The event is
+    emitted once per connection to such a server. ``url`` is the URL of the server, without user info. ``others`` is the
+    number of other servers that the client knows, either from ``connect`` or from the cluster.
+
+    The event is not emitted for a nats-py connection passed to `JetStream`. Use nats-py's ``lame_duck_mode_cb`` there.
+    Source: nats-server server.go (``lameDuckMode``).
     """
 
     about = "connection"
@@ -45,7 +53,7 @@ class LameDuck(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The severity: "info" if the client knows another server, otherwise "warning"."""
+        """Logging level: "info" if the client knows another server, otherwise "warning"."""
         return "info" if self.others else "warning"
 
     def _says(self) -> str:
@@ -60,10 +68,10 @@ class LameDuck(Event, frozen=True, kw_only=True):
 
 
 class ServersChanged(Event, frozen=True, kw_only=True):
-    """The servers that the client may connect to have changed: the server has announced others (INFO).
+    """The cluster has announced a different set of servers that the client may connect to.
 
-    ``added`` and ``removed`` are addresses, ``host:port``. ``known`` is the number of servers now, including the
-    servers passed to ``connect``, which always remain.
+    ``added`` and ``removed`` contain addresses in the form ``host:port``. ``known`` is the resulting number of servers.
+    It includes the servers passed to ``connect``, which are never removed.
     """
 
     about = "connection"
@@ -82,10 +90,13 @@ class ServersChanged(Event, frozen=True, kw_only=True):
 
 
 class PermissionDenied(Event, frozen=True, kw_only=True):
-    """The server refused a publish or a subscription of this user.
+    """The server did not allow this user to publish or subscribe to a subject.
 
-    ``needed`` is the subject for which the user needs permission, if it is not ``subject`` itself. Refused acks of a
-    consumer are reported once for each connection, and a worker counts their messages as ``unsettled``.
+    ``operation`` is "publish" or "subscribe", and ``subject`` is the subject that the server reported. If the user
+    needs permission for a different subject, ``needed`` contains it. Otherwise ``needed`` is "".
+
+    If the acknowledgements of a consumer are rejected, the event is emitted once per connection, and a worker counts
+    the messages as ``unsettled``.
     """
 
     about = "connection"

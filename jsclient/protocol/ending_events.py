@@ -1,4 +1,4 @@
-"""The events about the end of a subscription's consumer, and of a worker. Source: ADR-15."""
+"""Events that concern the end of a worker or of a subscription's consumer. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def _count(number: int, what: str) -> str:
 
 
 class ConsumerNotKept(Event, frozen=True, kw_only=True):
-    """A subscription created a named consumer without ``delete_on_close``, and will delete it at its end (ADR-15).
+    """A subscription created a named consumer without ``delete_on_close``, so it will delete the consumer when it ends.
 
-    The event is reported once, when the consumer is created. With ``delete_on_close=False`` the consumer remains. With
-    ``delete_on_close=True`` it is deleted without this event.
+    The event is emitted once, when the consumer is created. To keep the consumer, pass ``delete_on_close=False``. To
+    delete the consumer without this event, pass ``delete_on_close=True``. Source: ADR-15.
     """
 
     _text = (
@@ -27,12 +27,13 @@ class ConsumerNotKept(Event, frozen=True, kw_only=True):
 
 
 class DurableDeleted(Event, frozen=True, kw_only=True):
-    """A subscription ended and deleted the named consumer that it had created (ADR-15).
+    """A subscription ended and deleted the named consumer that it had created. Source: ADR-15.
 
-    ``pending`` messages were not delivered, and ``unacked`` messages were delivered but not acked. Other readers lose
-    the consumer as well: ``num_waiting`` pull requests waited, and ``push_bound`` says whether another member of its
-    queue group was subscribed. All four are None if the consumer's state could not be requested. ``chosen`` is true if
-    ``delete_on_close`` was true. With ``delete_on_close=False`` the consumer remains.
+    ``pending`` messages had not been delivered, and ``unacked`` messages had been delivered but not acknowledged.
+    ``num_waiting`` is the number of pull requests from other readers, which have lost the consumer too. ``push_bound``
+    is True if another member of the queue group was subscribed. These four fields are None if the state of the consumer
+    could not be requested. ``chosen`` is True if ``delete_on_close=True`` was passed. To keep the consumer, pass
+    ``delete_on_close=False``.
     """
 
     pending: int | None = None
@@ -43,10 +44,7 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The severity: "info" if the deletion was chosen, and neither messages nor readers were lost.
-
-        Else "warning".
-        """
+        """Logging level: "info" if the deletion was chosen and affected no messages or readers, otherwise "warning"."""
         harmless = self.pending == 0 and not (self.unacked or self.num_waiting or self.push_bound)
         return "info" if self.chosen and harmless else "warning"
 
@@ -66,7 +64,7 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
 
 
 class DeleteFailed(Event, frozen=True, kw_only=True):
-    """A drained subscription could not delete the consumer that it had created."""
+    """A subscription was drained but could not delete the consumer that it had created. ``error`` tells why."""
 
     _text = "the consumer could not be deleted: {error}"
 
@@ -74,11 +72,11 @@ class DeleteFailed(Event, frozen=True, kw_only=True):
 
 
 class AcksUnsent(Event, frozen=True, kw_only=True):
-    """A worker was stopped while its server was unreachable, and could not settle all its messages.
+    """A worker was stopped while the server was unreachable, so it could not settle all of its messages.
 
-    ``count`` messages had been handled, but their acks were not sent. ``returned`` messages had not been handled, or
-    had failed, and could not be returned. The server delivers all of them again after ``ack_wait``, as far as
-    ``max_deliver`` allows it.
+    ``count`` messages had been handled, but their acknowledgements could not be sent. ``returned`` messages had failed
+    or had not been handled, and could not be returned to the server. The server redelivers all of these messages after
+    ``ack_wait``, unless they have reached ``max_deliver``.
     """
 
     about = "worker"

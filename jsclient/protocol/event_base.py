@@ -1,4 +1,4 @@
-"""The base class of events, with their log names and texts."""
+"""The base class of events, which defines how they are logged."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ Severity: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The base class of events. ``str(event)`` is a sentence for a log.
+    """Base class of events. ``str(event)`` returns a description that is suitable for a log.
+
+    ``stream`` and ``consumer`` are the names of the stream and consumer concerned. They are "" if there is none.
 
     Attributes:
-        about: The part of the library that reports it. The logger is ``jsclient.<about>``.
+        about: The part of the library that emits the event. The name of the logger is ``jsclient.<about>``.
     """
 
     about: ClassVar[str] = "consumer"
-    _text: ClassVar[str] = ""  # the text, with the names of fields in braces
+    _text: ClassVar[str] = ""  # format string of the description, with the names of fields in braces
     _severity: ClassVar[Severity] = "warning"
 
     stream: str = ""
@@ -28,7 +30,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The logging level of the event."""
+        """Logging level of the event."""
         return self._severity
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Events, which report conditions that cannot be raised to a caller.
 
-They go to ``on_event`` of the connection and to ``events()`` of the subscription concerned. An event names its
-``stream`` and ``consumer``, which are empty if it has none.
+They are passed to ``on_event`` of the connection and to ``events()`` of the subscription concerned. The fields
+``stream`` and ``consumer`` of an event are "" if it does not concern a stream or consumer.
 
 Source: ADR-15 (asynchronous error callback), ADR-37.
 """
@@ -32,9 +32,10 @@ def _message(subject: str, stream_seq: int, attempt: int) -> str:
 
 
 class HeartbeatMissed(Event, frozen=True, kw_only=True):
-    """Neither a message nor a status arrived within the time allowed (3 × the idle heartbeat by default).
+    """No message or heartbeat arrived within the allowed time (by default, three times the idle heartbeat interval).
 
-    ``silent_for`` is in seconds. The subscription continues, and the event is repeated while the silence lasts.
+    ``silent_for`` is the number of seconds since the last message or heartbeat. The subscription stays open, and the
+    event is emitted again for as long as nothing arrives.
     """
 
     _text = "no message and no heartbeat for {silent_for:g} s"
@@ -43,10 +44,10 @@ class HeartbeatMissed(Event, frozen=True, kw_only=True):
 
 
 class GapDetected(Event, frozen=True, kw_only=True):
-    """Deliveries are missing, because the consumer sequence has jumped.
+    """A gap in the consumer sequence shows that some deliveries did not arrive.
 
-    ``last_consumer_seq`` and ``last_stream_seq`` come before the gap. ``consumer_seq`` and ``stream_seq`` come after
-    it, from a message or a heartbeat. ``missed`` is the number of missing deliveries.
+    ``last_consumer_seq`` and ``last_stream_seq`` precede the gap. ``consumer_seq`` and ``stream_seq``, from a message
+    or a heartbeat, follow the gap. ``missed`` is the number of missing deliveries.
     """
 
     last_consumer_seq: int
@@ -57,7 +58,7 @@ class GapDetected(Event, frozen=True, kw_only=True):
 
     @property
     def resume_stream_seq(self) -> int:
-        """The stream sequence of the first missing message. If it is unknown, the sequence after the last message."""
+        """Stream sequence at which to resume reading, which is the one after the last message before the gap."""
         return self.last_stream_seq + 1
 
     def _says(self) -> str:
@@ -66,7 +67,10 @@ class GapDetected(Event, frozen=True, kw_only=True):
 
 
 class HistoryTruncated(Event, frozen=True, kw_only=True):
-    """Records between the sequences ``after`` and ``before`` were removed before they were read, and are skipped."""
+    """The reader skipped records that were removed from the stream before they could be read.
+
+    The removed records lie between the stream sequences ``after`` and ``before``, exclusively.
+    """
 
     about = "topic"
     _text = "records between {after} and {before} were removed before they were read, and are skipped"
@@ -76,11 +80,12 @@ class HistoryTruncated(Event, frozen=True, kw_only=True):
 
 
 class PartitionsMissing(Event, frozen=True, kw_only=True):
-    """A subscriber of epochs waits for a topic, or for some of its ``partitions``, which are empty while unknown.
+    """An epoch subscriber is waiting for a topic, or for some of its partitions, to appear.
 
-    ``waited`` is in seconds. The event is reported after 5 s, and whenever that time has doubled. ``reason`` says
-    why. ``may_fail`` is true while the subscriber is being opened, because other options would then raise an error
-    instead.
+    ``partitions`` lists the missing partitions. It is empty if they are unknown. ``reason`` explains why the subscriber
+    waits, and ``waited`` is the number of seconds so far. The event is emitted after 5 s, and again each time this
+    number has doubled. ``may_fail`` is True while the subscriber is being opened. In that case, ``wait=False`` or
+    ``timeout`` would raise an error instead of waiting.
     """
 
     about = "topic"
@@ -98,10 +103,10 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
 
 
 class ConsumerReset(Event, frozen=True, kw_only=True):
-    """The consumer was recreated, or its sequence restarted. ``reason`` says why.
+    """The consumer was recreated, or its sequence restarted. ``reason`` explains why.
 
-    Reading resumes at ``resume_stream_seq``. If that is 0, the start policy decides. ``planned`` means that no
-    message was lost.
+    Reading resumes at the stream sequence ``resume_stream_seq``. If it is 0, reading restarts according to the start
+    policy. ``planned`` is True if the reset was intended and no message was lost.
     """
 
     reason: str
@@ -110,7 +115,7 @@ class ConsumerReset(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The severity: "info" if the reset was planned, otherwise "warning"."""
+        """Logging level: "info" if the reset was planned, otherwise "warning"."""
         return "info" if self.planned else "warning"
 
     def _says(self) -> str:
@@ -119,21 +124,22 @@ class ConsumerReset(Event, frozen=True, kw_only=True):
 
 
 class ConsumerDeleted(Event, frozen=True, kw_only=True):
-    """The consumer no longer exists, and this subscription did not delete it."""
+    """The consumer no longer exists, although this subscription did not delete it."""
 
     _text = "the consumer was deleted, not by this subscription"
 
 
 class ConsumerStalled(Event, frozen=True, kw_only=True):
-    """The program waits for messages and none arrived for a while, although there should be some.
+    """The application is waiting for messages, but none have arrived for a while although there should be some.
 
-    The event is reported once for each ``reason``, and `ConsumerResumed` follows when the reason no longer applies.
-    ``consumer`` is empty for a reader of a topic. ``reason`` is ``paused``, ``max_ack_pending``, ``pinned``,
-    ``no_interest``, ``handler``, ``filter``, ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``,
-    ``no_consumer``, ``deleted``, ``stream_deleted``, ``unexplained``, or ``could_not_look`` if this user may not
-    request the state. ``evidence`` describes what was observed, ``fix`` what to do, and ``stood_for`` for how many
-    seconds nothing arrived. The reason ``handler`` of ``run`` is reported once for each attempt, even while other
-    handlers continue.
+    ``reason`` is one of ``paused``, ``max_ack_pending``, ``pinned``, ``no_interest``, ``handler``, ``filter``,
+    ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``no_consumer``, ``deleted``, ``stream_deleted``,
+    ``unexplained``, or ``could_not_look`` if the user may not request the state of the consumer. ``evidence`` describes
+    what was observed, and ``fix`` suggests what to do. ``stood_for`` is the number of seconds without a message.
+    ``consumer`` is "" for the reader of a topic.
+
+    The event is emitted once per ``reason``, and `ConsumerResumed` follows when the reason no longer applies. In a
+    worker, the reason ``handler`` is reported once per attempt, even if other handlers make progress.
     """
 
     _text = "nothing came for {stood_for:.0f} s: {evidence}. What to do: {fix}"
@@ -145,7 +151,7 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The severity: "info" if the user may not request the state, so perhaps all is well, otherwise "warning"."""
+        """Logging level: "info" if the user may not request the state, so there may be no problem, else "warning"."""
         return "info" if self.reason == "could_not_look" else "warning"
 
     def _says(self) -> str:
@@ -155,7 +161,10 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
 
 class ConsumerResumed(Event, frozen=True, kw_only=True):
-    """A message arrived after `ConsumerStalled`, or its ``reason`` no longer applies, after ``stood_for`` seconds."""
+    """The condition reported by `ConsumerStalled` has ended, because a message arrived or the reason no longer applies.
+
+    ``reason`` is the one reported by `ConsumerStalled`. ``stood_for`` is how long the condition lasted, in seconds.
+    """
 
     _text = "the reason {reason!r} for which nothing came is gone, after {stood_for:.0f} s"
     _severity = "info"
@@ -165,7 +174,7 @@ class ConsumerResumed(Event, frozen=True, kw_only=True):
 
 
 class StreamReset(Event, frozen=True, kw_only=True):
-    """The stream was recreated or restored. It was read up to ``last_stream_seq`` and now ends at ``stream_seq``."""
+    """The stream was recreated or restored. It was read up to ``last_stream_seq``, but now ends at ``stream_seq``."""
 
     _text = "the stream was recreated or restored: read up to {last_stream_seq}, it ends at {stream_seq}, is read again"
 
@@ -174,9 +183,10 @@ class StreamReset(Event, frozen=True, kw_only=True):
 
 
 class Pinned(Event, frozen=True, kw_only=True):
-    """The server pinned this client, which alone receives a priority group's messages (policy ``pinned_client``).
+    """The server pinned this client, so that it alone receives the messages of a priority group.
 
-    Other clients may still process earlier messages. ``pin_id`` identifies this pin.
+    Other clients may still be processing earlier messages. ``group`` is the name of the priority group, whose policy is
+    ``pinned_client``. ``pin_id`` identifies this pin.
     """
 
     _text = "this client is pinned for group {group!r}"
@@ -189,8 +199,9 @@ class Pinned(Event, frozen=True, kw_only=True):
 class Unpinned(Event, frozen=True, kw_only=True):
     """This client is no longer pinned for a priority group, and waits to be pinned again.
 
-    It sent no request for ``priority_timeout``, or `Consumer.unpin` was called, or the server restarted. Messages in
-    its buffer can still be handled and acked. ``pin_id`` identifies the pin that ended.
+    A pin ends when the client has not sent a request for ``priority_timeout`` seconds, when `Consumer.unpin` is called,
+    or when the server restarts. Messages in the client's buffer can still be handled and acknowledged. ``group`` is the
+    name of the priority group, and ``pin_id`` identifies the pin that has ended.
     """
 
     _text = "this client is no longer pinned for group {group!r}"
@@ -200,9 +211,9 @@ class Unpinned(Event, frozen=True, kw_only=True):
 
 
 class ForeignMessage(Event, frozen=True, kw_only=True):
-    """A message on the deliver or pull inbox that is neither data nor a status was dropped.
+    """A message that is neither data nor a status was dropped. It arrived on a deliver or pull inbox at ``subject``.
 
-    ``count`` is the number of such messages so far. The event is reported for the first and whenever it has doubled.
+    ``count`` is the number so far. The event is emitted for the first one, and again each time ``count`` has doubled.
     """
 
     subject: str
@@ -218,8 +229,7 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 class RecordSkipped(Event, frozen=True, kw_only=True):
     """A reader skipped a record, because its payload cannot be decoded or the record does not belong to the topic.
 
-    ``count`` is the number of skipped records so far. The event is reported for the first and whenever the number has
-    doubled.
+    ``count`` is the number so far. The event is emitted for the first one, and again each time ``count`` has doubled.
     """
 
     about = "topic"
@@ -232,9 +242,10 @@ class RecordSkipped(Event, frozen=True, kw_only=True):
 
 
 class ErrorRaised(Event, frozen=True, kw_only=True):
-    """An error that has no caller, for example a 409, 503 or unknown status on a callback subscription.
+    """An error occurred that cannot be raised to a caller.
 
-    A push subscription reports an unknown status 100 once, and counts it as a heartbeat.
+    For example, a subscription with a callback received a 409, 503 or unknown status. A push subscription treats an
+    unknown status 100 as a heartbeat, and reports it once.
     """
 
     about = "connection"
@@ -244,11 +255,11 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 
 
 class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
-    """A reader needs a new consumer, but the limit of consumers is reached. See `ConsumerLimitError`.
+    """A reader could not create a consumer, because the limit of consumers has been reached.
 
-    ``error`` names the limit, if it is known, and says what to do. ``meanwhile`` says how the reader continues
-    without a consumer. A reader that follows the stream tries again until the server creates the consumer, and
-    reports the event once.
+    ``error`` is usually a `ConsumerLimitError`, which names the limit if it is known, and suggests what to do.
+    ``meanwhile`` describes how the reader continues without a consumer. A reader that follows the stream keeps trying
+    until the server creates the consumer, and emits the event once.
     """
 
     about = "consumer"
@@ -258,10 +269,11 @@ class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
 
 
 class ConsumersNearLimit(Event, frozen=True, kw_only=True):
-    """A bucket was created or verified whose stream has almost as many consumers as it may have.
+    """A bucket was created or verified, and its stream has almost reached the maximum number of consumers.
 
-    ``limit`` is the ``max_consumers`` of the stream, or else the default of nats-server 2.15. Each watch with other
-    filters needs a consumer, each cache, and each object that is read.
+    ``consumers`` is the current number. ``limit`` is the ``max_consumers`` of the stream or, if that is not set, the
+    default of nats-server 2.15. A consumer is needed for each cache, for each object that is being read, and for each
+    watch with different filters.
     """
 
     about = "stream"
@@ -275,7 +287,7 @@ class ConsumersNearLimit(Event, frozen=True, kw_only=True):
 
 
 class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):
-    """A worker ended with an error or could not start, and no caller awaits it."""
+    """A worker ended with an error or could not start, and no caller is waiting for it."""
 
     about = "worker"
     _text = "the worker ended: {error}"
@@ -283,11 +295,11 @@ class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):
 
 
 class HandlerFailed(Event, frozen=True, kw_only=True):
-    """A user's callback or handler raised an exception. The message was not acked.
+    """A callback or handler raised an exception, so its message was not acknowledged.
 
-    The server redelivers a callback's message after ``ack_wait``. A worker retries after ``retry_in`` seconds, which is
-    None if this was the last attempt (see `DeadLettered`) or the handler had settled the message itself. ``attempt``
-    counts from 1, see `Message.attempt`.
+    If a callback failed, the server redelivers the message after ``ack_wait``. If a worker's handler failed, it is
+    retried after ``retry_in`` seconds. ``retry_in`` is None if that was the last attempt (see `DeadLettered`), or if
+    the handler had already settled the message. ``attempt`` starts at 1. See `Message.attempt`.
     """
 
     about = "worker"
@@ -304,12 +316,12 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
 
 
 class HandlerSlow(Event, frozen=True, kw_only=True):
-    """The event loop was blocked while handlers ran, so no message, ack, heartbeat or keep-alive was processed.
+    """A handler blocked the event loop, so messages, acknowledgements and heartbeats could not be processed.
 
-    Usually a handler computes, or calls a function that blocks. Call it in a thread (``asyncio.to_thread``), or make
-    the handler a plain function. ``blocked`` is in seconds. Blocks of a second and longer count, and the event is
-    reported whenever their ``count`` has doubled. ``subject`` and ``stream_seq`` identify the message that was
-    handled. They are empty and 0 if several messages are possible.
+    The usual cause is a long computation, or a call to a blocking function. Run it in a thread with
+    ``asyncio.to_thread``, or make the handler a plain function. ``blocked`` is the duration in seconds. Blocks of at
+    least one second are counted, and the event is emitted each time their ``count`` has doubled. ``subject`` and
+    ``stream_seq`` identify the message that was being handled. They are "" and 0 if several messages are possible.
     """
 
     about = "worker"
@@ -326,10 +338,10 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
 
 
 class DeadLettered(Event, frozen=True, kw_only=True):
-    """A worker dead-lettered a message, which will not be delivered again. ``error`` says why.
+    """A worker gave up on a message, which will not be delivered again. ``error`` is the reason.
 
-    ``dead_letter`` is the subject of the stored copy. It is empty if the worker has no dead letter subject. The message
-    then remains only in its stream, as long as the stream's limits allow.
+    If the worker has a dead letter subject, a copy of the message was stored there, and ``dead_letter`` is that
+    subject. Otherwise, ``dead_letter`` is "", and only the original remains in its stream, as long as limits allow.
     """
 
     about = "worker"
@@ -349,7 +361,7 @@ class DeadLettered(Event, frozen=True, kw_only=True):
 
 
 class DeadLetterFailed(Event, frozen=True, kw_only=True):
-    """The dead letter of a message could not be stored because of ``error``. The worker retries."""
+    """A worker could not store a dead letter on the subject ``dead_letter``, and will retry. ``error`` tells why."""
 
     about = "worker"
     _text = "message {stream_seq} on {subject!r} could not be stored as dead letter {dead_letter!r}, retrying: {error}"
@@ -362,11 +374,12 @@ class DeadLetterFailed(Event, frozen=True, kw_only=True):
 
 
 class AdvisoryRefused(Event, frozen=True, kw_only=True):
-    """An advisory that a message ran out of deliveries was ignored, so no dead letter was written because of it.
+    """A worker ignored an advisory which claims that a message has reached its maximum number of deliveries.
 
-    ``reason`` says why. The advisory contradicts the consumer's state, or this worker acked the message or already
-    knows of it. A client forged or repeated the advisory. ``stream_seq`` is 0 if it is malformed. ``count`` is the
-    number of such advisories so far. The event is reported for the first and whenever the number has doubled.
+    No dead letter was stored, because a client has forged or repeated the advisory. ``reason`` gives details: the
+    advisory contradicts the state of the consumer, or the worker has already acknowledged the message or received the
+    advisory. ``stream_seq`` is 0 if the advisory is malformed. ``count`` is the number of ignored advisories so far.
+    The event is emitted for the first one, and again each time ``count`` has doubled.
     """
 
     about = "worker"
@@ -378,10 +391,10 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
 
 
 class AcksLost(Event, frozen=True, kw_only=True):
-    """Acks were written to a connection that failed before the server confirmed them.
+    """The connection was lost before the server confirmed that it had received some acknowledgements.
 
-    ``count`` is the number of acks, naks and terms. ``resent`` of them, never a nak, were sent again after the
-    reconnect. The server redelivers the other messages after ``ack_wait``.
+    ``count`` is the number of acks, naks and terms concerned. After the reconnect, ``resent`` of them were sent again.
+    Naks are never sent again. The server redelivers the remaining messages after ``ack_wait``.
     """
 
     about = "connection"
@@ -394,14 +407,14 @@ class AcksLost(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The severity: "info" if all acks were sent again, otherwise "warning"."""
+        """Logging level: "info" if all acknowledgements were sent again, otherwise "warning"."""
         return "info" if self.resent == self.count else "warning"
 
 
 class ClaimsLapsed(Event, frozen=True, kw_only=True):
-    """Claims of a Spark query were not extended within ``ack_wait``, so others may have received the messages too.
+    """Claims held by a Spark query were not renewed within ``ack_wait``, so the messages may have been redelivered.
 
-    Up to ``count`` messages, according to the consumer's state, are processed twice. ``reason`` says what happened.
+    Judging by the consumer's state, up to ``count`` messages may be processed twice. ``reason`` tells what happened.
     """
 
     about = "spark"
@@ -416,8 +429,9 @@ class ClaimsLapsed(Event, frozen=True, kw_only=True):
 class ClaimsGone(Event, frozen=True, kw_only=True):
     """Messages that a Spark query had claimed were removed from the stream before they were read.
 
-    ``count`` messages between ``first_stream_seq`` and ``last_stream_seq`` were deleted, purged or expired, or, in a
-    work queue, acked by another client. ``lapsed`` says whether the latter is possible.
+    ``count`` is the number of removed messages, which lie between ``first_stream_seq`` and ``last_stream_seq``. They
+    were deleted or purged, or have expired. If ``lapsed`` is True, another client may also have acknowledged them in a
+    work queue after the claims had lapsed.
     """
 
     about = "spark"
@@ -437,9 +451,9 @@ class ClaimsGone(Event, frozen=True, kw_only=True):
 
 
 class PublishFailed(Event, frozen=True, kw_only=True):
-    """A publish failed and no caller awaits it.
+    """A message could not be published, and no caller is waiting for the result.
 
-    ``count`` publishes failed at this time in the same way. ``subject`` and ``error`` belong to the first.
+    ``count`` messages failed together for the same reason. ``subject`` and ``error`` describe the first of them.
     """
 
     about = "publisher"
@@ -456,7 +470,10 @@ class PublishFailed(Event, frozen=True, kw_only=True):
 
 
 class IngestGap(Event, frozen=True, kw_only=True):
-    """The messages ``first`` to ``last`` of the fast ingest ``ingest``, which allows gaps, did not reach the stream."""
+    """Messages of a fast ingest that allows gaps did not reach the stream.
+
+    ``ingest`` is the ID of the ingest. ``first`` and ``last`` are the numbers of the missing messages, inclusive.
+    """
 
     about = "publisher"
     _text = "messages {first} to {last} of ingest {ingest!r} did not reach the stream"
@@ -467,7 +484,10 @@ class IngestGap(Event, frozen=True, kw_only=True):
 
 
 class IngestRefused(Event, frozen=True, kw_only=True):
-    """The stream refused message ``number`` of the fast ingest ``ingest``, which allows gaps."""
+    """The stream rejected a message of a fast ingest that allows gaps.
+
+    ``ingest`` is the ID of the ingest, ``number`` is the number of the message, and ``error`` is the reason.
+    """
 
     about = "publisher"
     _text = "message {number} of ingest {ingest!r} was refused: {error}"

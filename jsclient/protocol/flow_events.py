@@ -1,4 +1,4 @@
-"""The events about full buffers and flow control."""
+"""Events that concern full buffers and flow control."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ __all__ = ["FlowControlRefused", "FlowControlStalled", "SlowConsumer"]
 
 
 class SlowConsumer(Event, frozen=True, kw_only=True):
-    """The subscription's buffer was full and messages were dropped.
+    """The buffer of a subscription was full, so messages were dropped.
 
-    The event is reported for the first dropped message, and whenever their number ``dropped`` has doubled. If several
-    were dropped, it is reported again, with ``ended``, when messages are accepted again or the subscription ends.
-    ``first_stream_seq`` and ``last_stream_seq`` are their range. Unless the ack policy is none, the server redelivers
-    them after ``ack_wait``. An ordered subscription reads them again. Plain messages have no range, and are lost.
-    ``subject`` is the subject of their subscription, and "" for messages of a stream.
+    The event is emitted for the first dropped message, and again each time the number ``dropped`` has doubled. If more
+    than one message was dropped, a final event follows with ``ended`` set to True. It is emitted when the buffer
+    accepts messages again or the subscription ends.
+
+    For messages from a stream, ``first_stream_seq`` and ``last_stream_seq`` are the range of the dropped messages, and
+    ``subject`` is "". The server redelivers these messages after ``ack_wait``, unless the ack policy is none. An
+    ordered subscription reads them again. For plain messages, ``subject`` is the subject of the subscription. They are
+    lost, and their range is 0.
     """
 
     dropped: int
@@ -47,7 +50,11 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
 
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
-    """The server still waits for a flow control answer. ``again`` is true if an answer was sent and did not arrive."""
+    """The server is still waiting for a response to a flow control request.
+
+    The response is sent once all earlier messages have been taken from the buffer. ``subject`` is the subject of the
+    response. ``again`` is True if a response has already been sent but did not reach the server.
+    """
 
     subject: str
     again: bool = False
@@ -58,10 +65,10 @@ class FlowControlStalled(Event, frozen=True, kw_only=True):
 
 
 class FlowControlRefused(Event, frozen=True, kw_only=True):
-    """A flow control request was not answered, because its subject does not match ``$JS.FC.>`` or is not legal.
+    """A flow control request was ignored, because its reply subject is invalid or does not match ``$JS.FC.>``.
 
-    Another client sent it, or the server uses other subjects. Pass their prefix to `JetStream.subscribe` in
-    ``flow_control_prefixes``.
+    Either another client sent the request, or the server is configured to use different subjects. In the latter case,
+    pass their prefix in the ``flow_control_prefixes`` argument of `JetStream.subscribe`.
     """
 
     _text = "a flow control request was not answered: {subject!r} is not in $JS.FC.> or not legal"

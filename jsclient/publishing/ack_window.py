@@ -1,4 +1,4 @@
-"""Does the I/O for a `PublishWindow`, which keeps track of the publishes in flight."""
+"""Performs the I/O for a `PublishWindow`, which keeps track of the messages in flight."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .admission import Admission, Limits
 
 __all__ = ["AckWindow", "FailureSink"]
 
-_GRACE = 2.0  # how long closing the connection waits for acks, in seconds
-_SMALL = 1024  # the size of messages up to so many bytes isn't checked, because every server accepts them
-_EARLY = 0.001  # a timer of the event loop may fire early by so many seconds
+_GRACE = 2.0  # seconds to wait for acknowledgements when the connection is closed
+_SMALL = 1024  # messages up to this size in bytes aren't checked, because every server accepts them
+_EARLY = 0.001  # number of seconds by which a timer of the event loop may fire early
 # A task that awaits a future runs in the next iteration of the event loop, and the tasks that it starts run after that.
 _TURNS = 3
 
 
 class FailureSink(abc.ABC, Generic[TicketT]):
-    """The interface of an object to which an `AckWindow` reports the publishes that have failed."""
+    """The interface of an object to which an `AckWindow` reports failed messages."""
 
     @abc.abstractmethod
     def add_failure(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
@@ -45,9 +45,9 @@ class FailureSink(abc.ABC, Generic[TicketT]):
 
 
 class AckWindow(Generic[TicketT]):
-    """Receives the acks of publishes, and handles timeouts and reconnects.
+    """Receives the acknowledgements of published messages, and handles timeouts and reconnects.
 
-    There is one inbox and one timer for all publishes.
+    All messages share one inbox and one timer.
     """
 
     def __init__(
@@ -59,17 +59,20 @@ class AckWindow(Generic[TicketT]):
         window: PublishWindow[TicketT] | None = None,
         after_event: Callable[[], None] | None = None,
     ) -> None:
-        """Create the window. ``after_event`` is called after each change: acks, timeouts, reconnects, and the end."""
+        """Create the window.
+
+        ``after_event`` is called after each acknowledgement, timeout or reconnect, and at the end.
+        """
         self.window: PublishWindow[TicketT] = window or PublishWindow(secrets.token_hex(11), context.answered)
         self.admission: Admission = Admission(context, self.window, limits)
         self.connection: Connection = context.connection
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        # Set when publishes are no longer in flight, or callers no longer wait.
+        # Set when messages are no longer in flight, or when callers are no longer waiting.
         self.changed: Signal = Signal()
-        self.prefix: bytes = b""  # prefix of the reply subjects, which a number follows
-        self.small: int = 0  # the size of larger messages must be checked
-        self.number = 0  # number of the last publish
-        self.unsent: int = 0  # how many publishes have a number, although they could not be sent
+        self.prefix: bytes = b""  # prefix of the reply subjects, which is followed by a number
+        self.small: int = 0  # size in bytes above which the size of a message must be checked
+        self.number = 0  # number of the last message
+        self.unsent: int = 0  # how many messages have a number, although they could not be sent
         self.failed: int = 0
         self.is_ended: bool = False
         self._context, self._failures, self._after_event = context, failures, after_event
@@ -85,7 +88,7 @@ class AckWindow(Generic[TicketT]):
         self.connection.check_open()
 
     async def enter(self, subject: str, size: int, timeout: float, room_timeout: float | None = None) -> None:
-        """Wait until a publish may be sent. The caller must then send it before it awaits anything."""
+        """Wait until a message may be sent. The caller must then send it before awaiting anything else."""
         self.check_open()
         self._begin_window()
         try:
@@ -94,13 +97,13 @@ class AckWindow(Generic[TicketT]):
             self.changed.set()
 
     def enter_now(self, subject: str, size: int) -> None:
-        """Like `enter`, but raises an error instead of waiting."""
+        """Like `enter`, but raise an error instead of waiting."""
         self.check_open()
         self._begin_window()
         self.admission.enter_now(subject, size)
 
     def _begin_window(self) -> None:
-        """Subscribe to the acks, before the first publish and whenever the inbox was lost."""
+        """Subscribe to the acknowledgements, before the first message and whenever the inbox was lost."""
         if not self._attached:
             self._attached = True
             self.small = min(_SMALL, self.connection.max_payload)
@@ -134,11 +137,11 @@ class AckWindow(Generic[TicketT]):
     def _on_denied(self, error: PermissionDeniedError) -> None:
         if error.operation == "publish":
             if not self._denials:
-                # The server sends an error for each message. Collect them, to search the window only once.
+                # The server sends an error for each message. Collect the errors, to search the window only once.
                 self.loop.call_soon(self._deny)
             self._denials[error.subject] = error
         elif self._inbox is not None and self._inbox.subject == error.subject:
-            # Permissions may change, so the next publish subscribes again.
+            # Permissions may change, so the next message subscribes again.
             refused, self._inbox = self._inbox, None
             self._context.tasks.start(self.connection.unsubscribe(refused), "publisher: refused inbox")
             self.fail_publishes(self.window.fail_publishes(lambda _: error))
@@ -174,7 +177,7 @@ class AckWindow(Generic[TicketT]):
         self.adapt()
 
     def next_check(self, moment: float) -> None:
-        """Make sure that the timer fires no later than at this time, when a publish expires or must be sent again."""
+        """Make sure that the timer fires no later than ``moment``, when a message expires or must be sent again."""
         self.window.next_check = min(self.window.next_check, moment)
         self._timer.set(self.window.next_check)
 
@@ -228,12 +231,12 @@ class AckWindow(Generic[TicketT]):
                 self.connection.send(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
             except (DisconnectedError, ClosedError):
                 self.window.not_sent(entry)
-            except JetStreamError as error:  # after the reconnect, the server has a lower limit for messages
+            except JetStreamError as error:  # since the reconnect, the server has a lower size limit for messages
                 self.window.remove(reply)
                 self.fail_publishes([(entry, unknown(entry) if entry.unconfirmed else error)])
 
     async def send_slowly(self) -> None:
-        """Send the publish that was added last over a nats-py connection, on which the caller may have to wait."""
+        """Send the message that was added last over a nats-py connection, which may make the caller wait."""
         reply, entry = next(reversed(self.window.in_flight.items()))
         self._timer.set(self.window.next_check)
         try:
@@ -245,7 +248,7 @@ class AckWindow(Generic[TicketT]):
             raise
 
     async def abandon(self) -> None:
-        """Close the window because the connection is closing. Wait up to `_GRACE` seconds for acks."""
+        """Close the window because the connection is closing. Wait up to `_GRACE` seconds for acknowledgements."""
         self.admission.close("the publisher was closed")
         try:
             if self.connection.is_connected:
@@ -257,17 +260,17 @@ class AckWindow(Generic[TicketT]):
             await self.end_window()
 
     async def settled(self) -> None:
-        """Wait until all publishes sent so far are acked or have failed."""
+        """Wait until all messages sent so far have been acknowledged or have failed."""
         number = self.number
         while self.window.has_older(number):
             await self.changed.wait()
         await _turns()
 
     async def idle(self) -> None:
-        """Wait until no publish is in flight and no caller is waiting.
+        """Wait until no message is in flight and no caller is waiting.
 
-        A task that awaits the future of a publish may then publish another message, so this is checked again after such
-        tasks have run.
+        A task that awaits the future of a message may then publish another message, so check again after such tasks
+        have run.
         """
         while True:
             while self.window.count or self.admission.gate.busy:
@@ -277,7 +280,7 @@ class AckWindow(Generic[TicketT]):
                 return
 
     def _stop(self, why: str) -> None:
-        """Admit no more publishes. The publishes in flight fail with `ClosedError`."""
+        """Admit no more messages. The messages in flight fail with `ClosedError`."""
         self.admission.close(why)
 
         def closed(entry: InFlight[TicketT]) -> JetStreamError:
@@ -287,7 +290,7 @@ class AckWindow(Generic[TicketT]):
         self.fail_publishes(self.window.fail_publishes(closed))
 
     async def end_window(self) -> None:
-        """Close the window and unsubscribe from the acks. The publishes in flight fail with `ClosedError`."""
+        """Close the window and unsubscribe from the acknowledgements. Messages in flight fail with `ClosedError`."""
         if self.is_ended:
             return
         self.is_ended = True

@@ -1,4 +1,4 @@
-"""Limits the number of publishes and bytes in flight, and lets callers wait while they are reached."""
+"""Limits the number of messages and bytes in flight, and makes callers wait while the limits are reached."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..protocol.publishing.publish_window import NEVER, PublishWindow
 __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
 
 YIELD_AFTER = 0.01
-"""Seconds after which publishing yields to the event loop, which can't read or write meanwhile."""
+"""Seconds after which publishing yields to the event loop, which can't read or write in the meantime."""
 
-_MUCH = 1024 * 1024  # so few bytes in flight can't congest a connection, so it isn't checked
+_MUCH = 1024 * 1024  # the connection is checked for congestion only above this number of bytes in flight
 
 
 class Limits(NamedTuple):
-    """Limits for publishes in flight, and for the time that a caller waits while they are reached."""
+    """Limits for messages in flight, and for the time that a caller waits while these limits are reached."""
 
     max_in_flight: int
     max_bytes: float = NEVER
@@ -49,20 +49,20 @@ class Waiter:
 class Gate:
     """Admits callers in the order of their calls, as soon as there is capacity.
 
-    ``fits(count, size)`` must return True if there is capacity for ``count`` publishes of ``size`` bytes in total. They
-    belong to callers that are admitted but have not published yet.
+    ``fits(count, size)`` must return True if there is capacity for ``count`` messages of ``size`` bytes in total. These
+    messages belong to callers that have been admitted but have not published yet.
     """
 
     def __init__(self, fits: Callable[[int, int], bool]) -> None:
         self._fits = fits
         self._waiting: deque[Waiter] = deque()
-        self.admitted: int = 0  # number of callers that are admitted, but whose tasks have not run yet
+        self.admitted: int = 0  # number of callers that have been admitted, but whose tasks have not run yet
         self.admitted_size: int = 0
         self._number = 0
 
     @property
     def busy(self) -> bool:
-        """True if there are callers that another caller must not overtake."""
+        """Whether there are callers that another caller must not overtake."""
         return bool(self._waiting or self.admitted)
 
     @property
@@ -73,7 +73,7 @@ class Gate:
     async def enter(self, subject: str, size: int, waits_until: float, tries_until: float) -> Waiter:
         """Wait for admission.
 
-        After that, the caller must publish immediately, then call `admit` for the next callers, then `leave`.
+        The caller must then publish immediately, call `admit` for the next callers, and call `leave`.
 
         If the call is cancelled, the next caller may be admitted.
         """
@@ -92,7 +92,7 @@ class Gate:
                 raise
             if self._fits(self.admitted, self.admitted_size):
                 return waiter
-            # The connection was lost after this caller was admitted. It waits again, before callers that came later.
+            # The connection was lost after this caller was admitted, so it waits again, ahead of later callers.
             self.leave(waiter)
             waiter.future = _future()
             self._waiting = deque(sorted((*self._waiting, waiter), key=lambda other: other.number))
@@ -112,7 +112,7 @@ class Gate:
             waiter.future.set_result(None)
 
     def leave(self, waiter: Waiter) -> None:
-        """Release the capacity that was reserved for a caller, after it has published or given up."""
+        """Release the capacity reserved for a caller that has published or given up."""
         if waiter.admitted:
             waiter.admitted = False
             self.admitted -= 1
@@ -129,13 +129,13 @@ class Gate:
                     waiter.future.set_exception(error)
 
     def next_check(self, *, connected: bool) -> float:
-        """Return the time when the first caller gives up, which depends on ``connected``."""
+        """Return the time at which the first caller gives up, which depends on whether the client is connected."""
         moments = (w.waits_until if connected else w.tries_until for w in self._waiting)
         return min(moments, default=float("inf"))
 
 
 class Admission:
-    """Decides when the next publish may be sent.
+    """Decides when the next message may be sent.
 
     The publisher checks ``clear`` and the limits for each message, and calls `enter` only if it may have to wait.
     """
@@ -146,9 +146,9 @@ class Admission:
         self.max_bytes: float = limits.max_bytes
         self._room_timeout = limits.room_timeout
         self.watch: float = min(self.max_bytes, _MUCH)  # `too_much` is called for more bytes in flight
-        self.ready: bool = False  # True while the client is connected and has an inbox for acks
+        self.ready: bool = False  # True while the client is connected and has an inbox for acknowledgements
         self.closed: bool = False
-        self.clear: bool = False  # True if a publish has to check nothing but the limits
+        self.clear: bool = False  # True if only the limits have to be checked before publishing
         self.yield_at: float = NEVER  # time at which publishing must yield to the event loop
         self._context, self._connection = context, context.connection
         self._loop = asyncio.get_running_loop()
@@ -157,28 +157,28 @@ class Admission:
         self._pausing = False
 
     def _fits(self, count: int, size: int) -> bool:
-        """Return True if ``count`` more publishes, with ``size`` bytes in total, may be sent now."""
+        """Return whether ``count`` more messages, with ``size`` bytes in total, may be sent now."""
         if not self.ready or self._relief is not None or self._pausing or self._window.is_broken:
             return False
         return self.has_room(count, size)
 
     def has_room(self, count: int, size: int) -> bool:
-        """Return True if ``count`` more publishes, with ``size`` bytes in total, don't exceed the limits."""
+        """Return whether ``count`` more messages, with ``size`` bytes in total, stay within the limits."""
         in_flight = self._window.count
         if not in_flight and count == 1:
-            # Even a publish above the limit is admitted, because otherwise it could never be sent.
+            # Admit even a message above the limit, because otherwise it could never be sent.
             return True
         return in_flight + count <= self.max_in_flight and self._window.size + size <= self.max_bytes
 
     async def enter(
         self, subject: str, size: int, timeout: float, timer: Timer, room_timeout: float | None = None
     ) -> None:
-        """Wait until a publish may be sent. The caller must then send it before it awaits anything.
+        """Wait until a message may be sent. The caller must then send it before awaiting anything else.
 
-        ``room_timeout`` overrides the timeout of the limits.
+        ``room_timeout`` overrides the ``room_timeout`` of the limits.
         """
         gate, now = self.gate, self._loop.time()
-        # Publishing has blocked the event loop for `YIELD_AFTER`, so all callers wait for its next iteration.
+        # If publishing has blocked the event loop for `YIELD_AFTER`, all callers wait for its next iteration.
         if now > self.yield_at:
             self.yield_at, self._pausing = NEVER, True
             self._loop.call_soon(self._paused)
@@ -199,7 +199,7 @@ class Admission:
             self.clear = self._is_clear()
 
     def enter_now(self, subject: str, size: int) -> None:
-        """Raise an error if a publish can't be sent now, because it would have to wait."""
+        """Raise an error if a message can't be sent without waiting."""
         if not self.ready:
             raise self._connection.away(
                 f"publish to {subject!r}: not connected to a server; nothing was sent"
@@ -216,12 +216,12 @@ class Admission:
         return self.ready and self._relief is None and not self._pausing and not self.gate.busy
 
     def _paused(self) -> None:
-        """Continue, in the next iteration of the event loop."""
+        """Continue publishing in the next iteration of the event loop."""
         self._pausing = False
         self.recheck()
 
     def too_much(self, size: int) -> bool:
-        """Return True if ``size`` bytes in flight exceed the limit, or if the write buffer is full."""
+        """Return whether ``size`` bytes in flight exceed the limit, or whether the write buffer is full."""
         outbox = self._connection.outbox
         if self._relief is None and outbox is not None and outbox.is_full:
             self.clear = False
@@ -254,6 +254,6 @@ class Admission:
         return TooManyInFlightError(f"{limit}, no room for another one; nothing was sent")
 
     def close(self, why: str) -> None:
-        """Admit no more publishes, and raise `ClosedError` in the callers that are waiting."""
+        """Admit no more messages, and raise `ClosedError` in the callers that are waiting."""
         self.closed, self.ready, self.clear = True, False, False
         self.gate.refuse(lambda waiter: ClosedError(f"{why}; nothing was sent to {waiter.subject!r}"))

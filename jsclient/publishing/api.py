@@ -1,4 +1,4 @@
-"""The methods of `JetStream` that publish messages to streams. Source: ADR-22, ADR-50, ADR-51."""
+"""`JetStream` methods that publish messages to streams. Source: ADR-22, ADR-50, ADR-51."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # imported inside the methods, to keep `import jsclient` fast
 
 __all__ = ["Publishing"]
 
-_SCHEDULES: Final = (2, 12)  # version of the server in which schedules at a fixed time were added
-_ALL_SCHEDULES: Final = (2, 14)
+_SCHEDULES: Final = (2, 12)  # first version of the server with schedules at a fixed time
+_ALL_SCHEDULES: Final = (2, 14)  # first version of the server with all kinds of schedules
 
 
 class Publishing:
@@ -59,42 +59,46 @@ class Publishing:
             ack = await js.publish("orders.new", b"...", msg_id="order-17")
             print(ack.stream, ack.seq)
 
-        Pass a ``msg_id`` whenever possible. If the answer of the server is lost, the message is then sent again until
-        the timeout expires, and the stream stores it only once. Without a ``msg_id``, a lost answer raises an error,
-        and the message may or may not be stored.
+        Pass a ``msg_id`` whenever possible. If the server's response is lost, the client then sends the message again
+        until the timeout expires, and the stream stores it only once. Without a ``msg_id``, a lost response raises an
+        error, and the message may or may not have been stored.
 
-        If no stream responds, for example during a leader election, the message is also sent again. This is repeated
-        until the timeout expires if the message has a ``msg_id``, or if a stream has answered on this subject before.
-        Otherwise the message is sent at most three times.
+        The client also sends the message again if no stream responds, for example during a leader election. If the
+        message has a ``msg_id``, or if a stream has responded on this subject before, the client keeps trying until the
+        timeout expires. Otherwise, it sends the message up to three times.
 
         To publish many messages, `publisher` and `publish_many` are much faster.
 
         Args:
-            subject: The subject, without wildcards.
-            data: The payload.
+            subject: Subject to publish to, without wildcards.
+            data: Payload of the message. Empty by default.
             headers: A mapping from names to values. A value is a string or a list of strings.
-            msg_id: A unique id. The stream ignores a message whose id it has seen within its duplicate window.
+            msg_id: Unique ID of the message. The stream ignores a message whose ID it has seen within its duplicate
+                window.
             expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Store the message only
-                if the stream, or its last message, is as expected. Sequence 0 means that no message exists. Do not use
-                ``expected_last_msg_id`` with a replicated stream: on nats-server 2.14 and newer a failed expectation
-                stops the stream on all its servers.
-            expected_last_subject_seq_subject: The subject that ``expected_last_subject_seq`` refers to. The default is
-                the subject of the message. Wildcards are allowed (server 2.11).
-            ttl: Seconds until the server removes the message, 1 or more, or ``"never"`` to keep it even beyond the
-                ``max_age`` of the stream (server 2.11, stream with ``allow_msg_ttl``).
+                if the stream, or its last message, is as expected. Sequence 0 means that there must be no message. Do
+                not use ``expected_last_msg_id`` with a replicated stream. On nats-server 2.14 and newer, a failed
+                expectation stops the stream on all its servers.
+            expected_last_subject_seq_subject: The subject that ``expected_last_subject_seq`` refers to. It may contain
+                wildcards. Defaults to the subject of the message. Requires nats-server 2.11.
+            ttl: Seconds until the server removes the message (at least 1), or ``"never"`` to keep it even beyond the
+                ``max_age`` of the stream. Requires nats-server 2.11 and a stream with ``allow_msg_ttl``.
             rollup: ``"sub"`` to replace all earlier messages of the subject, or ``"all"`` to replace all messages of
-                the stream (stream with ``allow_rollup_hdrs``).
+                the stream. Requires a stream with ``allow_rollup_hdrs``.
             timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            NoRespondersError: No stream has the subject, or it has no leader. The message was not stored.
-            WrongLastSequenceError, ApiError: The stream refused the message. It was not stored.
-            RequestTimeoutError, DisconnectedError: The message may or may not be stored.
-            InvalidNameError, ConfigError, MaxPayloadError: The message was not sent. `ConfigError` is also raised if
-                the connected server is too old for an argument and would ignore it. The same value in ``headers`` is
-                sent without this check.
+            NoRespondersError: No stream has the subject, or the stream has no leader. The message was not stored.
+            WrongLastSequenceError: The last sequence is not the expected one. The message was not stored.
+            ApiError: The stream rejected the message for another reason. The message was not stored.
+            RequestTimeoutError: No response arrived in time. The message may or may not have been stored.
+            DisconnectedError: The connection was lost. The message may or may not have been stored.
+            InvalidNameError: The subject or a header is invalid. The message was not sent.
+            MaxPayloadError: The message exceeds the server's size limit. The message was not sent.
+            ConfigError: Another argument is invalid, or the server is too old and would ignore it. The message was not
+                sent. The age of the server is not checked for values in ``headers``.
 
-        If the call is cancelled, the message may or may not be stored.
+        If the call is cancelled, the message may or may not have been stored.
         """
         if unknown:
             check_arguments(Publishing.publish, unknown, NoOptions)
@@ -115,7 +119,7 @@ class Publishing:
         )
 
     def batch(self, *, ack_every: int | None = None, timeout: float | None = None) -> AtomicBatch:
-        """Return a batch of messages, which the stream stores all together or not at all.
+        """Return a batch of messages. The stream stores either all of them or none.
 
         ::
 
@@ -123,18 +127,19 @@ class Publishing:
                 await batch.publish("orders.new", b"...")
                 await batch.publish("orders.items", b"...")
 
-        At the end of the block, the batch is committed. If an exception leaves the block, no message is stored.
+        The batch is committed at the end of the block. If the block raises an exception, no message is stored.
 
-        Needs server 2.12 and a stream with ``allow_atomic``. The server limits a batch to 1,000 messages. It abandons
-        the batch if there are more than 10 s between two messages.
+        Batches require nats-server 2.12 and a stream with ``allow_atomic``. The server limits a batch to 1,000
+        messages. It abandons a batch if more than 10 s pass between two messages.
 
         Args:
-            ack_every: Wait for an answer after so many messages, so that the server is not overloaded. By default, only
-                the first message and the commit are answered.
-            timeout: Seconds to wait for an answer. Defaults to the ``timeout`` passed to `connect`.
+            ack_every: Number of messages after which the client waits for a response, in order not to overload the
+                server. By default, the server responds only to the first message and the commit.
+            timeout: Seconds to wait for a response. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            ConfigError: A value is out of range. Entering the block raises it if the server does not support batches.
+            ConfigError: A value is out of range. If the server does not support batches, entering the block raises this
+                error.
 
         Source: ADR-50
         """
@@ -150,7 +155,7 @@ class Publishing:
         max_outstanding_acks: int = 2,
         timeout: float | None = None,
     ) -> FastIngest:
-        """Return an object for publishing messages to a stream at the highest possible rate.
+        """Return a `FastIngest`, which publishes messages to a stream at the highest possible rate.
 
         ::
 
@@ -158,23 +163,25 @@ class Publishing:
                 for payload in payloads:
                     await ingest.publish("metrics.cpu", payload)
 
-        The server acks many messages at once. It decides how many messages may be in flight, so that several
+        The server acknowledges many messages at once. It decides how many messages may be in flight, so that several
         publishers get a fair share. There is no future for each message, and lost messages are not sent again.
 
-        Needs server 2.14 and a stream with ``allow_batched``.
+        Fast ingest requires nats-server 2.14 and a stream with ``allow_batched``.
 
         Args:
-            gap: The behavior after a message is lost, or refused by the stream. With "fail", no later message is
-                stored, and `IngestError` is raised with the number of messages stored. With "ok", the other messages
-                are stored, and the events `IngestGap` and `IngestRefused` report the missing messages.
-            ack_every: The maximum number of messages per ack. The server reduces it while other clients publish.
-            max_outstanding_acks: The maximum number of acks that may be outstanding. 2 is enough to keep the server
-                busy. Choose 3 for a distant server.
-            timeout: Seconds without progress before the ingest fails. Defaults to the ``timeout`` passed to `connect`.
+            gap: What happens if a message is lost, or rejected by the stream. With "fail", no later message is stored,
+                and `IngestError` is raised with the number of messages stored. With "ok", the other messages are
+                stored, and the events `IngestGap` and `IngestRefused` report the missing messages.
+            ack_every: Maximum number of messages per acknowledgement. The server reduces it while other clients publish
+                too.
+            max_outstanding_acks: Maximum number of acknowledgements that may be outstanding. Defaults to 2, which is
+                enough to keep a nearby server busy. Choose 3 for a distant server.
+            timeout: Seconds without progress after which the ingest fails. Defaults to the ``timeout`` passed to
+                `connect`.
 
         Raises:
-            ConfigError: A value is out of range. Entering the block raises it if the server does not support fast
-                ingest.
+            ConfigError: A value is out of range. If the server does not support fast ingest, entering the block raises
+                this error.
 
         Source: ADR-50
         """
@@ -197,7 +204,7 @@ class Publishing:
         room_timeout: float | None = None,
         resend: bool = True,
     ) -> Publisher:
-        """Return a publisher, which publishes many messages without waiting for each ack.
+        """Return a `Publisher`, which publishes many messages without waiting for each acknowledgement.
 
         ::
 
@@ -205,19 +212,22 @@ class Publishing:
                 for payload in payloads:
                     future = await pub.publish("orders.new", payload)
 
-        At the end of the block, the publisher waits for all acks, and raises an error if a publish has failed.
+        At the end of the block, the publisher waits for all acknowledgements. If a message could not be published, it
+        raises an error.
 
         Args:
-            max_in_flight: The maximum number of publishes that wait for their ack. This is the size of the *window*.
-            max_bytes: The maximum size of their headers and payloads, or None for no limit. A single message may be
-                larger.
-            timeout: Seconds for each publish after it is sent. Defaults to the ``timeout`` passed to `connect`.
+            max_in_flight: Maximum number of messages waiting for their acknowledgement. This is the size of the
+                *window*.
+            max_bytes: Maximum total size of the headers and payloads in flight, or None for no limit. A single message
+                may be larger.
+            timeout: Seconds to wait for the acknowledgement of each message. Defaults to the ``timeout`` passed to
+                `connect`.
             room_timeout: Seconds that `Publisher.publish` waits while the window is full, before it raises
-                `TooManyInFlightError`. With 0 it does not wait. With None it waits without a limit.
-            resend: Send a message with a ``msg_id`` again if the connection or the answer was lost. The stream stores
-                it only once, provided that the timeout is shorter than the duplicate window of the stream. The order of
-                messages is preserved after a reconnect. If only an answer is lost, the message may be stored after
-                later messages.
+                `TooManyInFlightError`. If it is 0, the call does not wait. By default, the call waits indefinitely.
+            resend: Whether to send a message with a ``msg_id`` again if the connection or the response was lost. The
+                stream stores the message only once, provided that the timeout is shorter than the stream's duplicate
+                window. The order of messages is preserved after a reconnect. If only a response was lost, the message
+                may be stored after later messages.
 
         Raises:
             ConfigError: An argument is out of range.
@@ -243,35 +253,39 @@ class Publishing:
         max_in_flight: int = MAX_IN_FLIGHT,
         timeout: float | None = None,
     ) -> PublishedMany:
-        """Publish a message for each payload, in order, and wait until all are stored.
+        """Publish a message for each payload, in order, and wait until all messages are stored.
 
         ::
 
             result = await js.publish_many("orders.new", payloads)
             print(result.stored)
 
-        This has the window and the retries of `publisher`. It needs a third less time, because there is no future for
-        each message. While the window is full, no payload is taken, so ``payloads`` may be a generator of any length.
+        The window and the retries are the same as for `publisher`, but the call takes a third less time, because there
+        is no future for each message. While the window is full, no payloads are consumed, so ``payloads`` may be a
+        generator of any length.
 
         Args:
-            subject: The subject of all messages, without wildcards.
+            subject: Subject of all messages, without wildcards.
             payloads: An iterable of payloads.
-            headers: The headers of all messages.
-            msg_ids: An iterable with the ``msg_id`` of each payload. With ids, messages are sent again if the
-                connection or the answer was lost.
-            max_in_flight: The maximum number of messages that wait for their ack.
-            timeout: Seconds without progress until the call fails. Defaults to the ``timeout`` passed to `connect`.
-                The call continues as long as messages are stored. The time that ``payloads`` takes to produce them does
-                not count.
+            headers: Headers of all messages, as for `publish`.
+            msg_ids: An iterable with the ``msg_id`` of each payload. If it is given, messages are sent again after the
+                connection or a response was lost.
+            max_in_flight: Maximum number of messages waiting for their acknowledgement.
+            timeout: Seconds without progress after which the call fails. Defaults to the ``timeout`` passed to
+                `connect`. The call continues as long as messages are being stored. The time that ``payloads`` takes to
+                produce a payload does not count.
+
+        Returns:
+            A `PublishedMany` with the number of messages and their stream sequences.
 
         Raises:
-            PublishManyError: Not all messages are stored. The error contains the index of each failed message, and the
-                number of messages sent. Its cause is a `ConfigError` if a payload is not bytes, or if there are fewer
-                ``msg_ids`` than payloads.
-            ConfigError, InvalidNameError: An argument is not valid, or `JetStream` was created with a nats-py
-                connection. No message was sent.
+            PublishManyError: Some messages could not be stored. The error contains the index of each failed message,
+                and the number of messages sent. If a payload is not bytes, or if there are fewer ``msg_ids`` than
+                payloads, its ``__cause__`` is a `ConfigError`.
+            InvalidNameError: The subject or a header is invalid. Nothing was sent.
+            ConfigError: Another argument is invalid, or the client uses a nats-py connection. Nothing was sent.
 
-        If the call is cancelled, the messages sent so far may or may not be stored.
+        If the call is cancelled, the messages sent so far may or may not have been stored.
         """
         from .publish_many import publish_many
 
@@ -306,36 +320,41 @@ class Publishing:
         expected_last_subject_seq: int | None = None,
         timeout: float | None = None,
     ) -> PubAck:
-        """Store a message that the server publishes to ``target`` later, once or repeatedly.
+        """Store a schedule, by which the server publishes messages to ``target`` later, once or repeatedly.
 
-        The schedule is stored on ``subject`` and replaces an earlier schedule of this subject. Both subjects must
-        belong to one stream with ``allow_msg_schedules``. ``at`` needs server 2.12, everything else server 2.14.
+        The schedule is stored on ``subject``, where it replaces an earlier schedule. Both subjects must belong to the
+        same stream, which must have ``allow_msg_schedules``. ``at`` requires nats-server 2.12, and all other kinds of
+        schedules require nats-server 2.14.
 
         Args:
-            subject: The subject of the schedule.
-            target: The subject of its messages.
-            data: The payload of its messages.
-            at: Publish once, at this time, or immediately if it has passed. An aware ``datetime``, or RFC 3339 text.
-            every: Publish repeatedly, at this interval in seconds, 1 or more.
-            cron: Publish at the times of a cron expression. It has six fields, of which the first is seconds, or it is
-                a word such as ``@hourly``. See `check_cron`.
-            time_zone: The time zone of ``cron``: an IANA name or a ``ZoneInfo``. The default is UTC.
-            source: Publish the last message of this subject of the stream, if it exists, instead of ``data``.
-            ttl: Seconds that each message sent to ``target`` is kept, or ``"never"`` (stream with ``allow_msg_ttl``).
-            rollup: ``"sub"`` if each message sent to ``target`` should replace the earlier messages there.
-            lifetime: Seconds until the schedule itself is removed (stream with ``allow_msg_ttl``).
-            headers: Headers of the messages.
-            msg_id: A unique id, so that the schedule is stored only once if it is sent again. See `publish`.
-            expected_last_subject_seq: Store the schedule only if the existing schedule has this sequence. 0 requires
-                that no schedule exists.
+            subject: Subject of the schedule itself.
+            target: Subject that the server publishes to.
+            data: Payload of the published messages. Empty by default.
+            at: Publish once at this time, or immediately if it is in the past. It is an aware ``datetime`` or an RFC
+                3339 string.
+            every: Publish repeatedly at this interval, in seconds (at least 1).
+            cron: Publish at the times given by a cron expression. It has six fields, the first of which is seconds, or
+                it is a word such as ``@hourly``. See `check_cron`.
+            time_zone: Time zone of ``cron``, as an IANA name or a ``ZoneInfo``. Defaults to UTC.
+            source: Publish the last message of this subject of the stream, if there is one, instead of ``data``.
+            ttl: Seconds that each published message is kept, or ``"never"``. Requires a stream with ``allow_msg_ttl``.
+            rollup: ``"sub"`` if each published message replaces the earlier messages of ``target``.
+            lifetime: Seconds until the schedule itself is removed. Requires a stream with ``allow_msg_ttl``.
+            headers: Headers of the published messages.
+            msg_id: Unique ID of the schedule, so that it is stored only once if it is sent again. See `publish`.
+            expected_last_subject_seq: Store the schedule only if the existing schedule has this stream sequence. 0
+                requires that no schedule exists.
             timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
 
-        Returns: the ack of the schedule. Its ``seq`` can be passed to `finish_schedule`.
+        Returns:
+            The acknowledgement of the schedule. Pass its ``seq`` to `finish_schedule`.
 
         Raises:
-            ConfigError, InvalidNameError, MaxPayloadError: The schedule was not sent.
-            ApiError: The stream refused the schedule. 10188: it does not allow schedules.
-            WrongLastSequenceError: The existing schedule is not the expected one.
+            InvalidNameError: A subject or a header is invalid. Nothing was sent.
+            MaxPayloadError: The schedule exceeds the server's size limit. Nothing was sent.
+            ConfigError: Another argument is invalid, or the server is too old. Nothing was sent.
+            WrongLastSequenceError: The existing schedule is not the expected one. Nothing was stored.
+            ApiError: The stream rejected the schedule, for example because it does not allow schedules (10188).
             NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
 
         Source: ADR-51
@@ -372,20 +391,21 @@ class Publishing:
     async def cancel_schedule(self, subject: str, *, stream: str | None = None) -> bool:
         """Cancel a schedule by removing it from the stream.
 
-        If another client replaces the schedule at the same time, the new schedule remains. A message on ``subject``
-        that is not a schedule remains too. To cancel many schedules at once, use `Stream.purge`.
+        If another client replaces the schedule at the same time, the new schedule remains. If the message on
+        ``subject`` is not a schedule, it remains too. To cancel many schedules at once, use `Stream.purge`.
 
         Args:
-            subject: The subject of the schedule.
-            stream: Name of its stream. The default is the stream that has ``subject``.
+            subject: Subject of the schedule.
+            stream: Name of the stream. By default, the client looks up the stream that has ``subject``.
 
-        Returns: True if the schedule was removed, or False if there was none, for example because its message was
-        already sent.
+        Returns:
+            True if the schedule was removed. False if there was none, for example because its message has already been
+            published.
 
         Raises:
             NoMatchingStreamError: No stream, or more than one, has ``subject``.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
 
         Source: ADR-51
         """
@@ -405,7 +425,7 @@ class Publishing:
         message = read_stored_message(answer)
         if SCHEDULE not in message.headers:
             return False
-        # Purge only up to this message, because another client may have stored a new schedule meanwhile.
+        # Purge only up to this message, because another client may have stored a new schedule in the meantime.
         body = {"filter": subject, "seq": message.seq + 1}
         purged = await context.call(context.api.stream_purge(stream), body, what="cancel the schedule")
         return bool(purged.get("purged"))
@@ -424,20 +444,25 @@ class Publishing:
     ) -> PubAck:
         """Publish a message and cancel a schedule, atomically.
 
-        This is useful to send the scheduled message earlier, by publishing it to the target. It can also announce the
-        cancellation to other clients, by publishing to any other subject of the stream.
+        Use it to publish the scheduled message early, with ``subject`` set to the target of the schedule. Or use it to
+        announce the cancellation to other clients, on any other subject of the stream.
 
         Args:
-            schedule: The subject of the schedule.
-            subject: The subject of the message. It must differ from ``schedule``.
-            data: The payload of the message.
-            expected_seq: The sequence of the schedule. The call fails if another client has removed or replaced it, or
-                if its message was already sent.
+            schedule: Subject of the schedule.
+            subject: Subject of the message. It must differ from ``schedule``.
+            data: Payload of the message. Empty by default.
+            expected_seq: Stream sequence of the schedule. If it is given, the call fails if another client has removed
+                or replaced the schedule, or if the scheduled message has already been published.
             headers, msg_id, ttl, timeout: See `publish`.
 
+        Returns:
+            The acknowledgement of the message.
+
         Raises:
-            WrongLastSequenceError: The schedule is not the expected one. It stays, and no message was stored.
-            ConfigError, InvalidNameError, MaxPayloadError: The message was not sent.
+            WrongLastSequenceError: The schedule is not the expected one. It remains, and no message was stored.
+            InvalidNameError: A subject or a header is invalid. Nothing was sent.
+            MaxPayloadError: The message exceeds the server's size limit. Nothing was sent.
+            ConfigError: Another argument is invalid, or the server is too old. Nothing was sent.
             ApiError, NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
 
         Source: ADR-51

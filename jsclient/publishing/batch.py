@@ -1,4 +1,4 @@
-"""The atomic batches that `JetStream.batch` returns. Source: ADR-50."""
+"""Atomic batches, which `JetStream.batch` returns. Source: ADR-50."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ __all__ = ["AtomicBatch"]
 
 AnswerT = TypeVar("AnswerT")
 
-_SMALL = 1024  # the size of messages up to so many bytes isn't checked, because every server accepts them
+_SMALL = 1024  # messages up to this size in bytes aren't checked, because every server accepts them
 
 
 class _Turns:
-    """A lock that counts the callers that have or want it."""
+    """A lock that counts the callers that hold it or are waiting for it."""
 
     def __init__(self) -> None:
         self.callers: int = 0  # number of callers that have the lock or are waiting for it
@@ -73,12 +73,12 @@ class _Turns:
 
 
 class AtomicBatch:
-    """A batch of messages, which a stream stores all together or not at all. Created by `JetStream.batch`.
+    """A batch of messages, of which a stream stores either all or none. Created by `JetStream.batch`.
 
-    The batch is committed at the end of an ``async with`` block, or when you call `commit`. If an exception leaves the
-    block, or if you call `abandon`, nothing is stored.
+    The batch is committed at the end of an ``async with`` block, or when you call `commit`. If the block raises an
+    exception, or if you call `abandon`, nothing is stored.
 
-    All subjects must belong to one stream, which must have ``allow_atomic``.
+    All subjects must belong to the same stream, which must have ``allow_atomic``.
     """
 
     def __init__(self, context: Context, *, ack_every: int | None, timeout: float | None) -> None:
@@ -93,19 +93,19 @@ class AtomicBatch:
         self._turns = _Turns()  # ensures that messages are sent in the order of their numbers
         self._saw_election = False  # True if a leader was elected, in which case the batch may be lost
         self._refusal: JetStreamError | None = None  # error in the answer to the first message
-        # How many times the whole batch was sent again. Answers to earlier attempts must be ignored.
+        # How many times the whole batch was sent again. Responses to earlier attempts must be ignored.
         self._attempt = 0
         self._ack: PubAck | None = None
         self._failure: JetStreamError | None = None
 
     @property
     def id(self) -> str:
-        """Unique id of the batch. Each stored message has it in the header ``Nats-Batch-Id``."""
+        """Unique ID of the batch. The ``Nats-Batch-Id`` header of each stored message contains it."""
         return self._tracker.id
 
     @property
     def ack(self) -> PubAck | None:
-        """Ack of the whole batch, or None before the commit.
+        """Acknowledgement of the whole batch, or None before the commit.
 
         Its ``seq`` is the stream sequence of the last message, and its ``count`` is the number of messages.
         """
@@ -113,7 +113,7 @@ class AtomicBatch:
 
     @property
     def is_closed(self) -> bool:
-        """True once the batch was committed or abandoned."""
+        """Whether the batch has been committed or abandoned."""
         return self._tracker.state is not BatchState.OPEN
 
     def __len__(self) -> int:
@@ -130,31 +130,31 @@ class AtomicBatch:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[BatchOptions],
     ) -> int:
-        """Add a message to the batch. Returns its number in the batch, starting at 1.
+        """Add a message to the batch. Return its number in the batch, starting at 1.
 
-        The message is not sent immediately. Each call sends the message of the previous call, because the last message
-        of the batch must also contain the commit. An error that concerns the whole batch is therefore raised by the
-        second call, by a later one, or by `commit`.
+        Each call sends the message of the previous call, because the last message of the batch must also contain the
+        commit. Errors that concern the whole batch are therefore raised by the second call, by a later one, or by
+        `commit`.
 
         The server checks expectations when the batch is committed, against the state of the stream at that time.
 
         Args:
             subject, data, headers: See `JetStream.publish`.
-            msg_id: A unique id. If the stream already has a message with this id, the commit fails with
-                `BatchDuplicateError` (server 2.12.1).
-            expected_stream: The stream that must store the batch.
-            expected_last_seq: The expected last sequence of the stream before the batch. Only the first message may
-                have it.
-            expected_last_subject_seq: The expected last sequence of the subject before the batch. It is not allowed if
-                an earlier message of the batch has the same subject. Set ``expected_last_subject_seq_subject`` to check
-                another subject.
+            msg_id: Unique ID of the message. If the stream already has a message with this ID, the commit fails with
+                `BatchDuplicateError` (nats-server 2.12.1).
+            expected_stream: Name of the stream that must store the batch.
+            expected_last_seq: Expected last sequence of the stream before the batch. It is allowed only for the first
+                message.
+            expected_last_subject_seq: Expected last sequence of the subject before the batch. It is not allowed if an
+                earlier message of the batch has the same subject. To check a different subject, set
+                ``expected_last_subject_seq_subject``.
             ttl, rollup: See `JetStream.publish`.
 
         Raises:
-            ConfigError, InvalidNameError, MaxPayloadError: The message was not added. The batch can continue.
+            ConfigError, InvalidNameError, MaxPayloadError: The message is invalid. You can continue with the batch.
             BatchNotEnabledError, TooManyBatchesError, BatchIncompleteError, ApiError, NoRespondersError: The server
-                refused the batch. Nothing was stored.
-            BatchAbandonedError: The connection was lost, or an answer did not arrive. Nothing was stored.
+                rejected the batch. Nothing was stored.
+            BatchAbandonedError: The connection was lost, or a response did not arrive. Nothing was stored.
             BatchNotAtomicError: The server does not support batches.
             ClosedError: The batch has ended.
 
@@ -163,8 +163,8 @@ class AtomicBatch:
         if self._refusal is not None:
             await self._recover_first()
         out = self._out
-        # The fast path: the connection already has commands to write at the end of this iteration of the event loop, so
-        # the command of an ordinary message only has to be appended.
+        # The fast path. If the connection already has commands to write at the end of this iteration of the event loop,
+        # the command of an ordinary message can simply be appended.
         if (
             (out is not None and 0 < out.size < PIECE)
             and (headers is None and not options and type(data) is bytes and len(data) <= self._small)
@@ -183,7 +183,7 @@ class AtomicBatch:
                 line = (known_subjects.get(to) or to.encode(), len(header), size, header, payload)
                 if before.acked or not self._write_at_once(b"HPUB %b %d %d\r\n%b%b\r\n" % line, size):
                     async with self._turns:
-                        # Also raises an error that has ended the batch before.
+                        # This also raises an error that has already ended the batch.
                         await self._send_message(before)
             return number
         async with self._turns:
@@ -200,22 +200,22 @@ class AtomicBatch:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[BatchOptions],
     ) -> PubAck:
-        """Commit the batch, and wait until the stream has stored all messages. Returns the ack of the batch.
+        """Commit the batch, wait until the stream has stored all messages, and return the acknowledgement.
 
         Args:
-            subject, data, headers, options: A last message to add before the commit. See `publish`. By default, no
+            subject, data, headers, options: A final message to add before the commit. See `publish`. By default, no
                 message is added.
 
         Raises:
             WrongLastSequenceError, BatchDuplicateError, BatchTooLargeError, BatchHeaderError, BatchIncompleteError,
-                ApiError: The server refused the batch. Nothing was stored.
-            RequestTimeoutError, DisconnectedError: The batch may or may not be stored. To find out, look for messages
-                whose header ``Nats-Batch-Id`` is `id`.
+                ApiError: The server rejected the batch. Nothing was stored.
+            RequestTimeoutError, DisconnectedError: No response arrived, so the batch may or may not have been stored.
+                To find out, look for messages whose ``Nats-Batch-Id`` header is `id`.
             ConfigError: The batch is empty.
 
-        Also raises the errors of `publish`.
+        May also raise the same errors as `publish`.
 
-        If the call is cancelled, the batch may or may not be stored.
+        If the call is cancelled, the batch may or may not have been stored.
         """
         async with self._turns:
             if subject is not None:
@@ -225,7 +225,7 @@ class AtomicBatch:
             return await self._commit()
 
     async def abandon(self) -> None:
-        """End the batch without storing its messages. Does nothing if the batch was committed or has failed."""
+        """End the batch without storing its messages. If it has been committed or has failed, do nothing."""
         self._drop()
 
     def _add(
@@ -235,7 +235,7 @@ class AtomicBatch:
         headers: Mapping[str, str | Sequence[str]] | None,
         options: BatchOptions,
     ) -> tuple[int, BatchMessage | None]:
-        """Check a message and add it. Returns its number, and the previous message, which must be sent now."""
+        """Check a message and add it. Return its number, and the previous message, which must be sent now."""
         tracker = self._tracker
         if tracker.state is not BatchState.OPEN:
             tracker.check_open()
@@ -266,9 +266,9 @@ class AtomicBatch:
         return encode_headers(merged) if merged else b""
 
     def _send_first(self, message: BatchMessage) -> bool:
-        """Send the first message without waiting for the answer, if a stream accepted a batch on this subject before.
+        """Send the first message without waiting for the response, if its subject's stream is known to accept batches.
 
-        Returns False if that isn't the case, and the message was not sent.
+        Return False if the message was not sent.
         """
         context = self._context
         encoded = known_subjects.get(message.subject) or message.subject.encode()
@@ -299,9 +299,9 @@ class AtomicBatch:
                 self._context.takes_batches.discard(subject)
 
     async def _recover_first(self) -> None:
-        """Handle the error in the answer to the first message.
+        """Handle the error in the response to the first message.
 
-        If there was no leader, the batch is sent again. Otherwise the error is raised.
+        If the stream had no leader, send the batch again. Otherwise, raise the error.
         """
         self._tracker.check_open()
         async with self._turns:
@@ -318,14 +318,14 @@ class AtomicBatch:
             await self._write(latest)
 
     async def _send_message(self, message: BatchMessage) -> None:
-        """Send a message that is not the last one. If that fails, the batch is abandoned."""
+        """Send a message that is not the last one. If sending fails, abandon the batch."""
         if message.acked:
             await self._guarded(self._exchange(message, self._tracker.read_answer))
         else:
             await self._guarded(self._write(message))
 
     async def _guarded(self, sending: Awaitable[None]) -> None:
-        """Await ``sending``. If it fails or is cancelled, the batch is abandoned."""
+        """Await ``sending``. If it fails or is cancelled, abandon the batch."""
         tracker = self._tracker
         try:
             await sending
@@ -337,7 +337,7 @@ class AtomicBatch:
             if self._failure is error:
                 raise
             raise self._failure from error
-        except BaseException:  # a cancelled message may or may not be sent, so the batch can't continue
+        except BaseException:  # a cancelled message may or may not have been sent, so the batch can't continue
             self._drop()
             self._failure = BatchAbandonedError(
                 f"batch {tracker.id} was abandoned at message {tracker.sent}: the publish was cancelled"
@@ -345,9 +345,9 @@ class AtomicBatch:
             raise
 
     def _cause(self, error: JetStreamError) -> JetStreamError:
-        """Return the most informative error of the server.
+        """Return the server's most informative error.
 
-        If the first message is refused, the answers to later messages merely say that messages are missing.
+        If the server rejects the first message, its responses to later messages merely say that messages are missing.
         """
         refusal = self._refusal
         if isinstance(error, BatchIncompleteError) and isinstance(refusal, ApiError):
@@ -366,7 +366,7 @@ class AtomicBatch:
         tracker.check_open()
         if not connection.is_connected:
             try:
-                # If messages were sent already, some of them were probably lost. Waiting would be of no use.
+                # If messages were already sent, some of them were probably lost, so there is no point in waiting.
                 patience = 0.0 if tracker.sent else self._timeout
                 await connection.wait_connected(connection.now() + patience)
             except (DisconnectedError, ClosedError) as error:
@@ -397,7 +397,7 @@ class AtomicBatch:
         return self._ack
 
     async def _exchange(self, message: BatchMessage, read: Callable[[bytes], AnswerT]) -> AnswerT:
-        """Send a message and wait for its answer. If a new leader does not know the batch, send the batch again."""
+        """Send a message and wait for the response. If a new leader doesn't know the batch, send the batch again."""
         tracker, connection = self._tracker, self._context.connection
         deadline = connection.now() + self._timeout
         committing, lost = tracker.state is BatchState.COMMITTING, False
@@ -413,7 +413,7 @@ class AtomicBatch:
             await asyncio.sleep(PAUSE)
 
     async def _resend(self, *, committing: bool) -> BatchMessage:
-        """Send the batch again, except for its latest message, which is returned."""
+        """Send the batch again, except for its latest message. Return that message."""
         tracker, self._refusal, self._attempt = self._tracker, None, self._attempt + 1
         *earlier, latest = tracker.restart(commit=committing)
         for message in earlier:
@@ -444,13 +444,13 @@ class AtomicBatch:
         await self._context.connection.publish(message.subject, message.payload, header=message.header)
 
     def _check_server(self) -> None:
-        """Refuse an older server, which would store each message separately."""
+        """Raise `ConfigError` if the server is too old, because it would store each message separately."""
         version = self._context.connection.server_version
         check_server(version, BATCH_SERVER, "an atomic batch")
         self._checked = version
 
     def _drop(self) -> None:
-        """End the batch, and make the server drop it."""
+        """End the batch, and tell the server to drop it."""
         farewell = self._tracker.abandon_batch()
         if farewell is not None:
             try:
@@ -468,7 +468,7 @@ class AtomicBatch:
         if error is not None or not len(self):
             self._drop()
         elif self._failure is not None:
-            raise self._failure  # the block caught the error, perhaps as the failure of a single message
+            raise self._failure  # the block has caught the error, perhaps taking it for the failure of one message
         elif not self.is_closed:
             await self.commit()
 

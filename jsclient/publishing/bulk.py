@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BulkPublisher", "Failed", "RowsTicket", "Tally"]
 
-_BURST = 1000  # the limits and the clock are checked at least after so many messages
+_BURST = 1000  # maximum number of messages between two checks of the limits and the clock
 _INDICES = [b"%d" % index for index in range(_BURST)]  # last tokens of the reply subjects
 
 
 class Failed(NamedTuple):
-    """A message that was not stored, or that may or may not be stored because no ack arrived."""
+    """A message that was not stored, or whose outcome is unknown because no acknowledgement arrived."""
 
     row: int
     entry: InFlight[RowsTicket]
@@ -48,11 +48,11 @@ class Failed(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts the acked messages of a publisher.
+    """Counts the acknowledged messages of a publisher.
 
     Attributes:
-        stored: Number of messages that were acked, including duplicates.
-        duplicates: Number of messages that the stream already had, according to their id.
+        stored: Number of messages that have been acknowledged, including duplicates.
+        duplicates: Number of messages that the stream had already stored, according to their IDs.
         first_seq, last_seq: Smallest and largest stream sequence of the messages that are not duplicates, or 0.
         streams: Names of the streams that have stored the messages.
     """
@@ -62,8 +62,8 @@ class Tally:
     first_seq: int = 0
     last_seq: int = 0
     streams: set[str] = field(default_factory=set)
-    acks: list[PubAck] = field(default_factory=list)  # acks that were not counted yet
-    runs: list[AckRun] = field(default_factory=list)  # runs of acks that were not counted yet
+    acks: list[PubAck] = field(default_factory=list)  # acknowledgements that have not been counted yet
+    runs: list[AckRun] = field(default_factory=list)  # runs of acknowledgements that have not been counted yet
     # Called with new acks before they are counted.
     on_acks: Callable[[list[PubAck]], None] | None = None
     on_run: Callable[[str, list[int]], None] | None = (
@@ -73,7 +73,7 @@ class Tally:
     unwanted: list[None] = field(default_factory=list)
 
     def count_acks(self) -> None:
-        """Count the acks that have arrived since the last call."""
+        """Count the acknowledgements that have arrived since the last call."""
         for stream, sequences in self.runs:
             if self.on_run is not None:
                 self.on_run(stream, sequences)
@@ -104,7 +104,8 @@ class Tally:
 class RowsTicket:
     """Takes the place of a future for all messages of one call of `BulkPublisher.send`.
 
-    Its methods are methods of lists, which are much faster than Python functions that would be called for each ack.
+    Its methods are bound methods of lists, because calling a Python function for each acknowledgement would be much
+    slower.
     """
 
     __slots__ = ("done", "first", "rows", "set_result")
@@ -128,7 +129,7 @@ class _RowFailures(FailureSink["RowsTicket"]):
 
 
 class _Columns:
-    """The columns of one call, with the sizes of the messages, which are needed for each burst."""
+    """The columns of one call, and the sizes of the messages, which are needed for each burst."""
 
     __slots__ = ("ends", "headers", "heads", "payloads", "sizes", "subjects")
 
@@ -142,9 +143,9 @@ class _Columns:
 
 
 class BulkPublisher:
-    """Publishes columns of messages, and counts the acks. Only one task may use it at a time.
+    """Publishes columns of messages, and counts the acknowledgements. Only one task may use an instance at a time.
 
-    Limits, retries and reconnects are handled like in `Publisher`. Failures are not raised. The caller must check
+    Limits, retries and reconnects are handled as in `Publisher`. Failures are not raised, so the caller must check
     ``failures``.
     """
 
@@ -154,9 +155,10 @@ class BulkPublisher:
         """Create the publisher.
 
         Args:
-            timeout: Seconds without progress after which messages fail. Waiting for the reconnect, or for a connection
-                that doesn't accept data, is limited in the same way.
-            repeatable: True if all messages have an id, so that they can be sent again if an ack is missing.
+            timeout: Seconds without progress after which messages fail. It also limits the time to wait for a
+                reconnect, or for a connection that doesn't accept data.
+            repeatable: True if all messages have an ID, so that they can be sent again if an acknowledgement is
+                missing.
         """
         out = context.connection.outbox
         if out is None:
@@ -205,7 +207,7 @@ class BulkPublisher:
 
     @property
     def refused(self) -> Failed | None:
-        """The oldest message in flight, if it is being sent again because no stream has responded. Otherwise None."""
+        """The oldest message in flight, if it is being sent again because no stream has responded, otherwise None."""
         self._window.expand()
         entry = next(iter(self._window.in_flight.values()), None)
         if entry is None or entry.recovery is None or not entry.recovery.refused:
@@ -226,7 +228,7 @@ class BulkPublisher:
     ) -> None:
         """Send messages in order, and wait while the window is full.
 
-        If a message fails, the call stops sending. ``sent`` is the number of messages that were sent.
+        If a message fails, the call stops sending. ``sent`` is then the number of messages that were sent.
 
         Args:
             rows: Numbers by which ``failures`` identifies the messages.
@@ -234,11 +236,12 @@ class BulkPublisher:
                 the subjects. Headers are complete header blocks, or empty.
 
         Raises:
-            MaxPayloadError: The message after the last message sent is larger than the server's limit.
-            RequestTimeoutError: There was no connection in time, or it took no bytes.
-            ClosedError, PermissionDeniedError: No further message can be sent.
+            MaxPayloadError: The first unsent message exceeds the server's size limit.
+            RequestTimeoutError: The client did not reconnect in time, or the connection did not accept data.
+            PermissionDeniedError: The user lacks a required permission.
+            ClosedError: The connection is closed.
 
-        If the call is cancelled, the publishes sent so far continue.
+        If the call is cancelled, the messages sent so far remain in flight.
         """
         self._come_back()
         try:
@@ -295,10 +298,10 @@ class BulkPublisher:
             except (TooManyInFlightError, RequestTimeoutError) as error:
                 now = acks.loop.time()
                 if now < min(until, self._progress.gives_up_at):
-                    continue  # an attempt was stored meanwhile
+                    continue  # another message has been stored in the meantime, so the deadline has moved
                 if isinstance(error, RequestTimeoutError):
                     raise
-                # After the timeout no message is in flight any more, so only the connection can cause the wait.
+                # After the timeout, no messages are in flight, so only the connection can be the reason for waiting.
                 if self.failures:
                     return None
                 text = f"publish to {subject!r}: the connection took no more bytes for {now - began:.3g} s"
@@ -332,7 +335,7 @@ class BulkPublisher:
             acks.next_check(next_check)
 
     def _write(self, burst: Burst[RowsTicket], heads: list[int]) -> None:
-        """Write the commands that publish a burst. ``heads`` are the sizes of its header blocks."""
+        """Write the commands that publish a burst. ``heads`` contains the sizes of its header blocks."""
         subjects, replies, headers, payloads = burst.subjects, burst.replies, burst.headers, burst.payloads
         if len(payloads) == 1 and len(payloads[0]) > CHUNK:
             self._out.write_parts(*large_command(subjects[0], replies[0], headers[0], payloads[0]))
@@ -342,16 +345,18 @@ class BulkPublisher:
             self._out.write(burst_commands(subjects, replies, headers, payloads, heads, burst.sizes))
 
     def _end_of_burst(self, columns: _Columns, start: int, stop: int) -> int:
-        """Return where the burst ends that begins at ``start``, at ``stop`` at the latest. It has one message at least.
+        """Return where the burst that begins at ``start`` ends, which is at ``stop`` or earlier.
+
+        A burst has at least one message.
 
         Raises:
-            MaxPayloadError: The message at ``start`` is larger than the server's limit.
+            MaxPayloadError: The message at ``start`` exceeds the server's size limit.
         """
         acks, sizes = self._acks, columns.sizes
         free = min(self._admission.max_bytes - self._window.size, CHUNK)
         before = columns.ends[start - 1] if start else 0
         end = max(start + 1, bisect_right(columns.ends, before + free, start, stop))
-        # If a message is too large, the burst ends before it, and the next burst raises the error.
+        # If a message is too large, end the burst before it. The next burst then raises the error.
         if max(sizes[start:end]) > acks.small:
             for index in range(start, end):
                 if sizes[index] > acks.small:
@@ -364,7 +369,7 @@ class BulkPublisher:
         return end
 
     async def settle(self) -> None:
-        """Wait until no message is in flight. If the call is cancelled, the publishes continue."""
+        """Wait until no message is in flight. If the call is cancelled, the messages remain in flight."""
         self._come_back()
         try:
             while self._window.count:
@@ -373,6 +378,6 @@ class BulkPublisher:
             self._progress.pause(self._acks.loop.time())
 
     async def close(self) -> None:
-        """Release the connection. Messages in flight may or may not be stored."""
+        """Release the connection. Messages in flight may or may not have been stored."""
         self.tally.unwanted.append(None)
         await self._acks.end_window()

@@ -1,4 +1,4 @@
-"""The publisher that `JetStream.fast_ingest` returns. Source: ADR-50 §Fast-ingest."""
+"""Fast ingests, which `JetStream.fast_ingest` returns. Source: ADR-50 §Fast-ingest."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from .ingest_channel import CHUNK, IngestChannel
 
 __all__ = ["FastIngest"]
 
-_FIRST, _MOST = 16, 1000  # number of messages in the first write, and maximum number in later writes
+_FIRST, _MOST = 16, 1000  # number of messages in the first write, and maximum number in a later write
 _NO_ANSWER = (RequestTimeoutError, DisconnectedError, ClosedError)
 
 
 class FastIngest:
     """Publishes messages to a stream at the highest possible rate. Created by `JetStream.fast_ingest`.
 
-    `publish` waits only while the maximum number of messages is in flight, which the server determines. At the end of
-    an ``async with`` block, the ingest waits until all messages are stored.
+    The server determines how many messages may be in flight, and `publish` waits only while this limit is reached. At
+    the end of an ``async with`` block, the ingest waits until all messages are stored.
 
     The ingest is not atomic. If it fails, the messages stored before the failure remain in the stream.
     """
@@ -69,7 +69,7 @@ class FastIngest:
 
     @property
     def id(self) -> str:
-        """Unique id of the ingest. The final ack contains it too."""
+        """Unique ID of the ingest. The final acknowledgement contains it too."""
         return self._tracker.id
 
     @property
@@ -79,25 +79,25 @@ class FastIngest:
 
     @property
     def acked(self) -> int:
-        """Number of the message up to which all messages are stored.
+        """Number of messages, counted from the first, that the server has acknowledged.
 
-        With ``gap="ok"``, lost or refused messages before it are not stored.
+        All of these messages are stored, unless ``gap="ok"`` was passed and some were lost or rejected.
         """
         return self._tracker.acked
 
     @property
     def lost(self) -> int:
-        """Number of messages that the stream has reported as missing."""
+        """Number of messages that did not reach the stream, as reported by the server."""
         return self._tracker.lost
 
     @property
     def refused(self) -> int:
-        """Number of messages that the stream has refused."""
+        """Number of messages that the stream has rejected."""
         return self._tracker.refused
 
     @property
     def ack(self) -> PubAck | None:
-        """Final ack, or None before it has arrived.
+        """Final acknowledgement, or None before it has arrived.
 
         Its ``seq`` is the stream sequence of the last message, and its ``count`` is the number of messages.
         """
@@ -105,7 +105,7 @@ class FastIngest:
 
     @property
     def is_closed(self) -> bool:
-        """True once the ingest has ended or failed."""
+        """Whether the ingest has ended or failed."""
         return self._over or self._tracker.closing or self._tracker.failure is not None
 
     def __repr__(self) -> str:
@@ -119,22 +119,22 @@ class FastIngest:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[PublishOptions],
     ) -> int:
-        """Send a message. Returns its number in the ingest, starting at 1.
+        """Send a message. Return its number in the ingest, starting at 1.
 
-        The first call waits until the stream has accepted the ingest. Later calls wait only while the maximum number of
-        messages is in flight.
+        The first call waits until the stream has accepted the ingest. Later calls wait only while too many messages are
+        in flight.
 
-        For the arguments see `JetStream.publish`. All subjects must belong to one stream.
+        For the arguments, see `JetStream.publish`. All subjects must belong to the same stream.
 
         Raises:
-            BatchNotEnabledError, TooManyBatchesError, ApiError, NoRespondersError: The stream does not accept the
+            BatchNotEnabledError, TooManyBatchesError, ApiError, NoRespondersError: The stream did not accept the
                 ingest. No message was stored.
-            IngestError: The ingest has failed, maybe at an earlier message. The error contains the number of messages
-                stored.
-            ConfigError, InvalidNameError, MaxPayloadError: The message was not sent. The ingest can continue.
+            IngestError: The ingest has failed, possibly at an earlier message. The error contains the number of
+                messages stored.
+            ConfigError, InvalidNameError, MaxPayloadError: The message is invalid. You can continue with the ingest.
             ClosedError: The ingest has ended.
 
-        If the call is cancelled while it waits because too many messages are in flight, the message was not sent.
+        If the call is cancelled while too many messages are in flight, the message was not sent.
         """
         tracker, channel = self._tracker, self._channel
         to = known_subjects.get(subject) if type(subject) is str else None
@@ -151,7 +151,7 @@ class FastIngest:
             self._context.connection.check_size(size)
         if tracker.sent >= tracker.limit or channel.unsent > CHUNK or not channel.is_open:
             await self._wait_for_window()
-        # The message must be written directly after it gets its number.
+        # Write the message immediately after numbering it, so that messages are written in the order of their numbers.
         reply = tracker.next_reply()
         channel.write(to, reply, block, data)
         number = tracker.sent
@@ -162,18 +162,18 @@ class FastIngest:
         return number
 
     async def publish_many(self, subject: str, payloads: Iterable[bytes]) -> int:
-        """Send a message for each payload. Returns the number of the last message in the ingest.
+        """Send a message for each payload. Return the number of the last message in the ingest.
 
         This is faster than calling `publish` for each payload.
 
         Raises:
-            ConfigError, MaxPayloadError: A payload is not valid. The payloads before it were sent, and ``sent`` counts
-                them.
-            IngestError: The ingest failed.
+            ConfigError: A payload is not bytes. The payloads before it were sent.
+            MaxPayloadError: A payload exceeds the server's size limit. The payloads before it were sent.
+            IngestError: The ingest has failed.
 
-        Also raises the other errors of `publish`.
+        May also raise the other errors of `publish`.
 
-        If the call is cancelled, `sent` is the number of messages that were sent.
+        After an error, or if the call is cancelled, `sent` is the number of messages sent so far.
         """
         tracker, channel = self._tracker, self._channel
         to, waiting, together = check_subject(subject), iter(payloads), _FIRST
@@ -190,7 +190,7 @@ class FastIngest:
             if not chunk:
                 return tracker.sent
             good, error = self._usable(chunk)
-            # If a payload is not valid, send those before it, as if they had been published one by one.
+            # If a payload is invalid, send the payloads before it, as individual calls of `publish` would have done.
             if good:
                 size, replies = sum(map(len, good)), tracker.next_replies(len(good))
                 channel.write_many([(to, r, b"", data) for r, data in zip(replies, good, strict=True)], size)
@@ -206,19 +206,18 @@ class FastIngest:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
-        """End the ingest, and wait until all messages are stored. Returns the final ack.
+        """End the ingest, wait until all messages are stored, and return the final acknowledgement.
 
         Args:
-            subject, data, headers, options: A last message to send before the end. See `publish`. By default, no
-                message is sent.
+            subject, data, headers, options: A final message to send. See `publish`. By default, no message is sent.
 
         Raises:
-            IngestError: Some messages are not stored, or may not be stored.
+            IngestError: Some messages were not stored, or their outcome is unknown.
             ConfigError: No message was published.
 
-        Also raises the errors of `publish`.
+        May also raise the same errors as `publish`.
 
-        If the call is cancelled, the ingest ends anyway. You may call `commit` again to wait for the final ack.
+        If the call is cancelled, the ingest ends anyway. You may call `commit` again to wait for the acknowledgement.
         """
         tracker, channel = self._tracker, self._channel
         if self._over:
@@ -233,7 +232,7 @@ class FastIngest:
             frame = (to, tracker.commit_reply(), block, payload)
             channel.write(*frame)
             tracker.close()
-            # If this is also the first message, the stream has not accepted the ingest yet, and it may have no leader.
+            # If this is also the first message, the stream has not accepted the ingest yet, and may have no leader.
             if tracker.sent == 1:
                 await self._begin_ingest(frame, lambda: tracker.ended, channel.send_end)
         elif not tracker.sent:
@@ -248,9 +247,9 @@ class FastIngest:
         return tracker.final
 
     async def ping(self) -> int:
-        """Ask the server how many messages it has stored, wait for the answer, and return `acked`.
+        """Ask the server how many messages it has stored, wait for the response, and return `acked`.
 
-        As a side effect, lost messages are detected. Raises the errors of `publish`.
+        The response also reveals whether messages were lost. May raise the same errors as `publish`.
         """
         tracker, channel = self._tracker, self._channel
         if self._over or tracker.closing:
@@ -264,7 +263,7 @@ class FastIngest:
         return tracker.acked
 
     def _usable(self, chunk: list[bytes]) -> tuple[list[bytes], JetStreamError | None]:
-        """Return the payloads before the first one that isn't valid, and its error. If all are valid, it is None."""
+        """Return the payloads before the first invalid payload, and its error. The error is None if all are valid."""
         if set(map(type, chunk)) == {bytes} and max(map(len, chunk)) <= self._channel.max_payload:
             return chunk, None
         good: list[bytes] = []
@@ -278,7 +277,7 @@ class FastIngest:
         return good, None
 
     async def _wait_for_window(self) -> None:
-        """Wait until another message may be in flight. Raises an error if the ingest has failed or ended."""
+        """Wait until another message may be sent. Raise an error if the ingest has failed or ended."""
         tracker = self._tracker
         if not tracker.sent:
             check_server(self._context.connection.server_version, INGEST_SERVER, "a fast ingest")
@@ -290,7 +289,7 @@ class FastIngest:
             raise self._closed()
 
     async def _begin_ingest(self, first: Frame, done: Callable[[], bool], again: Callable[[], None]) -> None:
-        """Wait for the answer to the first message. If no stream responds, send it again like any other publish."""
+        """Wait for the response to the first message. If no stream responds, send the message again."""
         tracker, channel, answered = self._tracker, self._channel, self._context.answered
         retries, loop = Recovery(), asyncio.get_running_loop()
         deadline = loop.time() + channel.timeout
@@ -318,7 +317,7 @@ class FastIngest:
             answered.add(first[0])
 
     async def _raise_failure(self) -> NoReturn:
-        """Wait until it is known how many messages are stored, then raise the error of the ingest."""
+        """Find out how many messages are stored, and raise the error of the ingest."""
         tracker, failure = self._tracker, self._tracker.failure
         async with self._ending:
             if not self._over:

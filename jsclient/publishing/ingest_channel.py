@@ -1,4 +1,4 @@
-"""Does the I/O of a fast ingest: writes messages, many at a time, and receives the answers of the server."""
+"""Performs the I/O of a fast ingest. It writes messages, many at a time, and receives the server's responses."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from ..protocol.wire.frames import Frame
 __all__ = ["IngestChannel"]
 
 PING_AFTER = 1.0
-"""A ping is sent after this many seconds without an answer."""
+"""Seconds without a response after which a ping is sent."""
 
 KEEP_ALIVE = 3.0
-"""A ping is sent after this many seconds without a message, because the server drops an ingest after 10 seconds."""
+"""Seconds without a message after which a ping is sent, because the server drops an ingest after 10 idle seconds."""
 
 CHUNK = 256 * 1024
-"""The write buffer is checked each time that so many bytes were written."""
+"""Number of bytes after which the write buffer is checked."""
 
 
 class IngestChannel:
-    """Sends messages in order, and passes the answers of the server to a tracker.
+    """Sends messages in order, and passes the server's responses to a tracker.
 
-    Messages that are written while the client is disconnected are sent after the reconnect. A ping then finds out if
-    messages were lost with the connection.
+    Messages written while the client is disconnected are sent after the reconnect. A ping then reveals whether messages
+    were lost with the connection.
     """
 
     def __init__(self, context: Context, tracker: IngestTracker, timeout: float) -> None:
@@ -57,7 +57,7 @@ class IngestChannel:
         self._seen = 0  # number of messages that were sent before the last run of `_keep_alive`
 
     async def open_inbox(self) -> None:
-        """Subscribe to the answers. Does nothing if that was already done, or if the ingest has ended."""
+        """Subscribe to the responses, unless the channel is already subscribed or the ingest has ended."""
         async with self._opening:
             if self._inbox is None and not self.tracker.ended and self.tracker.failure is None:
                 self._inbox = await self._connection.subscribe(
@@ -68,7 +68,7 @@ class IngestChannel:
                 self.is_open = True
 
     async def close(self) -> None:
-        """Send what was written and unsubscribe from the answers."""
+        """Send the messages written so far, and unsubscribe from the responses."""
         self.flush()
         inbox, self._inbox = self._inbox, None
         if inbox is None:
@@ -80,7 +80,7 @@ class IngestChannel:
         await self._connection.unsubscribe(inbox)
 
     async def abandon(self) -> None:
-        """End the ingest because the connection is closing, without waiting for the final ack."""
+        """End the ingest because the connection is closing, without waiting for the final acknowledgement."""
         self.flush()
         if not self.tracker.ended:
             self.tracker.fail_ingest(ClosedError("the connection was closed"))
@@ -88,7 +88,7 @@ class IngestChannel:
         await self.close()
 
     def write(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """Send a message at the end of this iteration of the event loop, together with the others."""
+        """Send a message at the end of this iteration of the event loop, together with other messages."""
         self.unsent += len(payload) + len(header)
         self._frames.append((subject, reply, header, payload))
         if not self._scheduled:
@@ -115,9 +115,9 @@ class IngestChannel:
             self._connection.send_frames(frames)
 
     def ping(self) -> None:
-        """Ask the server how many messages it has stored. Does nothing if a ping is already in flight."""
+        """Ask the server how many messages it has stored, unless a ping is already in flight."""
         if self.tracker.no_stream is not None:
-            return  # the first message must be sent again before, because a ping would start the ingest
+            return  # a ping would start the ingest, so the first message must be sent again before it
         if not self._ping_due and self._subject and self._connection.is_connected:
             self._ping_due = True
             self.write(self._subject, self.tracker.ping_reply(), b"", b"")
@@ -135,7 +135,7 @@ class IngestChannel:
         for frame in frames:
             if frame[0].endswith(b".4.$FI"):
                 self._ping_due = False
-                # An answer without a payload only says that no stream has responded.
+                # A response without a payload only means that no stream has responded.
                 self.pongs += bool(frame[3])
             try:
                 event = self.tracker.receive_answer(frame)
@@ -180,7 +180,7 @@ class IngestChannel:
         tracker, connection = self.tracker, self._connection
         await self.open_inbox()
         while tracker.failure is None and not tracker.closing:
-            # There are two limits: the number of messages in flight, and the size of the write buffer.
+            # Both the number of messages in flight and the size of the write buffer are limited.
             if tracker.sent >= tracker.limit:
                 await self.until(lambda: tracker.sent < tracker.limit, self.ping)
             elif self.unsent <= CHUNK:
@@ -198,8 +198,8 @@ class IngestChannel:
     async def until(self, done: Callable[[], bool], again: Callable[[], None]) -> None:
         """Wait until ``done`` returns True, or until the ingest has failed.
 
-        ``again`` is called every second, to repeat a request that may be lost. The ingest fails if there is no progress
-        within the timeout.
+        ``again`` is called every second, to repeat a request that may have been lost. If there is no progress within
+        the timeout, the ingest fails.
         """
         tracker, connection = self.tracker, self._connection
         now = connection.now()
@@ -222,7 +222,7 @@ class IngestChannel:
         return RequestTimeoutError("fast ingest: no answer from the server", self.timeout)
 
     async def final(self) -> None:
-        """Wait for the final ack, even if the ingest has failed. Gives up after the timeout."""
+        """Wait for the final acknowledgement, even if the ingest has failed. Give up after the timeout."""
         tracker, connection = self.tracker, self._connection
         deadline = connection.now() + self.timeout
         while not tracker.ended:

@@ -1,4 +1,4 @@
-"""Logs a warning if a program ends without closing a publisher, because messages may be lost unnoticed."""
+"""Logs a warning if an application ends without closing a publisher, because messages may be lost unnoticed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .unretrieved import UnretrievedFailures
 __all__ = ["describe", "publishers", "say"]
 
 _log = logging.getLogger("jsclient.publisher")
-_processes = {os.getpid()}  # id of the process that has imported this module, removed when the program ends
+_processes = {os.getpid()}  # ID of the process that has imported this module, removed when the process exits
 
 
 class _Publisher(Protocol):
@@ -28,7 +28,7 @@ publishers: WeakSet[_Publisher] = WeakSet()
 
 
 def describe(in_flight: Collection[InFlight[Any]], failures: UnretrievedFailures) -> str:
-    """Describe the messages in flight and the failures that were not retrieved, or return "" if there are none."""
+    """Describe the messages in flight and the failures that were not retrieved. Return "" if there are none."""
     parts = []
     if waiting := len(in_flight):
         message = counted(waiting, "message waits for its ack", "messages wait for their acks")
@@ -45,7 +45,7 @@ def describe(in_flight: Collection[InFlight[Any]], failures: UnretrievedFailures
 
 
 def say(text: str) -> None:
-    """Log a warning, unless it is empty, or this process is a fork of the one that has published."""
+    """Log a warning, unless ``text`` is empty or this process is a fork of the publishing process."""
     if text and os.getpid() in _processes:
         _log.warning("%s", text)
 

@@ -24,12 +24,13 @@ Columns: TypeAlias = tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]
 
 
 class PublishedMany(msgspec.Struct, frozen=True):
-    """The result of `JetStream.publish_many`, which is returned when all messages are stored.
+    """The result of `JetStream.publish_many`, returned once all messages are stored.
 
     Attributes:
         stored: Number of messages, including duplicates.
-        duplicates: Number of messages that the stream already had, according to their ``msg_id``.
-        first_seq, last_seq: Smallest and largest stream sequence of the messages that are not duplicates, or 0.
+        duplicates: Number of messages that the stream had already stored, according to their ``msg_id``.
+        first_seq, last_seq: Smallest and largest stream sequence of the messages that are not duplicates. Both are 0 if
+            all messages are duplicates.
     """
 
     stored: int
@@ -71,7 +72,7 @@ def _columns_of(
     headers: Mapping[str, str | Sequence[str]] | None,
     ids: Iterator[str] | None,
 ) -> Iterator[Columns]:
-    """Yield chunks of messages with the same subject. A chunk is checked completely before it is yielded."""
+    """Yield chunks of messages with the same subject. Each chunk is checked completely before it is yielded."""
     while chunk := list(islice(payloads, _CHUNK)):
         data = chunk if set(map(type, chunk)) == {bytes} else list(map(check_payload, chunk))
         blocks = [common] * len(data) if ids is None else _blocks(headers, ids, len(data))
@@ -79,7 +80,7 @@ def _columns_of(
 
 
 def _blocks(headers: Mapping[str, str | Sequence[str]] | None, ids: Iterable[str], count: int) -> list[bytes]:
-    """Return header blocks with the next ``count`` ids. Raises `ConfigError` if there are fewer."""
+    """Return header blocks with the next ``count`` IDs. Raise `ConfigError` if there are fewer."""
     next_ids = list(islice(ids, count))
     if len(next_ids) < count:
         raise ConfigError("there are fewer msg_ids than payloads; each payload needs one")
@@ -94,12 +95,12 @@ async def publish_columns(
     timeout: float,
     repeatable: bool,
 ) -> PublishedMany:
-    """Publish messages that were already checked, and wait until all of them are stored.
+    """Publish messages that have already been checked, and wait until all of them are stored.
 
-    ``repeatable`` is True if all messages have an id, see `BulkPublisher`.
+    ``repeatable`` is True if all messages have an ID. See `BulkPublisher`.
 
     Raises:
-        PublishManyError: Not all messages are stored. If ``columns`` raises an error, it is one of the failures.
+        PublishManyError: Some messages could not be stored. If ``columns`` raises an error, it is one of the failures.
     """
     bulk = BulkPublisher(
         context, max_in_flight=max_in_flight, max_bytes=MAX_BYTES, timeout=timeout, repeatable=repeatable
@@ -112,7 +113,7 @@ async def publish_columns(
                 rows = range(bulk.sent, bulk.sent + len(payloads))
                 await bulk.send(rows, subjects, blocks, payloads)
         except JetStreamError as error:
-            unsent = error  # it ends the call after the messages in flight, whose outcome counts
+            unsent = error  # raise the error only after the outcome of the messages in flight is known
         await bulk.settle()
     finally:
         await bulk.close()

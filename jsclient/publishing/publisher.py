@@ -1,4 +1,4 @@
-"""The publisher that `JetStream.publisher` returns. Source: ADR-22."""
+"""Publishers, which `JetStream.publisher` returns. Source: ADR-22."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from .unretrieved import PublishFuture, UnretrievedFailures
 
 __all__ = ["Publisher"]
 
-_RETAINED = 1000  # at least so many failures are stored until the program retrieves them
+_RETAINED = 1000  # minimum number of failures that are kept until the application retrieves them
 
 
 class Publisher(Handle):
-    """Publishes messages without waiting for each ack. Created by `JetStream.publisher`.
+    """Publishes messages without waiting for each acknowledgement. Created by `JetStream.publisher`.
 
-    `publish` returns a future as soon as the message is sent. It waits only while too many publishes are in flight.
+    `publish` returns a future as soon as it has sent the message. It waits only while too many messages are in flight.
     `send` is similar, but never waits. Messages are sent in the order of the calls. The result of the future is a
-    `PubAck`. It fails with the errors of `JetStream.publish`, at the latest when the timeout expires.
+    `PubAck`. The future fails with the same errors as `JetStream.publish`, at the latest when the timeout expires.
 
-    You don't have to await the futures. At the end of an ``async with`` block, the publisher waits for all publishes in
+    You don't have to await the futures. At the end of an ``async with`` block, the publisher waits for all messages in
     flight, and raises `PublishesFailedError` if some of them have failed. `flush` does the same at any time. Failures
-    that you have retrieved from a future are not raised again. If an exception leaves the block, the number of failures
-    is added to it as a note.
+    that you have retrieved from a future are not raised again. If the block raises an exception, the publisher adds a
+    note with the number of failures to the exception.
 
     Source: ADR-22
     """
@@ -95,7 +95,7 @@ class Publisher(Handle):
         publishers.add(self)
 
     def describe_rest(self) -> str:
-        """Describe the messages that may be lost if the program ends now, or return "". Internal."""
+        """Describe the messages that may be lost if the application ends now. Return "" if there are none. Internal."""
         if self.acks.is_ended:
             return ""
         self._window.expand()
@@ -107,12 +107,12 @@ class Publisher(Handle):
 
     @property
     def in_flight(self) -> int:
-        """Number of publishes that wait for their ack. Some of them may have to be sent again."""
+        """Number of messages waiting for their acknowledgement, including messages that must be sent again."""
         return self._window.count
 
     @property
     def in_flight_bytes(self) -> int:
-        """Size of the headers and payloads in flight, in bytes."""
+        """Total size of the headers and payloads in flight, in bytes."""
         return self._window.size
 
     @property
@@ -127,12 +127,12 @@ class Publisher(Handle):
 
     @property
     def stored(self) -> int:
-        """Number of messages that were acked."""
+        """Number of messages that have been acknowledged."""
         return self._window.stored
 
     @property
     def failed(self) -> int:
-        """Number of messages that were refused, or that may or may not be stored because no ack arrived."""
+        """Number of messages that were rejected, or whose outcome is unknown because no acknowledgement arrived."""
         return self.acks.failed
 
     @property
@@ -142,7 +142,7 @@ class Publisher(Handle):
 
     @property
     def is_closed(self) -> bool:
-        """True once the publisher accepts no more messages."""
+        """Whether the publisher has been closed, so that it accepts no more messages."""
         return self._admission.closed
 
     def __repr__(self) -> str:
@@ -152,14 +152,15 @@ class Publisher(Handle):
     def permissions(self, *subjects: str, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
         """Return the permissions that a NATS user needs in order to publish to these subjects.
 
-        The result has the format of the server's configuration.
+        The result can be pasted into the server's configuration.
 
         Args:
-            subjects: The subjects, which may have wildcards.
-            inbox_prefix: The inbox prefix of the user's connection.
+            subjects: Subjects to publish to. They may contain wildcards.
+            inbox_prefix: The ``inbox_prefix`` of the user's connection.
 
         Raises:
-            ConfigError, InvalidNameError: There is no subject, or a subject is not valid.
+            ConfigError: No subjects were given.
+            InvalidNameError: A subject is invalid.
         """
         from ..protocol.consumers.rights import publisher_rights
 
@@ -181,24 +182,27 @@ class Publisher(Handle):
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a message and return a future of its ack. If the window is full, wait until it isn't.
+        """Send a message, and return a future for its acknowledgement. If the window is full, wait for space.
 
         Args:
-            timeout: Seconds after which the future fails. The time while the window is full does not count. If the
-                client is disconnected, the call waits at most as long for the reconnect. The default is the timeout of
-                the publisher.
+            timeout: Seconds after which the future fails. The time spent waiting for space does not count. If the
+                client is disconnected, the call waits up to ``timeout`` seconds for the reconnect. Defaults to the
+                timeout of the publisher.
 
-        For all other arguments see `JetStream.publish`.
+        For all other arguments, see `JetStream.publish`.
 
         Raises:
-            TooManyInFlightError: The window was full for ``room_timeout``. The message was not sent.
-            RequestTimeoutError: There was no connection within the timeout. The message was not sent.
-            InvalidNameError, ConfigError, MaxPayloadError, ClosedError: The message was not sent.
+            TooManyInFlightError: The window was full for ``room_timeout`` seconds. The message was not sent.
+            RequestTimeoutError: The client did not reconnect in time. The message was not sent.
+            InvalidNameError: The subject or a header is invalid. The message was not sent.
+            ConfigError: Another argument is invalid. The message was not sent.
+            MaxPayloadError: The message exceeds the server's size limit. The message was not sent.
+            ClosedError: The publisher or the connection is closed. The message was not sent.
 
-        Once the message was sent, the errors of `JetStream.publish` are raised by the future.
+        Once the message has been sent, the future reports the errors of `JetStream.publish`.
 
-        If the call is cancelled, the message was not sent. Over a connection that you opened with nats-py, however, it
-        may have been sent. Cancelling the future does not undo the publish, which remains in flight.
+        If the call is cancelled, the message was not sent, unless the client uses a nats-py connection. In that case,
+        the message may have been sent. Cancelling the future has no effect on the message, which remains in flight.
         """
         to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
         if type(data) is not bytes:
@@ -261,17 +265,17 @@ class Publisher(Handle):
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a message without waiting, and return a future of its ack.
+        """Send a message without waiting, and return a future for its acknowledgement.
 
-        Unlike `publish`, this is not a coroutine function. Where `publish` would wait, it raises an error, and the
-        message was not sent. The future is the same in both cases. The event loop must run from time to time, because
-        no message is written until then.
+        Unlike `publish`, this is not a coroutine function. If `publish` would have to wait, `send` raises an error
+        instead, and the message is not sent. The arguments and the future are the same as for `publish`. Messages are
+        written only when the event loop runs, so the caller must yield to the event loop from time to time.
 
         Raises:
             TooManyInFlightError: The window or the write buffer is full, or a call of `publish` is waiting.
-            DisconnectedError: The client is disconnected at this moment.
-            ConfigError: See `publish`. Also raised if `JetStream` was created with a nats-py connection.
-            WrongLoopError: Called in another thread or event loop.
+            DisconnectedError: The client is currently disconnected.
+            ConfigError: An argument is invalid, or the client uses a nats-py connection.
+            WrongLoopError: The method was called in a different thread or event loop.
             InvalidNameError, MaxPayloadError, ClosedError: See `publish`.
         """
         if get_ident() != self._thread:
@@ -329,13 +333,13 @@ class Publisher(Handle):
         ttl: float | timedelta | Literal["never"] | None,
         rollup: Literal["sub", "all"] | None,
     ) -> tuple[bytes, bool]:
-        """Encode the headers of a message. Returns them, and True if the message has an id and can be sent again."""
+        """Encode the headers of a message. Return them, and True if the message has an ID, so it can be sent again."""
         if (
             (stream is None and last_seq is None and last_subject_seq is None)
             and (last_subject_seq_subject is None and ttl is None)
             and (rollup is None and msg_id is not None)
         ):
-            # This is the fastest way, but it supports no other arguments.
+            # This is the fastest way, but it doesn't support any other arguments.
             return headers_and_ids(headers, msg_id, last_msg_id)
         merged = message_headers(
             self._context,
@@ -413,12 +417,12 @@ class Publisher(Handle):
             raise
 
     async def flush(self) -> None:
-        """Wait until all messages sent so far are acked or have failed.
+        """Wait until all messages sent so far have been acknowledged or have failed.
 
         Raises:
-            PublishesFailedError: Some publishes have failed, and you have not retrieved the failures from the futures.
+            PublishesFailedError: Some messages have failed, and you have not retrieved the errors from their futures.
 
-        If the call is cancelled, the publishes continue.
+        If the call is cancelled, the messages remain in flight.
         """
         await self.acks.settled()
         self._raise_failures()
@@ -429,10 +433,10 @@ class Publisher(Handle):
             raise PublishesFailedError(failures, reported) from (failures[0][1] if failures else None)
 
     async def close(self) -> None:
-        """Close the publisher immediately, without waiting for acks. Call `flush` first if you need them.
+        """Close the publisher immediately, without waiting for acknowledgements. To wait for them, call `flush` first.
 
-        The futures of publishes in flight fail with `ClosedError`, and their messages may or may not be stored. The
-        event `PublishFailed` reports failures that you have not retrieved.
+        The futures of messages in flight fail with `ClosedError`, and these messages may or may not have been stored.
+        The event `PublishFailed` reports failures that you have not retrieved.
         """
         await self.acks.end_window()
 

@@ -20,7 +20,7 @@ __all__ = ["SlotAcks", "new_slots"]
 
 
 def new_slots(context: Context) -> Slots | None:
-    """Return compiled slots, or None if the extension is missing or the connection was opened with nats-py."""
+    """Return compiled slots, or None if the extension is missing or the client uses a nats-py connection."""
     if context.connection.outbox is None or (slots := chosen().slots) is None:
         return None
     loop = asyncio.get_running_loop()
@@ -28,7 +28,7 @@ def new_slots(context: Context) -> Slots | None:
 
 
 class SlotAcks(AckWindow[PublishFuture]):
-    """An `AckWindow` whose newest publishes are in compiled slots."""
+    """An `AckWindow` that keeps its newest messages in compiled slots."""
 
     def __init__(
         self,

@@ -21,20 +21,20 @@ from .ack_window import FailureSink
 
 __all__ = ["OVERDUE", "PublishFuture", "UnretrievedFailures"]
 
-OVERDUE = 10.0  # a failure that isn't retrieved within this many seconds is reported as an event
+OVERDUE = 10.0  # seconds after which a failure that has not been retrieved is reported as an event
 
 
 class PublishFuture(asyncio.Future[PubAck]):
-    """The future of an ack. If the publish fails, its class is changed to `FailedPublish`."""
+    """A future for an acknowledgement. If publishing fails, its class is changed to `FailedPublish`."""
 
     __slots__ = ()
 
 
 class FailedPublish(PublishFuture):
-    """The future of a publish that has failed. It notifies the publisher when the failure is retrieved.
+    """The future of a message that could not be published. It notifies the publisher when the failure is retrieved.
 
-    The methods of this class are slower than those of `asyncio.Future`. That is why a future has this class only after
-    a failure.
+    A future gets this class only after a failure, because the methods of this class are slower than those of
+    `asyncio.Future`.
     """
 
     __slots__ = ()
@@ -63,7 +63,7 @@ FutureT = TypeVar("FutureT", bound=PublishFuture)
 
 
 class Reported:
-    """The number of failures that were reported as events and have not been retrieved since."""
+    """The number of failures that were reported as events but have not been retrieved since then."""
 
     def __init__(self) -> None:
         self.count: int = 0
@@ -89,11 +89,11 @@ _Failed: TypeAlias = tuple[PublishFuture, _Failure]
 
 
 class UnretrievedFailures(FailureSink[PublishFuture]):
-    """The failures of a publisher that the program has not seen yet.
+    """The failures of a publisher that the application has not seen yet.
 
-    A failure is removed when it is retrieved from its future, when it is returned by `take_failures`, or when an event
-    reports it. That happens after `OVERDUE` seconds, or earlier if there are more than ``capacity`` failures, and when
-    the publisher closes.
+    A failure is removed when it is retrieved from its future, when `take_failures` returns it, or when an event reports
+    it. The event is emitted after `OVERDUE` seconds, or earlier if there are more than ``capacity`` failures or the
+    publisher is closed.
     """
 
     def __init__(self, emit: Callable[[Event], None], capacity: int) -> None:
@@ -103,7 +103,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         self._reported = Reported()
 
     def add_failure(self, entry: InFlight[PublishFuture], error: JetStreamError, now: float) -> None:
-        """Set the exception of a future and remember the failure, unless the future was cancelled."""
+        """Set the exception of the future and remember the failure, unless the future was cancelled."""
         future = entry.ticket
         if not future.done():
             future.set_exception(error)
@@ -111,12 +111,12 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             self._failures[future] = _Failure(now + OVERDUE, entry.to, error, entry.number, entry.header)
 
     def __len__(self) -> int:
-        """Return the number of failures that the program has not seen yet."""
+        """Return the number of failures that the application has not seen yet."""
         return len(self._failures)
 
     @property
     def first(self) -> FailedPublishInfo | None:
-        """The oldest failure that the program has not seen yet, or None."""
+        """The oldest failure that the application has not seen yet, or None."""
         return next((failure.info for failure in self._failures.values()), None)
 
     def retrieved(self, future: PublishFuture) -> None:
@@ -140,7 +140,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         self._report_failures(report)
 
     def note_on(self, error: Exception) -> None:
-        """Add a note about the failures to another error: their number, and the oldest of them."""
+        """Add a note with the number of failures, and the oldest of them, to another error."""
         count = len(self._failures) + self._reported.count
         if count:
             oldest = next(iter(self._failures.values()), None)
@@ -153,7 +153,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             error.add_note(f"{failed}{first}; PublishFailed events report them")
 
     def take_failures(self) -> tuple[list[FailedPublishInfo], int]:
-        """Return and remove all failures. Also returns how many were reported as events since the last call."""
+        """Remove and return all failures, and the number of failures reported as events since the last call."""
         failures = [failure.info for failure in self._failures.values()]
         for future in self._failures:
             _silence(future)

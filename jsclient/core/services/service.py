@@ -1,4 +1,4 @@
-"""The service that `Core.add_service` returns. Source: ADR-32."""
+"""Services, which `Core.add_service` returns. Source: ADR-32."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["EndpointGroup", "Service"]
 
 CONCURRENCY = 64
-"""Default of the maximum number of handlers of an endpoint that run at the same time."""
+"""Default for the maximum number of handlers of an endpoint that run at the same time."""
 
 
 class EndpointGroup:
@@ -57,11 +57,11 @@ class EndpointGroup:
         """Return a group within this group.
 
         Args:
-            prefix: The prefix of its subjects, which follows the prefix of this group.
-            queue: The queue group of its endpoints. The default is the queue group of this group.
+            prefix: Prefix of the subjects of the new group, which is appended to the prefix of this group.
+            queue: Queue group of the endpoints. Defaults to the queue group of this group.
 
         Raises:
-            InvalidNameError: An argument is not valid.
+            InvalidNameError: The prefix or the queue group is invalid.
         """
         return EndpointGroup(
             self._service, f"{self._prefix}.{prefix}", self._queue if queue is None else queue
@@ -97,8 +97,8 @@ class EndpointGroup:
 class Service(Handle):
     """A running instance of a service. Created by `Core.add_service`.
 
-    An instance answers the requests to its endpoints, and the discovery requests of clients and tools. Several
-    instances of a service, in different processes, share the requests.
+    An instance responds to requests to its endpoints, and to discovery requests from clients and tools. If several
+    instances of a service run in different processes, they share the requests.
     """
 
     def __init__(
@@ -132,17 +132,17 @@ class Service(Handle):
 
     @property
     def name(self) -> str:
-        """Name of the service. All of its instances have the same name."""
+        """Name of the service, which is shared by all its instances."""
         return self._identity.name
 
     @property
     def id(self) -> str:
-        """Unique id of this instance."""
+        """Unique ID of this instance."""
         return self._identity.id
 
     @property
     def version(self) -> str:
-        """Version of this instance."""
+        """Semantic version of this instance, such as ``1.0.0``."""
         return self._identity.version
 
     @property
@@ -154,7 +154,7 @@ class Service(Handle):
         return f"<Service {self.name} {self.version} {self.id} {self._state.value}>"
 
     async def open(self) -> None:
-        """Start to answer discovery requests. Internal."""
+        """Start responding to discovery requests. Internal."""
         self._context.attach(self)
         try:
             for verb in VERBS:
@@ -168,7 +168,7 @@ class Service(Handle):
         answer = {"PING": self._ping, "INFO": self._info, "STATS": self._statistics}[verb]
 
         async def respond(request: CoreMessage) -> None:
-            if request.reply:  # otherwise the sender doesn't expect an answer
+            if request.reply:  # without a reply subject, the sender doesn't expect a response
                 await request.respond(answer())
 
         return respond
@@ -183,11 +183,11 @@ class Service(Handle):
         return response(self.stats())
 
     def info(self) -> ServiceInfo:
-        """Return the name, version, metadata and endpoints of this instance, like `Core.services` does."""
+        """Return the name, version, metadata and endpoints of this instance, as seen by `Core.services`."""
         return self._identity.replace(endpoints=[endpoint.info for endpoint in self._endpoints])
 
     def stats(self) -> ServiceStats:
-        """Return the statistics of this instance and its endpoints, like `Core.service_stats` does."""
+        """Return the statistics of this instance and its endpoints, as seen by `Core.service_stats`."""
         identity, add = self._identity, self._stats_data
         counters = [endpoint.stats() for endpoint in self._endpoints]
         if add is not None:
@@ -205,31 +205,31 @@ class Service(Handle):
         """Add custom data to the statistics of each endpoint.
 
         Args:
-            function: A plain function that is called with the statistics of an endpoint. It returns a JSON value, which
-                becomes the field ``data`` of these statistics.
+            function: A plain function that is called with the `EndpointStats` of an endpoint. It returns a JSON value,
+                which becomes the ``data`` field of the statistics.
 
         Raises:
-            ConfigError: ``function`` is a coroutine function, or cannot be called.
+            ConfigError: ``function`` is a coroutine function, or is not callable with one argument.
         """
         check_handler("function", function, "counters of an endpoint")
         check_plain("function", function)
         self._stats_data = function
 
     def reset(self) -> None:
-        """Reset the statistics of all endpoints to 0."""
+        """Reset the statistics of all endpoints to 0, and the start time to now."""
         self._started = datetime.now(UTC)
         for endpoint in self._endpoints:
             endpoint.reset()
 
     def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
-        """Return a group of endpoints whose subjects start with a prefix.
+        """Return a group for adding endpoints whose subjects start with the same prefix.
 
         Args:
-            prefix: A subject, such as ``v1`` or ``v1.orders``. It may have the wildcard ``*``.
-            queue: The queue group of its endpoints. The default is the queue group of the service.
+            prefix: Prefix of the subjects, such as ``v1`` or ``v1.orders``. It may contain the wildcard ``*``.
+            queue: Queue group of the endpoints. Defaults to the queue group of the service.
 
         Raises:
-            InvalidNameError: An argument is not valid.
+            InvalidNameError: The prefix or the queue group is invalid.
         """
         return EndpointGroup(self, prefix, self._queue if queue is None else queue)
 
@@ -245,7 +245,7 @@ class Service(Handle):
         concurrency: int = CONCURRENCY,
         max_pending: int = MAX_PENDING,
     ) -> Endpoint:
-        """Add an endpoint and start to receive its requests.
+        """Add an endpoint and start receiving its requests.
 
         ::
 
@@ -255,22 +255,26 @@ class Service(Handle):
 
             await service.add_endpoint("add", add)
 
-        If the handler raises `ServiceError`, that error is sent as the answer. For any other exception, an error with
-        code 500 and the name of its class is sent, and the event `HandlerFailed` reports the exception.
+        If the handler raises a `ServiceError`, that error is sent as the response. If it raises any other exception,
+        the response is an error with code 500 and the name of the exception's class, and the event `HandlerFailed`
+        reports the exception.
 
         Args:
-            name: The name of the endpoint, which consists of letters, digits, ``-`` and ``_``.
-            handler: Called with each request. A plain function is called in a thread.
-            subject: The subject of the requests. It may have wildcards. The default is the name.
-            queue: The queue group. The default is the queue group of the service. "" gives each request to each
-                instance.
-            metadata: Texts by name.
-            concurrency: The number of handlers that may run at once. With 1 the requests are handled in order.
-            max_pending: Requests that may wait for a handler. Further requests are dropped, and the event
-                `SlowConsumer` reports it.
+            name: Name of the endpoint. It may contain letters, digits, ``-`` and ``_``.
+            handler: Function or coroutine function that is called with each request. A plain function is called in a
+                thread.
+            subject: Subject of the requests. It may contain wildcards. Defaults to ``name``.
+            queue: Queue group of the endpoint. Defaults to the queue group of the service. If it is "", all instances
+                receive each request.
+            metadata: A mapping from names to strings.
+            concurrency: Maximum number of handlers that run at the same time. Defaults to 64. If it is 1, requests are
+                handled in order.
+            max_pending: Maximum number of requests that wait for a handler. Further requests are dropped, and the event
+                `SlowConsumer` reports them.
 
         Raises:
-            InvalidNameError, ConfigError: An argument is not valid.
+            InvalidNameError: The name, the subject or the queue group is invalid.
+            ConfigError: Another argument is invalid.
             ClosedError: The service or the connection is closed.
         """
         return await self.open_endpoint(
@@ -294,7 +298,7 @@ class Service(Handle):
         concurrency: int,
         max_pending: int,
     ) -> Endpoint:
-        """Add an endpoint with its complete subject and its queue group. Internal."""
+        """Add an endpoint, given its full subject (including any prefix) and queue group. Internal."""
         if self._state is not State.OPEN:
             raise ClosedError(f"{self!r} has ended: add a new service")
         check_handler("handler", handler, "request")
@@ -316,17 +320,18 @@ class Service(Handle):
         return endpoint
 
     async def stop(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """End this instance: it receives no more requests, but answers the requests that have arrived.
+        """Stop receiving requests, and wait until those already received have been handled.
 
-        A second call waits for the same end. A call from a handler starts the end and returns at once.
+        A second call waits too. If a handler calls `stop`, the call returns immediately, and the instance stops in the
+        background.
 
         Args:
-            timeout: Seconds in total. Handlers that still run then are cancelled.
+            timeout: Seconds for the whole call. Handlers that are still running after the timeout are cancelled.
 
         Raises:
-            RequestTimeoutError: Some handlers did not end in time. The service is closed.
+            RequestTimeoutError: Some handlers did not end in time. The instance has been stopped anyway.
 
-        If the call is cancelled, the end continues in the background.
+        If the call is cancelled, the instance continues to stop in the background.
         """
         check_seconds("timeout", timeout)
         if self._stopping is None:
@@ -348,7 +353,7 @@ class Service(Handle):
                 raise result
 
     async def close(self) -> None:
-        """End this instance like `stop`, with its default timeout."""
+        """Stop this instance. Equivalent to `stop` with the default timeout."""
         await self.stop()
 
     async def _end_instance(self) -> None:
@@ -358,8 +363,8 @@ class Service(Handle):
             try:
                 await subscription.unsubscribe()
             except JetStreamError:
-                pass  # the connection is down: the server has forgotten the subscription
+                pass  # the connection is down, so the server has already removed the subscription
 
     async def abandon(self) -> None:
-        """End the instance because the connection closes. The endpoints end by themselves."""
+        """End the instance because the connection is closing. The endpoints end by themselves."""
         await self._end_instance()

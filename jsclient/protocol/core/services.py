@@ -17,16 +17,16 @@ __all__ = [
 ]  # fmt: skip
 
 QUEUE: Final = "q"
-"""The queue group of endpoints unless another is given, the same in all clients."""
+"""Default queue group of endpoints, which is the same in all NATS clients."""
 
 ERROR: Final = "Nats-Service-Error"
-"""The header with the description of an error that a service answers."""
+"""Name of the header that contains the description of a service's error."""
 
 ERROR_CODE: Final = "Nats-Service-Error-Code"
-"""The header with the code of an error that a service answers."""
+"""Name of the header that contains the code of a service's error."""
 
 VERBS: Final = ("PING", "INFO", "STATS")
-"""The verbs that every instance of a service answers."""
+"""The discovery verbs that every instance of a service responds to."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _VERSION = re.compile(  # https://semver.org
@@ -37,13 +37,13 @@ _VERSION = re.compile(  # https://semver.org
 
 
 class EndpointInfo(Model, frozen=True, kw_only=True):
-    """An endpoint of a service.
+    """An endpoint of a service, as listed in `ServiceInfo`.
 
     Attributes:
-        name: The name, which need not be unique.
-        subject: The subject on which it receives requests. It may have wildcards.
-        queue_group: The queue group whose members share the requests, or "" if each instance receives all of them.
-        metadata: The user's metadata.
+        name: Name of the endpoint. It need not be unique.
+        subject: Subject on which the endpoint receives requests. It may contain wildcards.
+        queue_group: Queue group whose members share the requests, or "" if each instance receives all requests.
+        metadata: Metadata supplied by the user.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}}
@@ -55,16 +55,16 @@ class EndpointInfo(Model, frozen=True, kw_only=True):
 
 
 class EndpointStats(Model, frozen=True, kw_only=True):
-    """Counters of an endpoint since its service started.
+    """Statistics of an endpoint since its service was started or reset.
 
     Attributes:
         name, subject, queue_group: See `EndpointInfo`.
-        num_requests: The number of requests that were handled.
-        num_errors: The number of requests that were answered with an error.
-        last_error: The last error, as ``code: description``, or "".
-        processing_time: Total processing time of the handlers in seconds.
-        average_processing_time: Average seconds per request.
-        data: Any JSON value that the service adds.
+        num_requests: Number of requests that have been handled.
+        num_errors: Number of requests that failed with an error.
+        last_error: The most recent error in the form ``code: description``, or "" if there was none.
+        processing_time: Total time spent in handlers, in seconds.
+        average_processing_time: Average time per request, in seconds.
+        data: JSON value supplied by `Service.add_stats_data`, or None.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"last_error": ""}
@@ -81,16 +81,16 @@ class EndpointStats(Model, frozen=True, kw_only=True):
 
 
 class ServiceInfo(Model, frozen=True, kw_only=True):
-    """An instance of a service, and its endpoints.
+    """A running instance of a service and its endpoints. Returned by `Core.services`.
 
     Attributes:
-        name: The name, which all instances of the service share.
-        id: The id of this instance.
-        version: The version, such as ``1.2.0``.
-        description: A text for people, or "".
-        metadata: The user's metadata.
-        endpoints: The endpoints, in the order in which they were added.
-        type: The type of the response on the wire.
+        name: Name of the service, which is shared by all its instances.
+        id: Unique ID of this instance.
+        version: Semantic version of this instance, such as ``1.2.0``.
+        description: Human-readable description, or "" if there is none.
+        metadata: Metadata supplied by the user.
+        endpoints: Endpoints of this instance, in the order in which they were added.
+        type: Response type identifier, as sent on the wire.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}, "endpoints": []}
@@ -105,12 +105,12 @@ class ServiceInfo(Model, frozen=True, kw_only=True):
 
 
 class ServiceStats(Model, frozen=True, kw_only=True):
-    """Counters of an instance of a service.
+    """Statistics of a running instance of a service. Returned by `Core.service_stats`.
 
     Attributes:
         name, id, version, metadata, type: See `ServiceInfo`.
-        started: When the instance was started, or when its counters were reset.
-        endpoints: The counters of its endpoints.
+        started: Time at which the instance was started, or its statistics were last reset.
+        endpoints: Statistics of each endpoint.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}, "endpoints": []}

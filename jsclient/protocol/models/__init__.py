@@ -1,4 +1,4 @@
-"""Models of the JetStream API, which are frozen and have the field names of the wire. Source: ADR-1."""
+"""Immutable data models of the JetStream API, with the same field names as on the wire. Source: ADR-1."""
 
 from __future__ import annotations
 

@@ -15,17 +15,19 @@ __all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats", "storage_a
 
 
 class AccountLimits(Model, frozen=True, kw_only=True):
-    """Limits of an account or of a tier. -1 (0 for the bytes of one stream) means no limit.
+    """Limits of an account or of one of its tiers.
+
+    -1 means that there is no limit. For the size of a single stream, 0 means that there is no limit.
 
     Attributes:
-        max_memory: Maximum number of bytes in memory.
-        max_storage: Maximum number of bytes in files.
+        max_memory: Maximum number of bytes stored in memory.
+        max_storage: Maximum number of bytes stored in files.
         max_streams: Maximum number of streams.
         max_consumers: Maximum number of consumers.
-        max_ack_pending: Maximum number of messages of a consumer that are not acknowledged.
-        memory_max_stream_bytes: Maximum number of bytes of a stream in memory.
-        storage_max_stream_bytes: Maximum number of bytes of a stream in files.
-        max_bytes_required: Whether streams must have ``max_bytes``.
+        max_ack_pending: Maximum number of unacknowledged messages per consumer.
+        memory_max_stream_bytes: Maximum size of a single memory stream, in bytes.
+        storage_max_stream_bytes: Maximum size of a single file stream, in bytes.
+        max_bytes_required: Whether each stream must set ``max_bytes``.
     """
 
     max_memory: int | None = None
@@ -39,7 +41,14 @@ class AccountLimits(Model, frozen=True, kw_only=True):
 
 
 class ApiStats(Model, frozen=True, kw_only=True):
-    """The JetStream API of an account: the server's level (0 before 2.11), and the numbers of requests and errors."""
+    """Statistics of an account's JetStream API.
+
+    Attributes:
+        level: API level of the server, or 0 before nats-server 2.11.
+        total: Number of API requests.
+        errors: Number of API requests that failed.
+        inflight: Number of API requests currently being processed.
+    """
 
     level: int = 0
     total: int = 0
@@ -48,7 +57,17 @@ class ApiStats(Model, frozen=True, kw_only=True):
 
 
 class AccountTier(Model, frozen=True, kw_only=True):
-    """Usage (bytes, streams, consumers) and limits of a tier."""
+    """Usage and limits of one tier of an account.
+
+    Attributes:
+        memory: Number of bytes stored in memory.
+        storage: Number of bytes stored in files.
+        reserved_memory: Number of bytes in memory that streams have reserved by ``max_bytes``.
+        reserved_storage: Number of bytes in files that streams have reserved by ``max_bytes``.
+        streams: Number of streams.
+        consumers: Number of consumers.
+        limits: Limits of the tier.
+    """
 
     memory: int = 0
     storage: int = 0
@@ -60,7 +79,15 @@ class AccountTier(Model, frozen=True, kw_only=True):
 
 
 class AccountInfo(AccountTier, frozen=True, kw_only=True):
-    """The totals of an account over all tiers, its domain, the API, and each tier by name (``R1``, ``R3``)."""
+    """JetStream usage and limits of an account. Returned by `JetStream.account_info`.
+
+    The fields inherited from `AccountTier` are the totals over all tiers.
+
+    Attributes:
+        domain: JetStream domain, or None if there is none.
+        api: Statistics of the JetStream API.
+        tiers: Usage and limits of each tier, by name (``R1``, ``R3``), or None if the account has no tiers.
+    """
 
     envelope: ClassVar[frozenset[str]] = frozenset({"type"})
 
@@ -70,11 +97,11 @@ class AccountInfo(AccountTier, frozen=True, kw_only=True):
 
 
 def storage_advice(account: AccountInfo, *, reserved: int, in_memory: bool) -> str:
-    """Return advice for a stream that cannot be stored, with the limit that was reached and its configuration name.
+    """Return advice for a stream that cannot be stored. It names the limit that was reached and how to raise it.
 
     Args:
-        account: The server's answer after the refusal.
-        reserved: Bytes that the stream would reserve by its ``max_bytes``, or 0.
+        account: Account information requested after the server rejected the stream.
+        reserved: Number of bytes that the stream would reserve by its ``max_bytes``, or 0.
         in_memory: Whether the stream is stored in memory.
     """
     option, storage = ("max_mem", "memory") if in_memory else ("max_file", "files")

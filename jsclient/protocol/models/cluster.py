@@ -13,16 +13,16 @@ __all__ = ["ClusterInfo", "PeerInfo"]
 
 
 class PeerInfo(Model, frozen=True, kw_only=True):
-    """A server with a replica.
+    """A server that has a replica of a stream or consumer.
 
     Attributes:
-        name: The server's name.
-        peer: Its id in the group.
-        current: Whether it was seen recently and is up to date.
-        offline: Whether it was not seen recently.
-        pending: Whether it is assigned to the group but not a member yet.
-        active: Seconds since it was last active.
-        lag: Number of operations that it has not applied yet.
+        name: Name of the server.
+        peer: ID of the server in the group.
+        current: Whether the replica was seen recently and is up to date.
+        offline: Whether the server has not been seen recently.
+        pending: Whether the server is assigned to the group but has not joined it yet.
+        active: Seconds since the replica was last active.
+        lag: Number of operations that the replica has not applied yet.
     """
 
     name: str = ""
@@ -35,17 +35,17 @@ class PeerInfo(Model, frozen=True, kw_only=True):
 
 
 class ClusterInfo(Model, frozen=True, kw_only=True):
-    """The group of servers with the replicas of a stream or consumer.
+    """The group of servers that have replicas of a stream or consumer.
 
     Attributes:
-        name: The cluster.
-        raft_group: The name of the group.
-        leader: The leader, None during an election.
-        leader_since: Time of its election.
-        system_account: Whether the group's traffic uses the system account.
-        traffic_account: The account that the traffic uses.
-        replicas: The other servers.
-        desired: A move in progress, as described by the server.
+        name: Name of the cluster.
+        raft_group: Name of the group.
+        leader: Name of the leader, or None during an election.
+        leader_since: Time at which the leader was elected.
+        system_account: Whether replication traffic uses the system account.
+        traffic_account: The account that replication traffic uses.
+        replicas: The servers other than the leader.
+        desired: Description of a move in progress, as sent by the server.
     """
 
     name: str | None = None

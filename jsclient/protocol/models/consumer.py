@@ -1,8 +1,8 @@
-"""Consumers: their configuration and state. Field names are the wire's.
+"""Configuration and state of consumers. Fields have the same names as on the wire.
 
-Durations are seconds (``ack_wait``, ``backoff``, ``idle_heartbeat``, ``inactive_threshold``, ``max_expires``,
-``priority_timeout``), integer nanoseconds on the wire. Source: ADR-15 §Configuration; ADR-13, ADR-42, ADR-9;
-nats-server server/consumer.go (ConsumerConfig, ConsumerInfo).
+Durations are in seconds (``ack_wait``, ``backoff``, ``idle_heartbeat``, ``inactive_threshold``, ``max_expires``,
+``priority_timeout``). On the wire, they are integers in nanoseconds. Source: ADR-15 §Configuration; ADR-13, ADR-42,
+ADR-9; nats-server server/consumer.go (ConsumerConfig, ConsumerInfo).
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ __all__ = [
 
 
 class AckPolicy(StrEnum):
-    """The messages that have to be acknowledged."""
+    """Which messages a client must acknowledge.
+
+    With ``NONE``, no acknowledgements are necessary. With ``ALL``, an acknowledgement also covers all earlier messages.
+    With ``EXPLICIT``, each message must be acknowledged. ``FLOW_CONTROL`` also enables flow control and heartbeats.
+    """
 
     NONE = "none"
     ALL = "all"
@@ -47,7 +51,12 @@ class AckPolicy(StrEnum):
 
 
 class DeliverPolicy(StrEnum):
-    """The position in the stream at which a consumer starts."""
+    """Where in the stream a consumer starts.
+
+    ``ALL`` starts at the first message, ``LAST`` at the last message, ``NEW`` at the next message to be stored,
+    ``BY_START_SEQUENCE`` at ``opt_start_seq``, and ``BY_START_TIME`` at ``opt_start_time``. ``LAST_PER_SUBJECT`` starts
+    with the last message of each subject.
+    """
 
     ALL = "all"
     LAST = "last"
@@ -58,14 +67,22 @@ class DeliverPolicy(StrEnum):
 
 
 class ReplayPolicy(StrEnum):
-    """How fast stored messages are delivered: at once, or at the speed at which they were published."""
+    """How fast stored messages are delivered.
+
+    ``INSTANT`` delivers them as fast as possible, and ``ORIGINAL`` at the rate at which they were published.
+    """
 
     INSTANT = "instant"
     ORIGINAL = "original"
 
 
 class PriorityPolicy(StrEnum):
-    """How pull requests of a priority group share the messages."""
+    """How the pull requests of a priority group share the messages.
+
+    With ``NONE``, there are no priority groups. With ``OVERFLOW``, a request can be limited to times when enough
+    messages are pending. With ``PINNED_CLIENT``, one client receives all messages. With ``PRIORITIZED``, requests with
+    the lowest ``priority`` are served first.
+    """
 
     NONE = "none"
     OVERFLOW = "overflow"
@@ -73,7 +90,7 @@ class PriorityPolicy(StrEnum):
     PRIORITIZED = "prioritized"
 
 
-# The same words as literals, so that type checkers report a misspelt word.
+# The same values as literals, so that type checkers report misspelt ones.
 AckPolicyText: TypeAlias = Literal["none", "all", "explicit", "flow_control"]
 DeliverPolicyText: TypeAlias = Literal[
     "all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"
@@ -83,7 +100,7 @@ PriorityPolicyText: TypeAlias = Literal["none", "overflow", "pinned_client", "pr
 
 
 class ConsumerFields(TypedDict, total=False):
-    """The fields of a `ConsumerConfig`."""
+    """Keyword arguments for the fields of a `ConsumerConfig`, which describes them."""
 
     name: str | None
     durable_name: str | None
@@ -122,44 +139,45 @@ class ConsumerFields(TypedDict, total=False):
 
 
 class ConsumerConfig(Model, frozen=True, kw_only=True):
-    """Configuration of a consumer. A field that is None is not set, and the server decides.
+    """Configuration of a consumer. If a field is None, the server uses its default.
 
-    ``ack_policy``, ``deliver_policy`` and ``replay_policy`` are always sent (explicit, all, instant).
+    If ``ack_policy``, ``deliver_policy`` or ``replay_policy`` is None, the client sends "explicit", "all" or "instant".
 
     Attributes:
-        name: The consumer's name. It must be equal to ``durable_name`` if both are set.
-        durable_name: The name of a consumer that outlives its subscribers.
-        description: Up to 4 KiB of text.
-        deliver_policy: The start position.
-        opt_start_seq: First stream sequence, with ``by_start_sequence``.
-        opt_start_time: Start time, with ``by_start_time``: an aware ``datetime`` or RFC 3339 text.
-        ack_policy: The messages that have to be acknowledged.
-        ack_wait: Seconds after which a message that was not acknowledged is delivered again.
-        max_deliver: Maximum number of deliveries of a message, -1 for no limit.
-        backoff: Seconds before each redelivery. The first replaces ``ack_wait``.
-        filter_subject: Deliver only messages of this subject.
-        filter_subjects: Deliver only messages of these subjects.
+        name: Name of the consumer. If ``durable_name`` is set too, both must be equal.
+        durable_name: Name of a consumer that outlives its subscribers.
+        description: Human-readable description, up to 4 KiB.
+        deliver_policy: Where in the stream the consumer starts.
+        opt_start_seq: Stream sequence to start at, for the policy "by_start_sequence".
+        opt_start_time: Time to start at, for the policy "by_start_time", as an aware ``datetime`` or RFC 3339 string.
+        ack_policy: Which messages must be acknowledged.
+        ack_wait: Seconds after which an unacknowledged message is redelivered.
+        max_deliver: Maximum number of deliveries of a message, or -1 for no limit.
+        backoff: Seconds before each redelivery. The first value replaces ``ack_wait``.
+        filter_subject: Deliver only messages of this subject, which may contain wildcards.
+        filter_subjects: Deliver only messages of these subjects, which may contain wildcards.
         replay_policy: How fast stored messages are delivered.
-        rate_limit_bps: Maximum bits per second, push only.
-        sample_freq: Percentage of acknowledgements to be sampled, as text.
-        max_waiting: Maximum number of waiting pull requests, pull only.
-        max_ack_pending: Maximum number of messages delivered and not acknowledged, -1 for no limit.
-        flow_control: Whether the server waits for answers of the subscriber, push only. Needs ``idle_heartbeat``.
-        headers_only: Deliver headers without payloads, plus ``Nats-Msg-Size``.
-        max_batch: Maximum number of messages of one pull request.
-        max_expires: Maximum wait of one pull request in seconds.
-        max_bytes: Maximum number of bytes of one pull request.
-        deliver_subject: The subject to deliver to, which makes this a push consumer.
-        deliver_group: The queue group that shares the messages.
-        idle_heartbeat: Seconds of silence after which the server sends a heartbeat, push only.
-        inactive_threshold: Seconds without subscriber or request after which the server removes the consumer.
-        num_replicas: Number of replicas of its state, 0 for as many as the stream has.
-        mem_storage: Whether its state is stored in memory.
-        metadata: Key-value pairs of the user. Keys that start with ``_nats.`` belong to the server.
-        pause_until: The time before which no message is delivered.
-        priority_groups: The groups of pull requests.
-        priority_policy: How the pull requests of a group share the messages.
-        priority_timeout: Seconds without a request after which a client is unpinned.
+        rate_limit_bps: Maximum delivery rate in bits per second. For push consumers.
+        sample_freq: Percentage of acknowledgements to sample, as a string.
+        max_waiting: Maximum number of waiting pull requests. For pull consumers.
+        max_ack_pending: Maximum number of delivered but unacknowledged messages, or -1 for no limit.
+        flow_control: Whether the server waits for responses from the subscriber. For push consumers. It requires
+            ``idle_heartbeat``.
+        headers_only: Whether to deliver headers (with an additional ``Nats-Msg-Size``) but no payloads.
+        max_batch: Maximum number of messages that a pull request may ask for.
+        max_expires: Maximum time that a pull request may wait, in seconds.
+        max_bytes: Maximum number of bytes that a pull request may ask for.
+        deliver_subject: Subject that messages are delivered to. Setting it makes the consumer a push consumer.
+        deliver_group: Queue group whose members share the messages.
+        idle_heartbeat: Idle seconds after which the server sends a heartbeat. For push consumers.
+        inactive_threshold: Seconds without a subscriber or pull request after which the server removes the consumer.
+        num_replicas: Number of replicas of the consumer's state, or 0 for as many as the stream has.
+        mem_storage: Whether the consumer's state is stored in memory.
+        metadata: Key-value pairs supplied by the user. Keys that start with ``_nats.`` are reserved for the server.
+        pause_until: Time until which no messages are delivered.
+        priority_groups: Names of the priority groups.
+        priority_policy: How the pull requests of a priority group share the messages.
+        priority_timeout: Seconds without a pull request after which a pinned client is unpinned.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {
@@ -208,12 +226,18 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
 
     @property
     def filters(self) -> list[str]:
-        """The filter subjects of both fields, empty if every subject is delivered."""
+        """Filter subjects as a list, from whichever field is set. Empty if messages of all subjects are delivered."""
         return self.filter_subjects or ([self.filter_subject] if self.filter_subject else [])
 
 
 class SequenceInfo(Model, frozen=True, kw_only=True):
-    """A position in a consumer and in its stream. ``last_active`` is the time of its last change."""
+    """A position in the deliveries of a consumer.
+
+    Attributes:
+        consumer_seq: Consumer sequence of the position.
+        stream_seq: Stream sequence of the position.
+        last_active: Time at which the position last changed, or None if it has never changed.
+    """
 
     consumer_seq: int = 0
     stream_seq: int = 0
@@ -221,7 +245,13 @@ class SequenceInfo(Model, frozen=True, kw_only=True):
 
 
 class PriorityGroupState(Model, frozen=True, kw_only=True):
-    """The pinned client of a priority group."""
+    """State of a priority group.
+
+    Attributes:
+        group: Name of the priority group.
+        pinned_client_id: ID of the current pin, or None if no client is pinned.
+        pinned_ts: Time at which the client was pinned.
+    """
 
     group: str = ""
     pinned_client_id: str | None = None
@@ -229,22 +259,25 @@ class PriorityGroupState(Model, frozen=True, kw_only=True):
 
 
 class ConsumerInfo(Model, frozen=True, kw_only=True):
-    """State of a consumer.
+    """Configuration and state of a consumer, as reported by the server.
 
     Attributes:
-        stream_name: Its stream.
-        name: Its name.
-        created: Creation time. It changes when a consumer of the same name is created again.
-        config: Its configuration with the server's defaults.
-        delivered: The position of the last delivery.
-        ack_floor: The position up to which all messages are acknowledged.
-        num_ack_pending: Number of messages delivered and not acknowledged yet.
-        num_redelivered: Number of these that were delivered more than once.
+        stream_name: Name of the stream.
+        name: Name of the consumer.
+        created: Time at which the consumer was created. It changes if the consumer is deleted and recreated.
+        config: Configuration of the consumer, including the server's defaults.
+        delivered: Position of the last delivery.
+        ack_floor: Position up to which all messages have been acknowledged.
+        num_ack_pending: Number of messages delivered but not yet acknowledged.
+        num_redelivered: Number of unacknowledged messages that were delivered more than once.
         num_waiting: Number of waiting pull requests.
         num_pending: Number of messages not delivered yet.
-        push_bound: Whether a subscriber listens on the deliver subject.
-        paused: Whether delivery is paused, for ``pause_remaining`` seconds.
-        ts: The time at which the server collected this state.
+        cluster: Servers that have replicas of the consumer, or None if the server is not part of a cluster.
+        push_bound: Whether there is a subscriber on the deliver subject.
+        paused: Whether delivery is paused.
+        pause_remaining: Seconds until a paused delivery resumes.
+        priority_groups: State of each priority group.
+        ts: Time at which the server collected this information.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"stream_name", "name", "config"})
@@ -269,7 +302,7 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
 
     @property
     def is_push(self) -> bool:
-        """Whether messages are pushed to a deliver subject instead of pulled."""
+        """Whether this is a push consumer, which has a deliver subject."""
         return bool(self.config.deliver_subject)
 
     @property
@@ -279,6 +312,6 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
 
 
 def user_set(config: ConsumerConfig) -> dict[str, Any]:
-    """Return the fields that are not None, by name, including the fields of ``extra``."""
+    """Return a mapping of the fields that are not None, including the fields in ``extra``."""
     fields = {name: getattr(config, name) for name in config.__struct_fields__ if name != "extra"}
     return {name: value for name, value in (config.extra | fields).items() if value is not None}

@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 OnDrift: TypeAlias = Literal["error", "update", "ignore"]
-"""What to do if the existing configuration differs."""
+"""What to do if an existing configuration differs from the requested one."""
 
 
 def check_on_drift(on_drift: str) -> None:
-    """Raise `ConfigError` for a word that is not in `OnDrift`."""
+    """Raise `ConfigError` if ``on_drift`` is not one of the values of `OnDrift`."""
     if on_drift not in ("error", "update", "ignore"):
         raise ConfigError(f"on_drift is {on_drift!r:.60}: it must be error, update or ignore")
 
@@ -55,7 +55,7 @@ def _own_metadata(value: dict[str, str]) -> dict[str, str] | None:
 
 
 def _comparable(forms: Mapping[str, Callable[[Any], Any]], name: str, value: Any) -> Any:
-    """Normalize a value for comparison. Returns None if it is equivalent to an absent value."""
+    """Normalize a value for comparison. Return None if the value is equivalent to an absent value."""
     if not value:
         return None
     convert = forms.get(name)
@@ -85,10 +85,10 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def config_mismatches(expected: ConsumerConfig, current: ConsumerConfig) -> list[tuple[str, Any, Any]]:
-    """Return (field, expected, current) for every field that is set in ``expected`` and differs on the server.
+    """Return a ``(field, expected, current)`` tuple for each field set in ``expected`` that differs on the server.
 
-    Unset fields, ``name`` (which the lookup used) and ``deliver_subject`` (which may change) are not compared.
-    Source: ADR-15 §Push Consumer active information.
+    Unset fields are skipped, and so are ``name`` (already matched by the lookup) and ``deliver_subject`` (allowed to
+    change). Source: ADR-15 §Push Consumer active information.
     """
     want, have, differing = to_wire(expected), to_wire(current), []
     for name, value in user_set(expected).items():

@@ -1,4 +1,4 @@
-"""A stored message, as a stream returns it on request.
+"""Stored messages, as returned by a stream on request.
 
 Source: ADR-1, ADR-31 (direct get); nats-server server/stream.go (StoredMsg, getDirectRequest).
 """
@@ -35,16 +35,16 @@ _MAX_DIGITS = 20  # digits of a 64 bit number
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it is stored in its stream.
+    """A message as stored in a stream. Returned by `Stream.get_message` and similar methods.
 
     Attributes:
-        subject: The subject of the message.
-        seq: Its stream sequence.
-        data: The payload.
-        headers: The message's own headers, without the headers that a direct get adds.
-        time: The time of storage in UTC, with microseconds.
-        time_ns: The exact time of storage in nanoseconds since 1970.
-        num_pending: In a batch, the number of further messages that match. None elsewhere.
+        subject: Subject of the message.
+        seq: Stream sequence of the message.
+        data: Payload of the message.
+        headers: Headers of the message, without those that the server adds to a response.
+        time: Time at which the message was stored, in UTC, with microsecond precision.
+        time_ns: Time at which the message was stored, in nanoseconds since 1970.
+        num_pending: Number of further messages that match, if the message is part of a batch, otherwise None.
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""The answer to a publish. Source: ADR-22, ADR-50; nats-server server/stream.go (PubAck)."""
+"""Acknowledgements of published messages. Source: ADR-22, ADR-50; nats-server server/stream.go (PubAck)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ MAX_SEQUENCE: Final = 2**64 - 1
 
 
 class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """The stream's acknowledgement of a publish.
+    """A stream's acknowledgement of a published message. Returned by `JetStream.publish`.
 
     Attributes:
-        stream: The stream that stored the message.
-        seq: Its stream sequence. For a batch, the stream sequence of the last message.
-        duplicate: Whether a message with this id was stored before, as ``seq``, so that this message was not stored.
-        domain: The JetStream domain.
-        val: The counter's new value, as text.
-        batch: The id of the batch that was committed.
-        count: Number of messages in the batch.
+        stream: Name of the stream that stored the message.
+        seq: Stream sequence of the message. For a batch, the stream sequence of its last message.
+        duplicate: Whether the stream had already stored a message with the same ID. ``seq`` is then the sequence of
+            the earlier message, and this message was not stored.
+        domain: JetStream domain, or None if there is none.
+        val: New value of the counter, as a string, if the message was an increment.
+        batch: ID of the committed batch, if the message was part of a batch.
+        count: Number of messages in the committed batch.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"stream", "seq"})

@@ -1,4 +1,4 @@
-"""The state of streams. Field names are the wire's.
+"""State of streams. Fields have the same names as on the wire.
 
 Source: ADR-1; nats-server server/stream.go (StreamInfo), server/store.go (StreamState).
 """
@@ -17,28 +17,33 @@ __all__ = ["LostStreamData", "StreamAlternate", "StreamInfo", "StreamSourceInfo"
 
 
 class LostStreamData(Model, frozen=True, kw_only=True):
-    """Messages that were lost with a damaged file: their sequences and their size in bytes."""
+    """Messages that were lost because a file was damaged.
+
+    Attributes:
+        msgs: Stream sequences of the lost messages.
+        bytes: Total size of the lost messages, in bytes.
+    """
 
     msgs: list[int] | None = None
     bytes: int = 0
 
 
 class StreamState(Model, frozen=True, kw_only=True):
-    """Contents of a stream.
+    """Summary of the messages in a stream.
 
     Attributes:
         messages: Number of messages.
-        bytes: Size of the messages in bytes.
-        first_seq: Sequence of the oldest message, or ``last_seq`` + 1 if the stream is empty.
-        first_ts: Time of the oldest message, None if the stream is empty.
-        last_seq: The last sequence assigned. It remains when messages are removed.
-        last_ts: Time of the last message.
+        bytes: Total size of the messages, in bytes.
+        first_seq: Stream sequence of the oldest message, or ``last_seq + 1`` if the stream is empty.
+        first_ts: Time at which the oldest message was stored, or None if the stream is empty.
+        last_seq: The last sequence that was assigned. It doesn't change when messages are removed.
+        last_ts: Time at which the last message was stored.
         consumer_count: Number of consumers.
-        num_subjects: Number of subjects.
-        num_deleted: Number of messages removed between the first and the last sequence.
-        deleted: Sequences of the removed messages, if requested.
-        lost: Messages lost with a damaged file.
-        subjects: Number of messages by subject, if requested.
+        num_subjects: Number of different subjects.
+        num_deleted: Number of messages between the first and the last sequence that have been removed.
+        deleted: Stream sequences of the removed messages, if requested by `Stream.info`.
+        lost: Messages that were lost because a file was damaged.
+        subjects: Maps each subject to its number of messages, if requested by `Stream.info`.
     """
 
     messages: int = 0
@@ -56,13 +61,16 @@ class StreamState(Model, frozen=True, kw_only=True):
 
 
 class StreamSourceInfo(Model, frozen=True, kw_only=True):
-    """The replication state of a mirror or source.
+    """Replication state of a mirror or source.
 
     Attributes:
-        name: The stream that is copied.
+        name: Name of the stream that is copied.
+        external: Account or domain of the copied stream, or None if it is local.
         lag: Number of messages not copied yet.
-        active: Seconds since the last contact. Negative if there was no contact.
-        error: The reason for a failure, as the server's error object.
+        active: Seconds since the last contact. Negative if there has not been any contact.
+        error: The server's description of a failure, or None if there is none.
+        filter_subject: Subject of the messages that are copied.
+        subject_transforms: Transforms that are applied to the subjects of copied messages.
     """
 
     name: str = ""
@@ -75,7 +83,13 @@ class StreamSourceInfo(Model, frozen=True, kw_only=True):
 
 
 class StreamAlternate(Model, frozen=True, kw_only=True):
-    """A mirror that can be read instead of the stream."""
+    """A mirror that can be read instead of the stream.
+
+    Attributes:
+        name: Name of the mirror.
+        domain: JetStream domain of the mirror.
+        cluster: Name of the cluster that stores the mirror.
+    """
 
     name: str = ""
     domain: str | None = None
@@ -83,19 +97,19 @@ class StreamAlternate(Model, frozen=True, kw_only=True):
 
 
 class StreamInfo(Model, frozen=True, kw_only=True):
-    """State of a stream.
+    """Configuration and state of a stream, as reported by the server. Returned by `Stream.info`.
 
     Attributes:
-        config: Its configuration with the server's defaults.
-        created: Creation time. It changes when a stream of the same name is created again.
-        state: Its contents.
-        domain: Its JetStream domain.
-        cluster: Its placement.
+        config: Configuration of the stream, including the server's defaults.
+        created: Time at which the stream was created. It changes if the stream is deleted and recreated.
+        state: Summary of the stored messages.
+        domain: JetStream domain of the stream.
+        cluster: Servers that have replicas of the stream, or None if the server is not part of a cluster.
         mirror: Replication state, if the stream is a mirror.
         sources: Replication state of each source.
-        alternates: Mirrors that can be read instead, nearest first.
-        did_create: In the answer to a create, whether the stream did not exist before.
-        ts: The time at which the server collected this state.
+        alternates: Mirrors that can be read instead of the stream, nearest first.
+        did_create: In the response to a create request, whether the stream is new.
+        ts: Time at which the server collected this information.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"config"})
@@ -114,5 +128,5 @@ class StreamInfo(Model, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The stream's name."""
+        """Name of the stream."""
         return self.config.name

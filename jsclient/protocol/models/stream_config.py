@@ -1,8 +1,8 @@
-"""Configuration of a stream. Field names are the wire's.
+"""Configuration of streams. Fields have the same names as on the wire.
 
-Durations are seconds (``max_age``, ``duplicate_window``, ``subject_delete_marker_ttl`` and the inactive
-threshold of ``consumer_limits``), integer nanoseconds on the wire. Source: ADR-8, ADR-31, ADR-43, ADR-49,
-ADR-50, ADR-51; nats-server server/stream.go (StreamConfig).
+Durations are in seconds (``max_age``, ``duplicate_window``, ``subject_delete_marker_ttl`` and the inactive threshold of
+``consumer_limits``). On the wire, they are integers in nanoseconds. Source: ADR-8, ADR-31, ADR-43, ADR-49, ADR-50,
+ADR-51; nats-server server/stream.go (StreamConfig).
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ __all__ = [
 
 
 class RetentionPolicy(StrEnum):
-    """When messages are removed: at the stream's limits, or when all consumers or one consumer have acked them."""
+    """When messages are removed from a stream.
+
+    With ``LIMITS``, messages are removed when the stream reaches a limit. With ``INTEREST``, messages are also removed
+    once all consumers have acknowledged them. With ``WORKQUEUE``, messages are also removed once a consumer has
+    acknowledged them.
+    """
 
     LIMITS = "limits"
     INTEREST = "interest"
@@ -47,34 +52,40 @@ class RetentionPolicy(StrEnum):
 
 
 class StorageType(StrEnum):
-    """The storage of messages."""
+    """Whether messages are stored in files or in memory."""
 
     FILE = "file"
     MEMORY = "memory"
 
 
 class DiscardPolicy(StrEnum):
-    """What happens at a limit: the oldest message is removed, or the new message is refused."""
+    """What happens when a stream reaches a limit.
+
+    ``OLD`` removes the oldest messages, and ``NEW`` rejects new messages.
+    """
 
     OLD = "old"
     NEW = "new"
 
 
 class StoreCompression(StrEnum):
-    """How files are compressed."""
+    """How the files of a stream are compressed."""
 
     NONE = "none"
     S2 = "s2"
 
 
 class PersistMode(StrEnum):
-    """Whether a message is written to disk before it is acknowledged, or later."""
+    """When messages are written to disk.
+
+    ``DEFAULT`` writes a message before it is acknowledged, and ``ASYNC`` may write it later.
+    """
 
     DEFAULT = "default"
     ASYNC = "async"
 
 
-# The same words as literals, so that type checkers report a misspelt word.
+# The same values as literals, so that type checkers report misspelt ones.
 RetentionPolicyText: TypeAlias = Literal["limits", "interest", "workqueue"]
 DiscardPolicyText: TypeAlias = Literal["old", "new"]
 StorageTypeText: TypeAlias = Literal["file", "memory"]
@@ -83,7 +94,13 @@ PersistModeText: TypeAlias = Literal["default", "async"]
 
 
 class Placement(Model, frozen=True, kw_only=True):
-    """The servers that may store a stream, by their cluster and the tags that they all have, and a preferred leader."""
+    """Restricts which servers may store a stream.
+
+    Attributes:
+        cluster: Name of the cluster.
+        tags: Tags that all of the servers must have.
+        preferred: Name of the preferred leader.
+    """
 
     cluster: str | None = None
     tags: list[str] | None = None
@@ -91,28 +108,53 @@ class Placement(Model, frozen=True, kw_only=True):
 
 
 class ExternalStream(Model, frozen=True, kw_only=True):
-    """A stream in another account or domain, by the prefix of its API and of its deliveries."""
+    """Tells how to reach a stream in another account or domain.
+
+    Attributes:
+        api: Prefix of the JetStream API of the other account or domain.
+        deliver: Prefix of the subjects to which messages are delivered.
+    """
 
     api: str | None = None
     deliver: str | None = None
 
 
 class SubjectTransform(Model, frozen=True, kw_only=True):
-    """Changes the subject of messages from ``src`` to ``dest``."""
+    """A rule that changes the subjects of messages.
+
+    Attributes:
+        src: Subject of the messages to change. It may contain wildcards.
+        dest: The new subject.
+    """
 
     src: str | None = None
     dest: str | None = None
 
 
 class StreamConsumerSource(Model, frozen=True, kw_only=True):
-    """An existing consumer through which a stream is sourced or mirrored."""
+    """An existing consumer through which a stream is sourced or mirrored.
+
+    Attributes:
+        name: Name of the consumer.
+        deliver_subject: Deliver subject of the consumer.
+    """
 
     name: str | None = None
     deliver_subject: str | None = None
 
 
 class StreamSource(Model, frozen=True, kw_only=True):
-    """A stream to copy from, with the start, the subjects, and their transforms."""
+    """A stream from which messages are copied, for ``mirror`` and ``sources`` of a `StreamConfig`.
+
+    Attributes:
+        name: Name of the stream to copy from.
+        opt_start_seq: Stream sequence to start at.
+        opt_start_time: Time to start at, as an aware ``datetime`` or an RFC 3339 string.
+        filter_subject: Copy only messages of this subject, which may contain wildcards.
+        subject_transforms: Rules that select messages and change their subjects.
+        external: Account or domain of the stream, if it is not the local one.
+        consumer: An existing consumer to read from.
+    """
 
     name: str | None = None
     opt_start_seq: int | None = None
@@ -124,7 +166,13 @@ class StreamSource(Model, frozen=True, kw_only=True):
 
 
 class RePublish(Model, frozen=True, kw_only=True):
-    """Publishes stored messages of subject ``src`` again under ``dest``, optionally without payload."""
+    """A rule by which the server publishes stored messages again, on a different subject.
+
+    Attributes:
+        src: Subject of the messages to publish again. It may contain wildcards.
+        dest: Subject to publish to.
+        headers_only: Whether to publish only the headers.
+    """
 
     src: str | None = None
     dest: str | None = None
@@ -132,14 +180,19 @@ class RePublish(Model, frozen=True, kw_only=True):
 
 
 class StreamConsumerLimits(Model, frozen=True, kw_only=True):
-    """Defaults of the stream's consumers for ``inactive_threshold``, in seconds, and ``max_ack_pending``."""
+    """Defaults for the consumers of a stream.
+
+    Attributes:
+        inactive_threshold: Default ``inactive_threshold`` of the consumers, in seconds.
+        max_ack_pending: Default ``max_ack_pending`` of the consumers.
+    """
 
     inactive_threshold: Seconds | None = None
     max_ack_pending: int | None = None
 
 
 class StreamFields(TypedDict, total=False):
-    """The fields of a `StreamConfig`, except for ``name`` and ``subjects``."""
+    """Keyword arguments for the fields of a `StreamConfig`, except ``name`` and ``subjects``."""
 
     description: str | None
     retention: RetentionPolicy | RetentionPolicyText | None
@@ -181,48 +234,49 @@ class StreamFields(TypedDict, total=False):
 
 
 class StreamConfig(Model, frozen=True, kw_only=True):
-    """Configuration of a stream. A field that is None is not set, and the server decides.
+    """Configuration of a stream. If a field is None, the server uses its default.
 
     Attributes:
-        name: The stream's name. It is required to create a stream.
-        description: Up to 4 KiB of text.
-        subjects: The subjects that it stores. The default is its name, unless it has ``mirror`` or ``sources``.
+        name: Name of the stream. It is required to create a stream.
+        description: Human-readable description, up to 4 KiB.
+        subjects: Subjects of the messages to store. Defaults to the name of the stream, unless it has a ``mirror`` or
+            ``sources``.
         retention: When messages are removed.
-        max_consumers: Maximum number of consumers, -1 for no limit.
-        max_msgs: Maximum number of messages, -1 for no limit.
-        max_bytes: Maximum number of bytes, -1 for no limit.
-        max_age: Maximum age of a message in seconds, 0 for no limit.
-        max_msgs_per_subject: Maximum number of messages of one subject, -1 for no limit.
-        max_msg_size: Maximum size of a message in bytes, -1 for no limit.
-        discard: What happens at a limit.
-        discard_new_per_subject: Whether ``discard`` "new" also applies to ``max_msgs_per_subject``.
-        storage: The storage of messages.
-        num_replicas: Number of replicas in the cluster, 1 to 5.
-        no_ack: Whether the server does not acknowledge publishing.
-        duplicate_window: Seconds during which the server remembers a message id.
-        placement: The servers that may store it.
-        mirror: The stream of which it is a copy.
-        sources: The streams from which it is filled.
-        sealed: Whether no message can be added or removed any more.
-        deny_delete: Whether messages cannot be deleted by request.
-        deny_purge: Whether the stream cannot be purged.
+        max_consumers: Maximum number of consumers, or -1 for no limit.
+        max_msgs: Maximum number of messages, or -1 for no limit.
+        max_bytes: Maximum total size of the messages in bytes, or -1 for no limit.
+        max_age: Maximum age of a message in seconds, or 0 for no limit.
+        max_msgs_per_subject: Maximum number of messages per subject, or -1 for no limit.
+        max_msg_size: Maximum size of a message in bytes, or -1 for no limit.
+        discard: What happens when the stream reaches a limit.
+        discard_new_per_subject: Whether the policy "new" of ``discard`` also applies to ``max_msgs_per_subject``.
+        storage: Whether messages are stored in files or in memory.
+        num_replicas: Number of replicas in the cluster, from 1 to 5.
+        no_ack: Whether the server does not acknowledge published messages.
+        duplicate_window: Seconds for which the server remembers message IDs.
+        placement: Which servers may store the stream.
+        mirror: The stream of which this stream is a copy.
+        sources: Streams whose messages are copied to this stream.
+        sealed: Whether the stream is sealed, so that messages can no longer be added or removed.
+        deny_delete: Whether to reject requests to delete single messages.
+        deny_purge: Whether to reject requests to purge the stream.
         allow_rollup_hdrs: Whether a message may replace all earlier messages (``Nats-Rollup``).
-        allow_direct: Whether every replica answers direct gets.
-        mirror_direct: Whether the mirror answers direct gets for its origin.
+        allow_direct: Whether all replicas respond to direct gets.
+        mirror_direct: Whether a mirror responds to direct gets on behalf of its origin.
         republish: How stored messages are published again.
-        subject_transform: How subjects are changed before storing.
+        subject_transform: How subjects are changed before messages are stored.
         compression: How files are compressed.
-        first_seq: The sequence of the first message.
-        metadata: Key-value pairs of the user. Keys that start with ``_nats.`` belong to the server.
-        consumer_limits: Defaults of its consumers.
+        first_seq: Stream sequence of the first message.
+        metadata: Key-value pairs supplied by the user. Keys that start with ``_nats.`` are reserved for the server.
+        consumer_limits: Defaults for the consumers of the stream.
         allow_msg_ttl: Whether a message may have its own time to live (``Nats-TTL``).
-        subject_delete_marker_ttl: Time to live, seconds, of the marker that the server stores when the last message of
-            a subject has expired.
-        allow_msg_counter: Whether messages are increments of counters (``Nats-Incr``).
-        allow_atomic: Whether atomic batches may be published.
-        allow_batched: Whether batches may be published by fast ingest.
-        allow_msg_schedules: Whether messages may be scheduled (``Nats-Schedule``).
-        persist_mode: Whether a message is written to disk before it is acknowledged.
+        subject_delete_marker_ttl: Time to live, in seconds, of the marker that the server stores when the last message
+            of a subject has expired.
+        allow_msg_counter: Whether the subjects of the stream are counters, to which messages add (``Nats-Incr``).
+        allow_atomic: Whether the stream accepts atomic batches.
+        allow_batched: Whether the stream accepts fast ingests.
+        allow_msg_schedules: Whether the stream accepts schedules (``Nats-Schedule``).
+        persist_mode: Whether messages are written to disk before they are acknowledged.
     """
 
     name: str = ""
