@@ -104,7 +104,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
                 message = None
         else:
             message = await self._newest(subject, f"get key {key!r}")
-            # A replica that is behind has an older value or none, but the leader has the newest value.
+            # A lagging replica may return an old value or no value at all, so ask the leader.
             if min_revision is not None and (
                 message is None or message.seq < check_count("min_revision", min_revision)
             ):
@@ -169,10 +169,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
     @listing
     async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry[ValueT], None]:
-        """Iterate over all stored entries of the matching keys, from oldest to newest, including deletions.
-
-        See `keys` for the arguments and errors.
-        """
+        """Iterate over all stored entries of the matching keys, oldest first and including deletions. See `keys`."""
         async for entry in self._reader(filters, policy=DeliverPolicy.ALL).initial():
             yield entry
 
@@ -213,7 +210,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             check: Seconds between checks for values removed by a limit or an administrator. Watches don't see those.
 
         Raises:
-            InvalidNameError, ConfigError: A filter is invalid, or the filters or ``check`` can't be used, respectively.
+            InvalidNameError: A filter is invalid.
+            ConfigError: Two filters overlap, or ``check`` is invalid.
 
         Opening the cache raises `BucketNotFoundError`, or any error of an API request.
         """
@@ -405,7 +403,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             timeout: Seconds to wait for the lock, including all requests. None (the default) waits without a limit.
 
         Raises:
-            ConfigError, InvalidNameError: ``ttl`` or the value is invalid, or the key is invalid, respectively.
+            InvalidNameError: The key is invalid.
+            ConfigError: ``ttl``, ``value`` or ``timeout`` is invalid.
 
         Opening the lock raises `RequestTimeoutError` after ``timeout`` seconds, `ConfigError` if the server or the
         bucket doesn't support locks, or any error of `put`. If the lock is lost or the connection is closed, the block
