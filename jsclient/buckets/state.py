@@ -115,7 +115,7 @@ class StoredState:
             try:
                 await self._kv._remove(seq)  # noqa: SLF001  one room
             except ApiError:
-                pass  # already removed, or this client may not remove it: a deletion counts as a missing entry
+                pass  # it has already been removed, or the permission is missing. A deletion is as good as no entry
         return 0 if value is None else seq
 
     async def _store_after(self, key: str, value: bytes, revision: int, headers: dict[str, Any]) -> int:
