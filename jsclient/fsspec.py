@@ -187,7 +187,7 @@ class NatsFileSystem(AsyncFileSystem):
         return entries if options.get("detail") else list(entries)
 
     async def _objects(self, bucket: str, start: str) -> list[ObjectInfo]:
-        """Return the descriptions of all objects whose names begin with ``start``, except for links to whole buckets."""
+        """Return the descriptions of objects whose names begin with ``start``, except for links to whole buckets."""
         with _as_files(bucket):
             store = await self._bucket(bucket)
             infos = [info async for info in store.list(start)]

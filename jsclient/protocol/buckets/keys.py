@@ -62,8 +62,8 @@ def check_key(key: str) -> str:
 def check_filters(filters: Iterable[str]) -> list[str]:
     """Check key filters and return them. If there are none, return ``>``, which matches all keys.
 
-    A token of a filter may be ``*``, and the last token ``>``. Filters that another filter includes are omitted, because
-    the server refuses overlapping filters.
+    A token of a filter may be ``*``, and the last token ``>``. If another filter includes a filter, the latter is
+    omitted, because the server refuses overlapping filters.
 
     Raises:
         InvalidNameError: A filter is invalid.

@@ -1,4 +1,4 @@
-"""The description of an object, and its JSON. Source: ADR-20; the clients in Go, JavaScript, Python and Rust."""
+"""The description of an object, and its JSON form. Source: ADR-20; the clients for Go, JavaScript, Python and Rust."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...errors import ConfigError, ObjectInfoError
 __all__ = ["ObjectInfo", "ObjectLink", "check_headers", "check_metadata", "encode_info", "read_info"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# The message itself provides the time, and its sequence is the revision.
+# These fields aren't part of the JSON. The time and the revision come from the message.
 _NOT_STORED: Final = frozenset({"mtime", "revision"})
 _KNOWN: Final = frozenset(
     ("name", "description", "headers", "metadata", "options", "bucket", "nuid", "size", "chunks", "digest", "deleted")
@@ -157,7 +157,7 @@ def read_info(data: bytes, *, bucket: str, name: str, revision: int, time_ns: in
         raise ObjectInfoError(bucket, name, "it is no JSON object")
     options = fields.get("options")
     options = options if isinstance(options, dict) else {}
-    # A missing size isn't the same as a size of zero. An object of zero bytes is complete without any chunks, but if the
+    # A missing size isn't the same as a size of zero. An object of zero bytes is complete without any chunks. If the
     # size is missing, the number of chunks is unknown.
     size, chunks = _number(fields.get("size")), _number(fields.get("chunks"))
     return ObjectInfo(

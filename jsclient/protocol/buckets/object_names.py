@@ -35,7 +35,7 @@ def object_bucket_of(stream: str) -> str | None:
 
 
 def check_object_name(name: str) -> str:
-    """Return the name of an object. Raises `InvalidNameError` if it isn't a str or is empty."""
+    """Return the name of an object. Raises `InvalidNameError` if it is empty or not valid text."""
     if not isinstance(name, str):
         raise InvalidNameError("object", name, f"a str is needed, not {type(name).__name__}")
     if not name:
