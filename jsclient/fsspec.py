@@ -1,6 +1,6 @@
-"""Object stores as a file system of fsspec: ``nats://bucket/name``, for pandas, pyarrow, Polars and others.
+"""Object stores as an fsspec file system: ``nats://bucket/name``, for pandas, pyarrow, Polars and other libraries.
 
-The extra ``fsspec`` installs what it needs, and registers the protocol ``nats``::
+Install the extra ``fsspec``, which also registers the protocol ``nats``::
 
     pandas.read_parquet("nats://reports/2026.parquet", storage_options={"servers": "nats://demo.nats.io"})
 """
@@ -28,7 +28,7 @@ from .protocol.buckets.object_info import ObjectInfo
 if TYPE_CHECKING:
     from .buckets.objects.object_store import ObjectStore
 
-    # What type checkers know of the base classes, since fsspec has no types.
+    # Base classes for type checkers, because fsspec has no type annotations.
     class _Untyped:
         def __init__(self, *args: Any, **options: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
@@ -48,16 +48,18 @@ else:
 __all__ = ["NatsFileSystem"]
 
 _SILENT: Final = NoOpCallback()
-_AHEAD: Final = 2  # blocks of a file that is written and that wait to be sent
+_AHEAD: Final = 2  # maximum number of written blocks that wait to be sent
 
 
 class NatsFileSystem(AsyncFileSystem):
-    """Reads and writes objects as files: ``nats://bucket/name``. Buckets are its top-level directories.
+    """A file system for reading and writing objects: ``nats://bucket/name``. Buckets are the top-level directories.
 
-    A name with ``/`` appears in directories, which exist as long as they have objects. A file that is written is
-    complete or not there: it appears when it is closed, and not at all if an exception leaves its ``with`` block.
+    If the name of an object contains slashes, the object appears in subdirectories. A subdirectory exists as long as it
+    contains objects. A written file appears when it is closed. If an exception leaves its ``with`` block, the file
+    isn't stored at all.
 
-    fsspec keeps an instance for each set of arguments, and so its connection, until `close` or the end of the program.
+    fsspec caches an instance for each set of arguments. Its connection stays open until `close` is called or the
+    program ends.
     """
 
     protocol: ClassVar[str] = "nats"
@@ -70,10 +72,10 @@ class NatsFileSystem(AsyncFileSystem):
         connect_options: Any = None,
         **options: Any,
     ) -> None:
-        """Prepare to connect, on the first use.
+        """Create a file system. It connects on first use.
 
         Args:
-            servers: See `jsclient.connect`.
+            servers: One or more server URLs. See `jsclient.connect`.
             connect_options: Further arguments of `jsclient.connect`, as a dict.
             options: Arguments of fsspec's ``AsyncFileSystem``.
         """
@@ -131,7 +133,7 @@ class NatsFileSystem(AsyncFileSystem):
                 await store.status()
                 return _directory(bucket)
             try:
-                async with store.open(name) as file:  # follows links, and reads nothing yet
+                async with store.open(name) as file:  # follows links, but doesn't read the content
                     return _file(path, file.info)
             except ObjectNotFoundError:
                 async for _info in store.list(f"{name}/"):
@@ -150,7 +152,7 @@ class NatsFileSystem(AsyncFileSystem):
             for info in await self._objects(bucket, start):
                 first, slash, _rest = info.name[len(start) :].partition("/")
                 full = f"{bucket}/{start}{first}"
-                # Objects have no folders. The part before the next slash is shown as one.
+                # Object stores have no directories. The part before the next slash is shown as one.
                 if not slash:
                     entries[full] = await self._info(full) if info.is_link else _file(full, info)
                 elif full not in entries:
@@ -170,7 +172,7 @@ class NatsFileSystem(AsyncFileSystem):
         bucket, name = self._parts(path)
         if maxdepth is not None or withdirs or not bucket or options.get("prefix"):
             return await super()._find(path, maxdepth, withdirs, **options)
-        # One request for descriptions serves all directories.
+        # List all descriptions at once, instead of once for each directory.
         entries = {
             f"{bucket}/{info.name}": _file(f"{bucket}/{info.name}", info)
             for info in await self._objects(bucket, f"{name}/" if name else "")
@@ -185,7 +187,7 @@ class NatsFileSystem(AsyncFileSystem):
         return entries if options.get("detail") else list(entries)
 
     async def _objects(self, bucket: str, start: str) -> list[ObjectInfo]:
-        """Return the descriptions of the objects whose names begin so, without links to whole buckets."""
+        """Return the descriptions of objects whose names begin with ``start``, except for links to whole buckets."""
         with _as_files(bucket):
             store = await self._bucket(bucket)
             infos = [info async for info in store.list(start)]
@@ -243,7 +245,7 @@ class NatsFileSystem(AsyncFileSystem):
     async def _rm_file(self, path: str, **_: Any) -> None:
         with _as_files(path):
             store, name = await self._object(path)
-            await store.info(name)  # deleting a deleted object is no error, and removing no file is one
+            await store.info(name)  # raises an error if the object has been deleted, unlike `ObjectStore.delete`
             await store.delete(name)
 
     async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None, **_: Any) -> None:
@@ -254,7 +256,7 @@ class NatsFileSystem(AsyncFileSystem):
             await self._rm_file(one)
 
     async def _mv_file(self, path1: str, path2: str) -> None:
-        """Rename an object, or copy it to another bucket and remove it. It replaces an object of the new name."""
+        """Rename an object, or copy it to another bucket and delete the original. An existing target is replaced."""
         (bucket, name), (target, new) = self._parts(path1), self._parts(path2)
         if bucket != target or not new:
             await self._cp_file(path1, path2)
@@ -270,7 +272,11 @@ class NatsFileSystem(AsyncFileSystem):
                 await store.rename(name, new)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, **options: Any) -> None:
-        """Rename an object within its bucket without copying it. Anything else is copied and removed."""
+        """Move a file or directory.
+
+        A single file is renamed without copying if it stays in its bucket. Anything else is copied, and the original is
+        deleted.
+        """
         if isinstance(path1, str) and isinstance(path2, str) and not recursive and self.isfile(path1):
             if path2.endswith("/") or self.isdir(path2):
                 path2 = f"{path2.rstrip('/')}/{self._parts(path1)[1].rpartition('/')[2]}"
@@ -279,7 +285,7 @@ class NatsFileSystem(AsyncFileSystem):
         super().mv(path1, path2, recursive=recursive, **options)
 
     async def _mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
-        """Create a bucket, unless it exists. A directory in a bucket needs no creation."""
+        """Create the bucket of a path if it doesn't exist. Directories in a bucket need not be created."""
         bucket, name = self._parts(path)
         with _as_files(path):
             try:
@@ -308,20 +314,20 @@ class NatsFileSystem(AsyncFileSystem):
 
 
 class _File(AbstractBufferedFile):
-    """A file that is read, through one reader, or written, through one put that is fed block by block."""
+    """A file that is open for reading or writing. A written file is uploaded block by block, as one object."""
 
     def __init__(self, fs: NatsFileSystem, path: str, mode: str, **options: Any) -> None:
         self._reader: Any = None
         self._upload: _Upload | None = None
         self._turn = (
             asyncio.Lock()
-        )  # the reader has one position, and caches of fsspec read in threads of their own
+        )  # serializes reads, because caches of fsspec read in several threads and the reader has only one position
         if mode == "rb":
             self._reader, self._info = sync(fs.loop, _open_reader, fs, path)
             options["size"] = self._info["size"]
         else:
             with _as_files(path):
-                sync(fs.loop, fs._object, path)  # a missing bucket is an error now, not at the end
+                sync(fs.loop, fs._object, path)  # report a missing bucket now, not when the file is closed
         super().__init__(fs, path, mode, **options)
 
     @property
@@ -342,12 +348,12 @@ class _File(AbstractBufferedFile):
         return True
 
     def commit(self) -> None:
-        """Store what was written. In a transaction of fsspec, its end calls this, after the file was closed."""
+        """Store the written file. In a transaction, fsspec calls this method at the end, after the file was closed."""
         assert self._upload is not None
         sync(self.fs.loop, self._upload.finish_upload)
 
     def discard(self) -> None:
-        """Do not store what was written."""
+        """Discard the written data, so that nothing is stored."""
         if self._upload is not None:
             sync(self.fs.loop, self._upload.cancel_upload)
         self.closed = True
@@ -367,7 +373,7 @@ class _File(AbstractBufferedFile):
                 sync(self.fs.loop, reader.close)
 
     def __del__(self) -> None:
-        # It may run in the thread of the loop, where nothing can be waited for.
+        # This may run in the event loop's own thread, where blocking would deadlock.
         reader, upload = self.__dict__.get("_reader"), self.__dict__.get("_upload")
         if self.closed or not self.fs.loop.is_running():
             return
@@ -390,7 +396,7 @@ class _TextFile(io.TextIOWrapper):
 
 
 class _Upload:
-    """A put that is fed block by block. A file that nobody uses any more is not kept by it."""
+    """An upload that receives its content block by block. It has no reference to the file, which can be collected."""
 
     def __init__(self, fs: NatsFileSystem, path: str, *, is_new: bool) -> None:
         self._blocks: asyncio.Queue[bytes | None] = asyncio.Queue(_AHEAD)
@@ -401,7 +407,7 @@ class _Upload:
             yield block
 
     async def send(self, block: bytes | None) -> None:
-        """Pass a block to the put, which waits for it. Raises the error of a put that has failed."""
+        """Pass a block to the upload. Raises the error of the upload if it has failed."""
         passing = asyncio.ensure_future(self._blocks.put(block))
         await asyncio.wait({passing, self._putting}, return_when=asyncio.FIRST_COMPLETED)
         if self._putting.done():
@@ -409,12 +415,12 @@ class _Upload:
             await self._putting
 
     async def finish_upload(self) -> None:
-        """Wait until the object is stored. Raises the errors of the put."""
+        """Wait until the object is stored. Raises the errors of `ObjectStore.put`."""
         await self.send(None)
         await self._putting
 
     async def cancel_upload(self) -> None:
-        """End the put, so that nothing is stored."""
+        """Cancel the upload, so that nothing is stored."""
         self._putting.cancel()
         await asyncio.wait({self._putting})
 
@@ -431,7 +437,7 @@ async def _open_reader(fs: NatsFileSystem, path: str) -> tuple[Any, dict[str, An
 
 
 async def _read_range(file: Any, turn: asyncio.Lock, start: int, end: int) -> bytes:
-    """Return the bytes from ``start`` to ``end``, or to the end of the object. Threads read in turns."""
+    """Return the bytes from ``start`` to ``end``, or to the end of the object. Only one thread reads at a time."""
     async with turn:
         file.seek(start)
         parts, remaining = list[bytes](), end - start
@@ -442,7 +448,7 @@ async def _read_range(file: Any, turn: asyncio.Lock, start: int, end: int) -> by
 
 
 def _position(value: int | None, default: int, size: int) -> int:
-    """Return a position as in a slice: a negative one counts from the end."""
+    """Resolve a position like in a slice, where negative numbers count from the end."""
     if value is None:
         return default
     return max(size + value, 0) if value < 0 else min(value, size)
@@ -471,7 +477,7 @@ def _report(callback: Any, done: int, total: int | None) -> None:
 
 @contextmanager
 def _as_files(path: object) -> Iterator[None]:
-    """Raise the errors that programs expect of files."""
+    """Convert errors of object stores to the errors that programs expect from files, such as ``FileNotFoundError``."""
     path = stringify_path(path)
     try:
         yield
@@ -484,6 +490,6 @@ def _as_files(path: object) -> Iterator[None]:
 
 
 def _close_quietly(loop: asyncio.AbstractEventLoop, js: JetStream) -> None:
-    """Close the connection of a file system that nobody uses any more, if its loop still runs."""
+    """Close the connection of a file system that was garbage collected, if its event loop is still running."""
     if loop.is_running():
         asyncio.run_coroutine_threadsafe(js.close(), loop)

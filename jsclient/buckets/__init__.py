@@ -1,4 +1,4 @@
-"""Key-value buckets and object stores: handles, entries, configurations.
+"""Key-value buckets and object stores: their handles, entries and configurations.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The part of `JetStream` that creates, changes, finds and deletes buckets. Source: ADR-8, ADR-20."""
+"""The methods of `JetStream` that create, change, find and delete buckets. Source: ADR-8, ADR-20."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ class Buckets(StreamManager):
 
         Args:
             bucket: The name: letters, digits, ``-`` and ``_``.
-            codec: Encodes and decodes values, such as ``JsonCodec(Settings)``. Without a codec, values are bytes.
-            key_codec: Encodes and decodes keys, such as `Base64Keys` for keys with any character.
-            options: See `jsclient.buckets.BucketFields`, such as ``history=5`` and ``ttl=3600``.
+            codec: Encodes and decodes values, for example ``JsonCodec(Settings)``. By default, values are bytes.
+            key_codec: Encodes and decodes keys. For example, `Base64Keys` allows keys with any characters.
+            options: The configuration, for example ``history=5`` or ``ttl=3600``. See `jsclient.buckets.BucketFields`.
 
         Raises:
-            BucketExistsError: A bucket of this name has another configuration.
-            InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
+            BucketExistsError: A bucket of this name exists with a different configuration.
+            InvalidNameError: The name is invalid. No request was sent.
+            ConfigError: Another argument is invalid. No request was sent.
 
         May also raise any error of an API request.
         """
@@ -70,10 +71,16 @@ class Buckets(StreamManager):
         key_codec: KeyCodec | None = None,
         **options: Unpack[BucketFields],
     ) -> KeyValue[ValueT]:
-        """Change the configuration of a bucket. Options that are not given return to their defaults.
+        """Change the configuration of a bucket. Options that are not given are reset to their defaults.
 
-        See `create_key_value` for the arguments and errors. Also raises `BucketNotFoundError` if the bucket does not
-        exist.
+        See `create_key_value` for the arguments.
+
+        Raises:
+            BucketNotFoundError: The bucket does not exist.
+            InvalidNameError: The name is invalid. No request was sent.
+            ConfigError: Another argument is invalid. No request was sent.
+
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
@@ -93,7 +100,16 @@ class Buckets(StreamManager):
         key_codec: KeyCodec | None = None,
         **options: Unpack[BucketFields],
     ) -> KeyValue[ValueT]:
-        """Change the configuration of a bucket, or create it. See `create_key_value` for the arguments and errors."""
+        """Change the configuration of a bucket, or create the bucket if it does not exist.
+
+        See `create_key_value` for the arguments, and `update_key_value` for options that are not given.
+
+        Raises:
+            InvalidNameError: The name is invalid. No request was sent.
+            ConfigError: Another argument is invalid. No request was sent.
+
+        May also raise any error of an API request.
+        """
         from ..protocol.buckets.bucket_config import bucket_config
 
         _check_codecs(codec, key_codec)
@@ -112,17 +128,19 @@ class Buckets(StreamManager):
     ) -> KeyValue[ValueT]:
         """Create a bucket, or verify that the existing one has the given options.
 
-        Any number of processes may call it at the same time: one creates the bucket, the others find it.
+        Any number of processes may call this method at the same time. One of them creates the bucket, and the others
+        find it.
 
         Args:
-            bucket: The name.
-            on_drift: The action if the bucket differs: "error" raises `ConfigMismatchError`, "update" changes the
-                options that differ, "ignore" accepts the bucket.
+            bucket: Name of the bucket.
+            on_drift: What to do if the existing bucket has different options. "error" (the default) raises
+                `ConfigMismatchError`, "update" changes the options that differ, and "ignore" accepts the bucket.
             codec, key_codec, options: See `create_key_value`.
 
         Raises:
-            ConfigMismatchError: The bucket differs.
-            InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
+            ConfigMismatchError: The existing bucket has different options.
+            InvalidNameError: The name is invalid. No request was sent.
+            ConfigError: Another argument is invalid. No request was sent.
 
         May also raise any error of an API request.
         """
@@ -145,23 +163,25 @@ class Buckets(StreamManager):
         codec: Codec[ValueT] | None = None,
         key_codec: KeyCodec | None = None,
     ) -> KeyValue[ValueT]:
-        """Return an existing key-value bucket.
+        """Return a handle for an existing key-value bucket.
 
         Args:
-            bucket: The name.
-            check: Look the bucket up. With False no request is sent, for users who may only get and put.
-            validate: Refuse keys that other clients would refuse, and keys that begin with ``_kv``. False allows any
-                token of a subject.
-            writable: False returns a handle that only reads: any method that writes raises `ReadOnlyError`.
-            own: Count only values that such a handle has written. A message of another client, such as an answer that a
-                user had stored under a key, is not a value: it is passed over, and reported as the event
-                `RecordSkipped`.
-            codec, key_codec: See `create_key_value`. The bucket does not know its codecs, so give them each time.
+            bucket: Name of the bucket.
+            check: Verify that the bucket exists. Pass False to send no request, for example because the user only has
+                the permissions to get and put values.
+            validate: Refuse keys that other clients would refuse, and keys that begin with ``_kv``. If this is False,
+                a key may consist of any tokens that are valid in a subject.
+            writable: Pass False to get a read-only handle. All of its methods that write raise `ReadOnlyError`.
+            own: Accept only values that were written through a handle with ``own=True``. Messages that other clients
+                stored under a key are skipped, and reported with the event `RecordSkipped`. Such a message may be the
+                reply to a request whose reply subject was the subject of a key.
+            codec, key_codec: See `create_key_value`. The codecs are not stored in the bucket, so pass them each time.
 
         Raises:
             BucketNotFoundError: The bucket does not exist.
-            NotABucketError: The stream with this name is not a bucket.
-            InvalidNameError, ConfigError: The name or a codec is not valid.
+            NotABucketError: The stream of this name is not a key-value bucket.
+            InvalidNameError: The name is invalid.
+            ConfigError: A codec is invalid.
 
         May also raise any error of an API request.
         """
@@ -189,7 +209,7 @@ class Buckets(StreamManager):
             context.emit(ConsumersNearLimit(stream=info.name, consumers=count, limit=limit))
 
     async def delete_key_value(self, bucket: str) -> None:
-        """Delete a bucket with all its values. Raises `BucketNotFoundError`."""
+        """Delete a bucket and all its values. Raises `BucketNotFoundError` if it does not exist."""
         from ..protocol.buckets.keys import stream_of
 
         try:
@@ -199,7 +219,7 @@ class Buckets(StreamManager):
 
     @listing
     async def key_value_names(self) -> AsyncGenerator[str, None]:
-        """Iterate over the names of all key-value buckets, mirrors included, page by page."""
+        """Iterate over the names of all key-value buckets, including mirrors. The names are requested page by page."""
         from ..protocol.buckets.keys import bucket_of
 
         async for stream in self.stream_names():
@@ -240,11 +260,13 @@ class Buckets(StreamManager):
 
         Args:
             bucket: The name: letters, digits, ``-`` and ``_``.
-            options: See `jsclient.buckets.ObjectStoreFields`, such as ``max_bytes=10**9`` and ``ttl=3600``.
+            options: The configuration, for example ``max_bytes=10**9`` or ``ttl=3600``. See
+                `jsclient.buckets.ObjectStoreFields`.
 
         Raises:
-            BucketExistsError: An object store of this name has another configuration.
-            InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
+            BucketExistsError: An object store of this name exists with a different configuration.
+            InvalidNameError: The name is invalid. No request was sent.
+            ConfigError: An option is invalid. No request was sent.
 
         May also raise any error of an API request.
         """
@@ -258,9 +280,16 @@ class Buckets(StreamManager):
 
     @asking
     async def update_object_store(self, bucket: str, **options: Unpack[ObjectStoreFields]) -> ObjectStore:
-        """Change the configuration of an object store. Options that are not given return to their defaults.
+        """Change the configuration of an object store. Options that are not given are reset to their defaults.
 
-        See `create_object_store` for the arguments and errors. Also raises `BucketNotFoundError` if it does not exist.
+        See `create_object_store` for the arguments.
+
+        Raises:
+            BucketNotFoundError: The object store does not exist.
+            InvalidNameError: The name is invalid. No request was sent.
+            ConfigError: An option is invalid. No request was sent.
+
+        May also raise any error of an API request.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -274,7 +303,10 @@ class Buckets(StreamManager):
     async def create_or_update_object_store(
         self, bucket: str, **options: Unpack[ObjectStoreFields]
     ) -> ObjectStore:
-        """Change the configuration of an object store, or create it. See `create_object_store`."""
+        """Change the configuration of an object store, or create the store if it does not exist.
+
+        See `create_object_store` for the arguments, and `update_object_store` for options that are not given.
+        """
         from ..protocol.buckets.object_config import object_config
 
         stream = await self.create_or_update_stream(object_config(bucket, **options))
@@ -286,7 +318,7 @@ class Buckets(StreamManager):
     ) -> ObjectStore:
         """Create an object store, or verify that the existing one has the given options.
 
-        Takes the options of `create_object_store`. See `ensure_key_value` for the other arguments and the errors.
+        See `create_object_store` for the options, and `ensure_key_value` for ``on_drift`` and the errors.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -296,16 +328,17 @@ class Buckets(StreamManager):
 
     @asking
     async def object_store(self, bucket: str, *, check: bool = True) -> ObjectStore:
-        """Return an existing object store.
+        """Return a handle for an existing object store.
 
         Args:
-            bucket: The name.
-            check: Look the store up. With False no request is sent, for users who may not request the state of streams.
+            bucket: Name of the object store.
+            check: Verify that the store exists. Pass False to send no request, for example because the user lacks the
+                permission to request the state of streams.
 
         Raises:
             BucketNotFoundError: The object store does not exist.
-            NotABucketError: The stream with this name is not an object store.
-            InvalidNameError: The name is not valid.
+            NotABucketError: The stream of this name is not an object store.
+            InvalidNameError: The name is invalid.
 
         May also raise any error of an API request.
         """
@@ -322,7 +355,7 @@ class Buckets(StreamManager):
         return self._object_store(bucket, info)
 
     async def delete_object_store(self, bucket: str) -> None:
-        """Delete an object store with all its objects. Raises `BucketNotFoundError`."""
+        """Delete an object store and all its objects. Raises `BucketNotFoundError` if it does not exist."""
         from ..protocol.buckets.object_names import object_stream_of
 
         try:
@@ -332,7 +365,7 @@ class Buckets(StreamManager):
 
     @listing
     async def object_store_names(self) -> AsyncGenerator[str, None]:
-        """Iterate over the names of all object stores, mirrors included, page by page."""
+        """Iterate over the names of all object stores, including mirrors. The names are requested page by page."""
         from ..protocol.buckets.object_names import object_bucket_of
 
         async for stream in self.stream_names():

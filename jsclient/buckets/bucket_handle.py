@@ -1,4 +1,4 @@
-"""What the handles of all buckets share: requests about their stream."""
+"""Base class for the handles of buckets, with the requests about their streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def no_bucket(error: StreamNotFoundError, create: str) -> BucketNotFoundError:
 
 
 class BucketHandle:
-    """A bucket and its stream. It has no state that must be closed."""
+    """Base class for the handles of buckets. A handle has no resources, so it need not be closed."""
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
@@ -44,17 +44,17 @@ class BucketHandle:
         self._bucket = bucket
         self._stream = stream
         self._info = info
-        # Without the stream's info, direct gets are tried first.
+        # If the configuration of the stream is unknown, try direct gets first.
         self._reads_directly = info is None or bool(info.config.allow_direct)
 
     @property
     def bucket(self) -> str:
-        """The name of the bucket."""
+        """Name of the bucket."""
         return self._bucket
 
     @property
     def stream(self) -> str:
-        """The name of the bucket's stream."""
+        """Name of the stream that stores the bucket."""
         return self._stream
 
     def __repr__(self) -> str:
@@ -95,8 +95,8 @@ class BucketHandle:
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError):
-            # The stream has no direct gets, or does not exist. Servers before 2.11 do not answer in that case, so a
-            # request to the leader finds out which it is.
+            # The stream doesn't allow direct gets, or it doesn't exist. Servers before 2.11 answer in neither case. A
+            # request to the leader finds out which one it is.
             self._reads_directly = self._info is not None and bool(self._info.config.allow_direct)
             return await self._stored({"last_by_subj": subject}, context.timeout / 2)
 

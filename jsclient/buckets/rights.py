@@ -1,4 +1,4 @@
-"""The part of a bucket's handle that knows the permissions of the bucket's users."""
+"""The methods of bucket handles that return the permissions which users of the bucket need."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ __all__ = ["WithBucketRights"]
 
 
 class WithBucketRights:
-    """The methods of `KeyValue` and `ObjectStore` that return permissions. No request is sent."""
+    """Base class of `KeyValue` and `ObjectStore` with the methods that return permissions. They send no requests."""
 
     def _rights(self) -> BucketRights:
         raise NotImplementedError
 
     def permissions(self, role: BucketRole, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a user of the bucket needs, in the form of the server's configuration.
+        """Return the permissions that a NATS user needs to work with the bucket.
 
-        Give them only to users whom you trust. A reader creates consumers, which can deliver to any subject of the
-        account, and every user can have the answers to its requests stored under any subject, because NATS does not
-        check reply subjects. For users whom you do not trust, see `account_rights`.
+        The result can be pasted into the server's configuration. Give these permissions only to users whom you trust.
+        Readers create consumers, which can deliver to any subject of the account. In addition, NATS doesn't check reply
+        subjects, so every user can have the replies to its requests stored under any subject. For users whom you don't
+        trust, see `account_rights`.
 
         Args:
-            role: ``"reader"`` may read, watch and request the status. ``"writer"`` may also change and delete keys or
-                objects. ``"admin"`` may also create, change and delete the bucket, remove messages from it, as
-                `KeyValue.purge_deletes` does, and list the names of all buckets.
-            inbox_prefix: The inbox prefix of the user's connection. If no other user has this prefix, other users
-                cannot read the answers to its requests.
+            role: A ``"reader"`` may read, watch and request the status. A ``"writer"`` may also change and delete keys
+                or objects. An ``"admin"`` may also create, change and delete the bucket, remove messages from it (for
+                example with `KeyValue.purge_deletes`), and list the names of all buckets.
+            inbox_prefix: The inbox prefix of the user's connection. Give each user a different prefix, so that no user
+                can read the replies to another user's requests.
 
         Raises:
             ConfigError: The role is unknown.
@@ -36,16 +37,17 @@ class WithBucketRights:
         return self._rights().of_role(role, inbox_prefix)
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
-        """Return ``accounts`` for a server's configuration that let users of a separate account read the bucket.
+        """Return the configuration of two accounts that lets the users of one account read a bucket of the other one.
 
-        The answers to their requests stay in their account. They connect with ``prefix="JS.<owner>.API"``, and can
-        read the whole bucket. They can create no consumers, and can change nothing.
+        The result can be pasted into the section ``accounts`` of the server's configuration. The users connect with
+        ``prefix="JS.<owner>.API"``. They can read the whole bucket, but they can neither create consumers nor change
+        anything. The replies to their requests stay in their own account.
 
         Args:
-            owner: The account of the bucket, which gets ``exports``.
-            guests: The account of the users, which gets ``imports``.
+            owner: Name of the account that owns the bucket. It gets the ``exports``.
+            guests: Name of the account of the users. It gets the ``imports``.
 
         Raises:
-            InvalidNameError: The name of an account is not a token.
+            InvalidNameError: The name of an account is not a valid subject token.
         """
         return self._rights().of_guests(owner, guests)

@@ -1,7 +1,7 @@
-"""What a program stores about itself in a few keys: the state of peers, and the ledgers of Spark's sink.
+"""State that jsclient stores for its own use in a few keys, such as the state of peers or the ledgers of Spark's sink.
 
-It is a `KeyValue` on any stream with ``max_msgs_per_subject`` 1, whose values are written with an id, and read from the
-stream's leader. Deletions are removed, so that they do not pile up.
+The state is a `KeyValue` on any stream with ``max_msgs_per_subject`` 1. Values are written with a message id, and read
+from the stream's leader. Deletions are removed, so that they don't accumulate.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ __all__ = ["StateConflictError", "StateEntry", "StoredState", "open_state"]
 
 
 class StateEntry(NamedTuple):
-    """The value of a key, or None without a value, and the revision that the next update must name.
+    """The value of a key (None if there is no value), and the revision that the next update must expect.
 
-    If ``is_stray`` is true, the newest message of the key was not written by this class, so its payload is not a value.
+    ``is_stray`` is True if the newest message of the key was not written by `StoredState`, so that its payload is not a
+    value.
     """
 
     key: str
@@ -38,7 +39,7 @@ class StateEntry(NamedTuple):
 
 
 class StateConflictError(Exception):
-    """Raised when a key has another revision. ``stored_entry`` is its entry."""
+    """Raised when a key has a different revision than expected. ``stored_entry`` is the current entry of the key."""
 
     def __init__(self, stored_entry: StateEntry) -> None:
         super().__init__(stored_entry.key, stored_entry.revision)
@@ -46,11 +47,11 @@ class StateConflictError(Exception):
 
 
 def open_state(context: Context, stream: str, prefix: str, *, own: bool = False) -> StoredState:
-    """Return the state in the subjects of a stream that start with a prefix, such as ``"$KV.cfg."``.
+    """Return the state stored under the subjects of a stream that start with a prefix, such as ``"$KV.cfg."``.
 
-    With ``own``, only values that this class has written count. No request is sent.
+    If ``own`` is True, messages that were not written by `StoredState` are ignored. No request is sent.
     """
-    from .key_value.key_value import KeyValue  # like all handles, it is imported when the first is created
+    from .key_value.key_value import KeyValue  # imported here, because it is imported only when it is needed
 
     keys = KeySpace(stream, prefix, prefix, validates=False, own=own)
     return StoredState(KeyValue(context, stream, keys, None))
@@ -58,7 +59,7 @@ def open_state(context: Context, stream: str, prefix: str, *, own: bool = False)
 
 @contextmanager
 def _about_the_stream() -> Iterator[None]:
-    """The stream is not a bucket of the user, so the user cannot create it as one."""
+    """Raise `StreamNotFoundError` instead of `BucketNotFoundError`, because the stream isn't a bucket of the user."""
     try:
         yield
     except BucketNotFoundError as error:
@@ -68,10 +69,10 @@ def _about_the_stream() -> Iterator[None]:
 
 
 class StoredState:
-    """A few keys of one program. Created by `open_state`.
+    """A few keys with internal state. Returned by `open_state`.
 
-    A revision is a stream sequence. If the process ends before a deletion is removed, the deletion counts as a missing
-    entry, and the next update replaces it. Earlier versions stored an empty message for a deletion.
+    A revision is a stream sequence. If the process ends before a deletion has been removed, the deletion is treated as
+    a missing entry, and the next update replaces it. Earlier versions stored an empty message to delete a key.
     """
 
     def __init__(self, kv: KeyValue[bytes]) -> None:
@@ -89,18 +90,24 @@ class StoredState:
         return StateEntry(key, None if entry.is_deleted else entry.raw or None, entry.revision, is_stray)
 
     async def put(self, key: str, value: bytes) -> int:
-        """Set a value at any revision of the key, and return the new revision. May raise any error of a publish."""
+        """Set a value without checking the revision of the key. Return the new revision.
+
+        May raise any error that publishing can raise.
+        """
         return await self._store(key, value, None)
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int:
-        """Set a value if the key has this revision, 0 for a new key. The value None deletes the key.
+        """Set or delete a value if the key still has this revision. Return the new revision, or 0 after a deletion.
 
-        Returns the new revision, or 0 after a deletion.
+        Args:
+            key: The key.
+            value: The new value. None deletes the key.
+            revision: The revision that the key must have. 0 means that the key must not exist.
 
         Raises:
-            StateConflictError: The key has another revision. Nothing was stored.
+            StateConflictError: The key has a different revision. Nothing was stored.
             MaxPayloadError: The value is too large. Nothing was stored.
-            JetStreamError: The outcome is unknown.
+            JetStreamError: The value may or may not be stored.
         """
         headers = {} if value is not None else {"headers": {OPERATION: DELETE}}
         seq = await self._store_after(key, value or b"", revision, headers)
@@ -108,7 +115,7 @@ class StoredState:
             try:
                 await self._kv._remove(seq)  # noqa: SLF001  one room
             except ApiError:
-                pass  # already removed, or this client may not remove it: a deletion counts as a missing entry
+                pass  # it has already been removed, or the permission is missing. A deletion is as good as no entry
         return 0 if value is None else seq
 
     async def _store_after(self, key: str, value: bytes, revision: int, headers: dict[str, Any]) -> int:
@@ -122,7 +129,7 @@ class StoredState:
         async def past_no_value() -> int | None:
             nonlocal stored
             stored = await self.get(key)
-            # The key has no value, only a deletion or a stray message: try again with the revision of that.
+            # If the key has only a deletion or a stray message, try again with the revision of that message.
             counts = stored.value is not None or (revision and not stored.is_stray)
             return None if counts else stored.revision
 
@@ -136,14 +143,17 @@ class StoredState:
             key,
             value,
             expected=expected,
-            msg_id=secrets.token_hex(11),  # an attempt whose answer is lost is repeated, but stored once
+            msg_id=secrets.token_hex(11),  # if the reply is lost, the value is sent again but stored only once
             expected_stream=self._kv.stream,
             stream_exists=False,
             **options,
         )
 
     async def entries(self, after: int = 0) -> list[StateEntry]:
-        """Return the entries stored after a revision, deletions included. 0 means all. Raises any API request error."""
+        """Return the newest entry of each key, including deletions, if it was stored after a revision. 0 means all.
+
+        May raise any error of an API request.
+        """
         from .reading import BucketReader, reader_config
 
         kv = self._kv
@@ -160,7 +170,7 @@ class StoredState:
                 self._delivered,
                 kv._create,  # noqa: SLF001
             )
-            # A key that is updated meanwhile is delivered again. Its newest entry comes last.
+            # If a key is updated while reading, it is delivered again. Its newest entry comes last.
             return list({entry.key: entry async for entry in reader.initial()}.values())
 
     def _delivered(

@@ -1,1 +1,1 @@
-"""A message on its way out: push, pull, ordered, worker."""
+"""Reading messages from streams: push and pull subscriptions, ordered consumers, and workers."""

@@ -92,7 +92,7 @@ class Subscribing:
         max_pending_bytes: int | None = None,
         flow_control_prefixes: Sequence[str] = (),
     ) -> Subscription:
-        """Subscribe to a push consumer. The consumer is created unless it exists.
+        """Subscribe to a push consumer. The consumer is created if it doesn't exist.
 
         ::
 
@@ -104,50 +104,50 @@ class Subscribing:
         Args:
             subject: The subject to read, which becomes the consumer's filter. Wildcards are allowed. It is required
                 unless ``stream`` is given.
-            stream: The stream. The default is the stream that has ``subject``.
+            stream: Name of the stream. Defaults to the stream that stores ``subject``.
             consumer: Name of an existing consumer. The call fails if it does not exist.
             durable: Name of a durable consumer, which is created if it does not exist.
-            queue: The queue group. The server delivers each message to one member of the group. Unless ``consumer`` or
-                ``durable`` is given, the durable consumer has the name of the group.
-            config: Further fields of the consumer. They are used to create the consumer. An existing consumer must have
-                the same values and is never modified. A new consumer outside a queue group sends idle heartbeats every
-                5 s, unless ``idle_heartbeat`` has another value. 0 turns heartbeats off.
-            callback: Called with each message, one after the other. A coroutine function runs on the event loop, a
-                plain function in a thread, so that it may block. When it returns, the message is acked (see
-                ``auto_ack``). When it raises, the event `HandlerFailed` reports it.
+            queue: Name of the queue group. The server delivers each message to only one member of the group. Unless
+                ``consumer`` or ``durable`` is given, the durable consumer is named after the group.
+            config: Further fields for creating the consumer. An existing consumer is never modified. If its values
+                differ, the call fails. Outside of a queue group, a new consumer sends idle heartbeats every 5 s by
+                default. Set ``idle_heartbeat`` to change the interval, or to 0 to turn heartbeats off.
+            callback: Called with each message, one at a time. A coroutine function runs on the event loop. A plain
+                function runs in a thread, so it may block. When the callback returns, the message is acked (see
+                ``auto_ack``). If it raises an exception, the event `HandlerFailed` reports that.
             ordered: Deliver every message exactly once and in order. The consumer is recreated whenever deliveries may
-                be missing (ADR-17), and messages need no acks.
-            auto_ack: Ack each message after the callback returns, unless the callback has acked it. While the client is
-                disconnected, the ack and the next messages wait for the reconnect. This is the default with a callback.
-                Set it to False if the callback acks messages by itself.
-            heartbeat_alarm: Number of idle heartbeats that may be missed before the event `HeartbeatMissed`.
-            gap_alarm: Report missing deliveries with the event `GapDetected`. A queue group never reports them.
-            delete_on_close: Delete the consumer when the subscription ends, if this call created it. This is the
-                default (ADR-15), also for durable consumers: the event `ConsumerNotKept` warns when a named consumer is
-                created, and `DurableDeleted` reports its deletion. True deletes the consumer without the warning.
-                Set it to False to keep a durable consumer for the next run of the program, or for the other members of
-                a queue group.
-            max_pending: Number of messages that may be buffered, 524,288 by default. When the buffer is full, messages
-                are dropped and the event `SlowConsumer` reports it. An ordered subscription reads them again. A value
+                be missing (ADR-17), and messages don't need acks.
+            auto_ack: Ack each message after the callback has returned, unless the callback has already acked it. While
+                the client is disconnected, the ack and the messages after it wait for the reconnect. Defaults to True
+                if there is a callback. Pass False if the callback acks messages by itself.
+            heartbeat_alarm: Number of idle heartbeats that may be missed before `HeartbeatMissed` is emitted.
+            gap_alarm: Emit the event `GapDetected` if deliveries are missing. Has no effect in a queue group.
+            delete_on_close: Delete the consumer at the end of the subscription, provided that this call created it. By
+                default, even durable consumers are deleted (ADR-15). In that case, the event `ConsumerNotKept` warns
+                when a named consumer is created, and `DurableDeleted` reports the deletion. Pass True to delete the
+                consumer without the warning. Pass False to keep a durable consumer for the next run of the program, or
+                for the other members of a queue group.
+            max_pending: Maximum number of buffered messages. Defaults to 524,288. If the buffer is full, messages are
+                dropped and the event `SlowConsumer` is emitted. An ordered subscription reads them again later. A value
                 below 1,000 also limits ``max_ack_pending``, so that the server stops before the buffer is full. With
                 flow control only bytes are limited, and a number that the server may exceed is refused.
-            max_pending_bytes: Number of bytes that may be buffered, 64 MiB by default. For an ordered subscription the
-                default is 12 MiB, unless its stream removes messages when they are delivered, or it reads the last
-                message per subject.
-            flow_control_prefixes: Prefixes of flow control subjects to answer besides ``$JS.FC.``, which nats-server
-                uses. A flow control request with another subject is reported as `FlowControlRefused`.
+            max_pending_bytes: Maximum number of buffered bytes. Defaults to 64 MiB. For an ordered subscription, it
+                defaults to 12 MiB, unless the stream removes messages when they are delivered, or the subscription
+                reads the last message per subject.
+            flow_control_prefixes: Subject prefixes of flow control requests to be answered, in addition to
+                ``$JS.FC.``. Requests with other subjects are ignored and reported with `FlowControlRefused`.
 
         Raises:
-            ConfigError: An argument is not valid, in which case no request was sent. Or no message of ``stream`` can
-                match the filter, in which case a new consumer was deleted again.
-            NoMatchingStreamError: No stream, or more than one, has ``subject``.
-            BindError: The consumer exists but has another configuration. Each difference has its own subclass.
-            ApiError: The server refused the request. ``err_code`` tells the reason.
+            ConfigError: An argument is invalid, and no request was sent. Also raised if no message of ``stream`` can
+                match the filter. In that case, a new consumer has been deleted again.
+            NoMatchingStreamError: No stream stores ``subject``, or more than one stream does.
+            BindError: The consumer exists with a different configuration. There is a subclass for each difference.
+            ApiError: The server refused the request. ``err_code`` identifies the reason.
 
         May also raise any error of an API request.
 
         If the call fails or is cancelled, it leaves no consumer, NATS subscription or task behind. There is one
-        exception: if the server did not answer the creation of an ephemeral consumer, that consumer may exist until
+        exception. If the server did not confirm the creation of an ephemeral consumer, that consumer may exist until
         the server removes it after its ``inactive_threshold`` (5 s by default).
 
         Source: ADR-15
@@ -184,7 +184,7 @@ class Subscribing:
         config: ConsumerConfig | None = None,
         delete_on_close: bool | None = None,
     ) -> PullSubscription:
-        """Subscribe to a pull consumer. The consumer is created unless it exists.
+        """Subscribe to a pull consumer. The consumer is created if it doesn't exist.
 
         ::
 
@@ -193,11 +193,11 @@ class Subscribing:
                     ...
                     await message.ack()
 
-        Without ``durable`` or ``consumer``, the new consumer exists for this subscription only.
+        If neither ``durable`` nor ``consumer`` is given, an ephemeral consumer is created for this subscription.
 
-        For the arguments and errors see `subscribe`. If ``consumer`` is given but can't be looked up, the subscription
-        is opened anyway, because the user may have only the permission to pull. Any error is then raised by
-        `PullSubscription.fetch`. The ack policies none and all are refused (ADR-15). If you need them, use
+        See `subscribe` for the arguments and errors. If ``consumer`` is given but can't be looked up, the subscription
+        is opened anyway, because the user may only have the permission to pull. `PullSubscription.fetch` then raises
+        any error. The ack policies "none" and "all" are refused (ADR-15). If you need them, use
         `Stream.create_consumer` and `Consumer.fetch`.
 
         Source: ADR-15
@@ -231,7 +231,7 @@ class Subscribing:
         max_reset_attempts: int | None = None,
         **fields: Unpack[OrderedFields],
     ) -> Opening[OrderedConsumer]:
-        """Read a stream in order, each message exactly once, with pull requests.
+        """Create an ordered consumer, which reads every message of a stream exactly once and in order.
 
         ::
 
@@ -239,31 +239,31 @@ class Subscribing:
                 async for message in reader:
                     ...
 
-        Messages need no acks. The server keeps the consumer in memory only, and jsclient recreates it after a reconnect
-        or when deliveries are missing. `subscribe` with ``ordered=True`` does the same with a push consumer.
+        Messages are read with pull requests and don't need acks. The server keeps the consumer in memory only, and
+        jsclient recreates it after a reconnect or if deliveries are missing. `subscribe` with ``ordered=True`` does the
+        same with a push consumer.
 
         Args:
-            stream: The stream.
-            filter_subjects, filter_subject: Read only messages of these subjects. Wildcards are allowed.
-            deliver_policy: The first message to read: "all" (the default), "new", "last" or "last_per_subject".
+            stream: Name of the stream.
+            filter_subjects, filter_subject: Read only messages with these subjects. Wildcards are allowed.
+            deliver_policy: Where to start: "all" (the default), "new", "last" or "last_per_subject".
             opt_start_seq: Start at this stream sequence.
-            opt_start_time: Start at this time.
+            opt_start_time: Start at the first message stored at or after this time.
             headers_only: Deliver headers without payloads.
             replay_policy: "instant" (the default), or "original" to receive messages at the rate at which they were
                 stored.
-            inactive_threshold: Seconds without a request after which the server removes the consumer, 300 by default.
+            inactive_threshold: Seconds without a request after which the server removes the consumer. Defaults to 300.
                 If you read again after that time, a new consumer resumes at the same position.
-            name_prefix: The consumers that are created one after another are named with this prefix and a number. It is
-                random by default.
+            name_prefix: Prefix for the names of the consumers, to which a number is appended. Random by default.
             max_reset_attempts: Number of consecutive failures to recreate the consumer before the reader fails. By
-                default it retries until the stream has been missing for 5 s on a healthy connection.
-            fields: Further fields of a `ConsumerConfig`: ``description``, ``metadata``, ``num_replicas`` and so on.
+                default, it retries until the stream has been missing for 5 s on a healthy connection.
+            fields: Further fields of a `ConsumerConfig`, such as ``description``, ``metadata`` or ``num_replicas``.
 
         Raises:
-            ConfigError: An argument is not valid, and no request was sent. An ordered consumer is not durable, has ack
-                policy none and ``max_deliver`` 1, and has no deliver subject and no name.
-            StreamNotFoundError: The stream does not exist. Opening raises this error immediately, without a retry.
-            ApiError: The server refused the request. ``err_code`` tells the reason.
+            ConfigError: An argument is invalid, and no request was sent. Fields that make no sense for ordered
+                consumers are invalid too. For example, an ordered consumer can't be durable and has no acks.
+            StreamNotFoundError: The stream does not exist. Opening the consumer isn't retried in this case.
+            ApiError: The server refused the request. ``err_code`` identifies the reason.
 
         May also raise any error of an API request. If the call fails or is cancelled, the consumer is deleted again.
 

@@ -1,4 +1,4 @@
-"""Deletes the consumer that a subscription has created, when the subscription ends. Source: ADR-15."""
+"""Deletes the consumer that a subscription has created when the subscription ends. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTED = 0.1  # seconds after which the server has counted the last acks and n
 def warn_of_deletion(
     binding: Binding, emit: Callable[[Event], None], *, delete_on_close: bool | None
 ) -> None:
-    """Warn that the new consumer will be deleted with the subscription, unless the caller has chosen that."""
+    """Warn that a new, named consumer will be deleted with the subscription, unless the caller has asked for that."""
     if binding.created and binding.is_named and delete_on_close is None:
         emit(ConsumerNotKept(stream=binding.stream, consumer=binding.consumer))
 

@@ -1,4 +1,4 @@
-"""Finds out why a consumer delivers no message. Used by readers and by the command ``jsclient doctor``."""
+"""Finds out why a consumer delivers no messages. Used by readers and by the command ``jsclient doctor``."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ async def look_at_consumer(
 
 
 async def _stream(context: Context, info: ConsumerInfo) -> tuple[StreamInfo | None, bool]:
-    """Return the info of the stream, if available, and True if later checks don't need it.
+    """Return the info of the stream if it is available, and True if later checks don't need it.
 
-    It isn't needed again if the filter can match the subjects of the stream, and the stream is not a mirror and has no
-    sources, whose state may change.
+    Later checks don't need it if the filter can match the subjects of the stream and if the stream isn't a mirror and
+    has no sources. The state of a mirror or source may change.
     """
     try:
         stream = await stream_info(context, info.stream_name)

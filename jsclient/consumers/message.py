@@ -44,7 +44,7 @@ class AckChannel(msgspec.Struct, frozen=True):
     connection: Connection
     requests: Requests
     timeout: float  # default timeout of `ack_sync`, in seconds
-    silent: bool = False  # True with ack policy "none", because the server ignores acks then
+    silent: bool = False  # True for ack policy "none". The server would ignore acks
     reader: Choice = msgspec.field(default_factory=chosen)
     # Kinds of ignored acks that were already logged.
     logged: set[AckKind] = msgspec.field(default_factory=set)
@@ -64,9 +64,10 @@ class AckChannel(msgspec.Struct, frozen=True):
 
 
 class Message:
-    """A message that the server delivered from a stream.
+    """A message that the server has delivered from a stream.
 
-    Acknowledge it once it is handled, otherwise the server delivers it again after the consumer's ``ack_wait``::
+    Acknowledge the message once it has been handled. If you don't, the server delivers it again after the consumer's
+    ``ack_wait``::
 
         async for message in subscription:
             await save(message.data)
@@ -75,7 +76,7 @@ class Message:
     ``subject``, ``reply``, ``headers`` and ``metadata`` are parsed on first use. Bytes of a subject or header that are
     not valid UTF-8 are decoded with surrogate escapes, so that no information is lost.
 
-    You cannot create messages yourself. To test a handler, call `jsclient.testing.make_message`.
+    You can't create messages yourself. To test a handler, call `jsclient.testing.make_message`.
     """
 
     if not TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Message:
     def reply(self) -> str:
         """Reply subject of the message, exactly as the server sent it.
 
-        Acks are published to this subject. It also encodes the position of the message, see `metadata`.
+        Acks are published to this subject. It also encodes the position of the message (see `metadata`).
         """
         return self._frame[1].decode("utf-8", "surrogateescape")
 
@@ -154,8 +155,7 @@ class Message:
         """Position of the message in its stream and in the deliveries of its consumer.
 
         Raises:
-            NotJetStreamMessageError: The reply subject has another format, because the message doesn't come from a
-                stream.
+            NotJetStreamMessageError: The message did not come from a stream, so its reply subject contains no metadata.
         """
         if self._metadata is None:
             self._metadata = self._channel.reader.read_jsack(self._frame[1])
@@ -165,17 +165,17 @@ class Message:
     def attempt(self) -> int:
         """Number of this attempt to handle the message, starting at 1.
 
-        Usually it equals ``metadata.num_delivered``. It is higher when a worker with a ``key`` has retried the message
-        by itself, without another delivery by the server.
+        Usually it equals ``metadata.num_delivered``. It is higher if a worker with a ``key`` has retried the message
+        without another delivery by the server.
 
         Raises:
-            NotJetStreamMessageError: The message doesn't come from a stream.
+            NotJetStreamMessageError: The message did not come from a stream.
         """
         return self._attempt or self.metadata.num_delivered
 
     @property
     def acked(self) -> bool:
-        """True once the message was acknowledged, rejected with `nak` or terminated."""
+        """True once the message has been acknowledged, rejected with `nak` or terminated."""
         return self._state is not None and self._state.acked
 
     async def ack(self) -> None:
@@ -184,15 +184,16 @@ class Message:
         This method returns as soon as the ack is written, without waiting for the server. Use `ack_sync` if you need
         the confirmation.
 
-        `ack` is idempotent: it does nothing if the message was already acknowledged, rejected or terminated. It does
-        nothing either if the consumer has ack policy none.
+        `ack` does nothing if the message has already been acknowledged, rejected or terminated, or if the consumer has
+        ack policy "none".
 
         If the connection is lost right after the call, the ack may be lost too. jsclient sends it again after the
         reconnect, unless you opened the connection yourself with nats-py.
 
         Raises:
-            DisconnectedError, ClosedError: The ack could not be sent. You may call `ack` again.
-            NotJetStreamMessageError: The message doesn't come from a stream.
+            DisconnectedError: There is no connection at the moment. You may call `ack` again.
+            ClosedError: The connection is closed.
+            NotJetStreamMessageError: The message did not come from a stream.
         """
         channel, reply = self._channel, self._frame[1]
         if self._state is None and not channel.silent and channel.reader.match_jsack(reply):  # noqa: SIM102  the second test sends the ack
@@ -202,22 +203,22 @@ class Message:
         await self._send_ack(AckKind.ACK, AckKind.ACK.value)
 
     async def nak(self, delay: float | None = None) -> None:
-        """Tell the server that the message was not handled and should be delivered again.
+        """Tell the server that the message was not handled, so that it delivers the message again.
 
         Args:
-            delay: Seconds that the server waits before the redelivery. By default it redelivers immediately.
+            delay: Seconds to wait before the redelivery. By default, the server redelivers the message immediately.
 
         Raises the errors of `ack`.
         """
         await self._send_ack(AckKind.NAK, ack_payload(AckKind.NAK, delay=delay))
 
     async def term(self, reason: str | None = None) -> None:
-        """Tell the server never to deliver the message again, although it was not handled.
+        """Terminate the message, so that the server never delivers it again although it was not handled.
 
         Use it for messages that can never be handled, for example because their payload is malformed.
 
         Args:
-            reason: A line of text that the server includes in its advisory. Servers before 2.10.4 ignore it.
+            reason: One line of text, which the server includes in its advisory. Servers before 2.10.4 ignore it.
 
         Raises the errors of `ack`.
         """
@@ -226,7 +227,7 @@ class Message:
     async def in_progress(self) -> None:
         """Tell the server that the message is still being handled, which restarts its ``ack_wait``.
 
-        Call it repeatedly while a message takes longer than ``ack_wait``. Otherwise the server redelivers the message.
+        If handling a message takes longer than ``ack_wait``, call this method repeatedly to prevent a redelivery.
 
         Raises the errors of `ack`.
         """
@@ -236,11 +237,11 @@ class Message:
         """Acknowledge the message, and wait until the server confirms that it has processed the ack.
 
         Args:
-            timeout: Seconds to wait for the confirmation. The default is the timeout of the `JetStream`.
+            timeout: Seconds to wait for the confirmation. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            RequestTimeoutError: No confirmation arrived, so the server may or may not have processed the ack. You may
-                call `ack_sync` again.
+            RequestTimeoutError: No confirmation arrived in time, so the server may or may not have processed the ack.
+                You may call `ack_sync` again.
             DisconnectedError, ClosedError: The ack could not be sent, or the connection was lost before the
                 confirmation arrived.
         """
@@ -279,7 +280,7 @@ class Message:
             return None
         state = self._state
         if state is None:
-            # Raises an error rather than publish an ack to an arbitrary reply subject.
+            # Raises an error if the reply subject is not an ack subject, because anybody may have chosen it.
             sequences(self._frame[1])
             state = self._state = AckState()
         if state.begin_ack(kind):
@@ -317,7 +318,7 @@ Message.__new__ = staticmethod(_refuse)  # type: ignore[assignment]
 def ack_now(message: Message) -> bool:
     """Acknowledge a message without waiting, and return whether that was possible.
 
-    It is not possible if an ack was already sent, or if the connection can't take the ack at this moment.
+    It isn't possible if an ack was already sent, or if the connection can't accept the ack at the moment.
     `Message.ack` repeats this code because a function call would add 0.1 µs to each ack.
     """
     channel, reply = message._channel, message._frame[1]  # noqa: SLF001  a class of this module
@@ -334,10 +335,10 @@ def awaits_ack(message: Message) -> bool:
 
 
 def ack_state(message: Message) -> AckState | None:
-    """Return the state of a message that was not acked. It lives as long as the message, and can be referred to weakly.
+    """Return the ack state of a message, which lives as long as the message and supports weak references.
 
-    A message itself has no weak references, because it is not tracked by the garbage collector. None: no ack would have
-    an effect, or the state has been replaced by that of all acked messages.
+    A message itself doesn't support weak references, because the garbage collector doesn't track it. Return None if the
+    message has already been acked, or if an ack would have no effect.
     """
     if not awaits_ack(message):
         return None
@@ -368,8 +369,8 @@ async def ack_all(messages: Iterable[Message]) -> None:
     """Acknowledge several messages, combining the acks into as few writes as possible.
 
     Raises:
-        ExceptionGroup: Some acks could not be sent. The group contains one error for each of them. All other acks were
-            sent.
+        ExceptionGroup: Some acks could not be sent. The group contains one error for each of these acks. The other acks
+            were sent.
     """
     errors: list[Exception] = []
     for number, message in enumerate(messages):

@@ -62,7 +62,7 @@ async def open_subscription(
     context.connection.check_open()
     binder = Binder(context, request)
     binding = await binder.bind()
-    context.connection.check_open()  # if it was closed in the meantime, readers would wait forever
+    context.connection.check_open()  # if the connection was closed in the meantime, readers would wait forever
     info, inbox = binding.info, binder.inbox
     assert info is not None
     assert inbox is not None
@@ -273,7 +273,7 @@ class Binder:
         """Delete the consumer if the answer was lost and it is certain that the lost request has created it."""
         name = step.config.durable_name or step.config.name
         if name is None:
-            return  # its name is unknown, but the server removes an ephemeral consumer that has no subscriber
+            return  # the name is unknown, but the server removes an ephemeral consumer that has no subscriber
         api = self._context.api
         try:
             info = from_wire(ConsumerInfo, await self._context.call(api.consumer_info(step.stream, name)))

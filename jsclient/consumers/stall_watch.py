@@ -50,22 +50,22 @@ class Watched(Protocol):
 
     @property
     def arrived(self) -> int:
-        """Number of messages that have arrived so far."""
+        """Total number of messages received so far."""
 
     @property
     def is_awaited(self) -> bool:
-        """True while the program is waiting for a message."""
+        """True while the application is waiting for a message."""
 
     def emit(self, event: Event) -> None: ...
 
 
 class StallWatch:
-    """Polls a reader while the program is waiting for a message, and checks the consumer if none arrives for a while.
+    """Polls a reader while the application waits for a message, and checks the consumer if none arrives for a while.
 
     Attributes:
-        asks: Number of times that the program has started to wait for a message.
-        reset_error: None, unless the reader is ordered. An ordered reader replaces its consumer, so it isn't stalled
-            merely because a consumer was deleted. The function returns the error of the last attempt to replace it.
+        asks: Number of times that the application has started to wait for a message.
+        reset_error: A function that returns the error of the last attempt to replace the consumer of an ordered reader.
+            None for other readers. An ordered reader isn't stalled merely because its consumer was deleted.
         workers: Functions that return the activity of each worker of the reader.
         subject: NATS subject of a push subscription.
     """

@@ -10,7 +10,7 @@ from jsclient_speedups import Slots
 from jsclient._runtime.connection.speedups import chosen
 from jsclient.protocol.models.publish import quick_pub_acks
 from jsclient.protocol.publishing import slot_window
-from tests.protocol.publishing.test_slot_window import DoneError, Outbox, simulate
+from tests.protocol.publishing.test_slot_window import DoneError, SlotOutbox, simulate
 from tests.support.slots import Slots as Specified
 
 from .test_commands_and_acks import ack, damaged
@@ -38,7 +38,7 @@ class Side:
 
     def __init__(self, kind) -> None:
         self.tickets, self.sooner, self.checked = [], [], []
-        self.others, self.answered, self.outbox = {}, {}, Outbox()
+        self.others, self.answered, self.outbox = {}, {}, SlotOutbox()
         self.slots = kind(Ticket, self.tickets, quick_pub_acks, DoneError, 2.0, 500)
         self.slots.small, self.slots.next_check = 100, 1e9
         self.slots.connect(

@@ -11,7 +11,7 @@ import pytest
 from jsclient_speedups import Slots
 
 from jsclient.protocol.models.publish import quick_pub_acks
-from tests.protocol.publishing.test_slot_window import DoneError, Outbox
+from tests.protocol.publishing.test_slot_window import DoneError, SlotOutbox
 from tests.publishing.kit import add_outbox
 from tests.support.fake import connected
 
@@ -63,7 +63,7 @@ def test_failing_futures_leave_nothing():
     def work():
         tickets = []
         slots = Slots(Failing, tickets, quick_pub_acks, DoneError, 2.0, 500)
-        slots.connect({}, 9, 99, Outbox(), lambda moment: None, None, None)
+        slots.connect({}, 9, 99, SlotOutbox(), lambda moment: None, None, None)
         for _ in range(3):
             assert slots.publish(b"a", b"", b"x", 0.0, 5.0, False, True) is not None
         frames = [(b"%d" % number, b"", b"", ACK) for number in (1, 2, 3)]
@@ -105,7 +105,7 @@ def test_cycle_is_collected():
 
     window = Window()
     window.slots = Slots(Ticket, [], quick_pub_acks, DoneError, 2.0, 500)
-    window.slots.connect({}, 9, 99, Outbox(), window.next_check, None, None)
+    window.slots.connect({}, 9, 99, SlotOutbox(), window.next_check, None, None)
     window.slots.publish(b"a", b"", b"x", 0.0, 5.0, False, True)
     gone = weakref.ref(window)
     del window

@@ -1,7 +1,8 @@
-"""Waiting for the lock of a key: `acquire`.
+"""Acquires the lock of a key: `acquire`.
 
-An attempt to store the value runs in a task of its own. A wait that is cancelled or takes too long does not cut it off,
-because nobody would know then whether the value was stored. The value is removed in the background instead.
+Each attempt to store the value runs in its own task. If the wait is cancelled or times out, the attempt isn't
+interrupted, because it would then be unknown whether the value was stored. Instead, the value is removed in the
+background.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["MOST_WAIT", "acquire"]
 
 MOST_WAIT: Final = 0.5
-"""Seconds after which a key that is locked is looked at again, though no change of it was read."""
+"""Seconds after which another attempt to lock the key is made, even if no release was observed."""
 
 _PAUSE: Final = 0.2  # seconds between attempts to acquire
-_LAST_ATTEMPT: Final = 1.0  # seconds that the last attempt may take after the timeout, which may be 0
+_LAST_ATTEMPT: Final = 1.0  # seconds that the last attempt may take after the timeout. The timeout may be 0
 _LEAST_TTL: Final = 1.0
 _TTL_SERVER: Final = (2, 11)
 
@@ -38,7 +39,7 @@ _TTL_SERVER: Final = (2, 11)
 async def acquire(
     kv: KeyValue[ValueT], key: str, *, ttl: float, value: ValueT | None, timeout: float | None
 ) -> KeyValueLock[ValueT]:
-    """Wait for a lock, and return it. See `KeyValue.lock`."""
+    """Wait until the lock is acquired, and return it. See `KeyValue.lock`."""
     lease = Lease(kv, key, value, ttl)
     if ttl < _LEAST_TTL:
         raise ConfigError(f"ttl is {ttl}: a lock lasts {_LEAST_TTL:.0f} s or more")
@@ -51,12 +52,12 @@ async def acquire(
             await _wait_for(lease, deadline)
     except TimeoutError:
         raise RequestTimeoutError(f"lock of key {key!r} of bucket {kv.bucket!r}", timeout or 0.0) from None
-    # Nothing is awaited from here on, so no cancellation can lose the lock.
+    # Don't await anything from here on, because the lock would be lost if the task were cancelled.
     return KeyValueLock(lease)
 
 
 async def _check_bucket(kv: KeyValue[Any]) -> None:
-    """Raise `ConfigError` if the server or the bucket cannot have locks."""
+    """Raise `ConfigError` if the server or the bucket doesn't support locks."""
     check_server(kv._context.connection.server_version, _TTL_SERVER, "a lock")  # noqa: SLF001  one room
     config = (await kv._known()).config  # noqa: SLF001
     if not config.allow_msg_ttl:
@@ -68,11 +69,11 @@ async def _check_bucket(kv: KeyValue[Any]) -> None:
 
 
 async def _wait_for(lease: Lease[Any], deadline: float | None) -> None:
-    """Store the value of the lock as soon as the key has none. Raises `TimeoutError` after the deadline."""
+    """Store the value of the lock as soon as the key has no value. Raises `TimeoutError` after the deadline."""
     release = _Release(lease)
     try:
         while not await _attempt(lease):
-            # If the connection is lost, the watch may miss the release. So the lock is tried again after MOST_WAIT.
+            # If the connection is lost, the watch may miss the release. So try again after MOST_WAIT at the latest.
             remaining = MOST_WAIT if deadline is None else min(MOST_WAIT, deadline - lease.now())
             if remaining <= 0:
                 raise TimeoutError
@@ -87,9 +88,12 @@ async def _wait_for(lease: Lease[Any], deadline: float | None) -> None:
 
 
 async def _attempt(lease: Lease[Any]) -> bool:
-    """Try once to store the value. If this is cancelled, the attempt ends in the background, and so does its value."""
+    """Try once to store the value, and return whether it was stored.
+
+    If the call is cancelled, a background task waits for the end of the attempt, then removes its value.
+    """
     context = lease.kv._context  # noqa: SLF001  one room
-    if context.closer is not None:  # the connection is about to be closed, and nobody would release the lock
+    if context.closer is not None:  # the connection is about to be closed, so the lock would not be released
         raise ClosedError(CLOSED)
     attempt = context.tasks.start(lease.take(), f"attempt to lock {lease.key}", awaited=True)
     try:
@@ -99,7 +103,7 @@ async def _attempt(lease: Lease[Any]) -> bool:
         raise
     try:
         return attempt.result()  # type: ignore[no-any-return]
-    except asyncio.CancelledError:  # the connection was closed, which cancels its tasks
+    except asyncio.CancelledError:  # closing the connection cancels its tasks
         raise ClosedError(CLOSED) from None
     except JetStreamError as error:
         if not is_transient(error):
@@ -113,7 +117,7 @@ def _in_background(lease: Lease[Any], work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _undo(lease: Lease[Any], attempt: asyncio.Task[bool]) -> None:
-    """Remove the value that an attempt stores or has stored."""
+    """Wait for the end of an attempt, then remove the value that it may have stored."""
     await asyncio.wait([attempt])
     if not attempt.cancelled() and attempt.exception() is None and attempt.result():
         await lease.give_back()
@@ -122,7 +126,7 @@ async def _undo(lease: Lease[Any], attempt: asyncio.Task[bool]) -> None:
 
 
 class _Release:
-    """Waits until a key is deleted or expires, with a watch that is opened when somebody waits."""
+    """Waits until a key is deleted or expires. The watch that it uses is opened by the first call of `wait`."""
 
     def __init__(self, lease: Lease[Any]) -> None:
         self._lease = lease
@@ -130,7 +134,7 @@ class _Release:
         self._opening: asyncio.Task[object] | None = None
 
     async def wait(self, timeout: float) -> None:
-        """Wait so many seconds at most."""
+        """Wait for the deletion of the key, but at most ``timeout`` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 watch = await self._opened()
@@ -139,24 +143,25 @@ class _Release:
         except TimeoutError:
             return
         except JetStreamError:
-            # The server created no consumer, or the connection is lost. The next attempt shows whether that matters.
+            # The consumer could not be created, or the connection was lost. Ignore it, because the next attempt to lock
+            # the key reports any problem that matters.
             self.close()
             await asyncio.sleep(min(timeout, _PAUSE))
 
     async def _opened(self) -> KeyValueWatch[Any]:
-        """Open the watch in a task, because one that is cancelled waits until its consumer is deleted."""
+        """Open the watch in its own task, because a cancelled opening waits until the consumer has been deleted."""
         if self._watch is None or self._opening is None:
             self._watch = self._lease.kv.watch(self._lease.key, meta_only=True)
             tasks = self._lease.kv._context.tasks  # noqa: SLF001  one room
             self._opening = tasks.start(self._watch.__aenter__(), "watch of a lock", awaited=True)
         await asyncio.wait([self._opening])
-        if self._opening.cancelled():  # the connection was closed, which cancels its tasks
+        if self._opening.cancelled():  # closing the connection cancels its tasks
             raise ClosedError(CLOSED)
         self._opening.result()
         return self._watch
 
     def close(self) -> None:
-        """End the watch in the background, because the server may take long to answer."""
+        """Close the watch in the background, because the server may take long to answer."""
         watch, opening = self._watch, self._opening
         self._watch = self._opening = None
         if watch is not None and opening is not None:

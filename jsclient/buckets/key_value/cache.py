@@ -1,4 +1,4 @@
-"""A mapping that follows a bucket: `KeyValue.cache`. It is a `TopicTable` for each filter."""
+"""The local copy of a bucket that `KeyValue.cache` returns. It consists of one `TopicTable` for each filter."""
 
 from __future__ import annotations
 
@@ -33,22 +33,25 @@ T = TypeVar("T")
 
 
 class KeyValueChange(NamedTuple, Generic[ValueT]):
-    """The new state of a key in a `KeyValueCache`. ``entry`` is None if the key has no value any more."""
+    """A change of a key in a `KeyValueCache`. Returned by `KeyValueCacheChanges.next`.
+
+    ``entry`` is the new entry of the key, or None if the key no longer has a value.
+    """
 
     key: str
     entry: KeyValueEntry[ValueT] | None
 
 
 class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]):
-    """A mapping from each key of a bucket to its value, kept current. Created by `KeyValue.cache`.
+    """A mapping from the keys of a bucket to their entries that is kept up to date. Returned by `KeyValue.cache`.
 
-    An open cache has every key that matches and has a value. Reading it sends no request. Iterate over a copy, such as
-    ``dict(cache)``, if the loop awaits. It outlasts reconnects and restarts of servers: a value that was replaced
-    meanwhile may be skipped, the newest value of a key never.
+    While the cache is open, it contains all matching keys that have a value. Reading the cache sends no requests. If
+    you await something in a loop over the cache, iterate over a copy such as ``dict(cache)``.
 
-    If it cannot be continued, because the bucket was deleted or recreated, every access raises the error:
-    `BucketNotFoundError` or `PositionInvalidError`. After `close`, and after the connection was closed, it keeps its
-    last state.
+    The cache survives reconnects and server restarts. It may skip intermediate values of a key, but never misses the
+    newest one. If the bucket is deleted or recreated, the cache can't continue, and every access raises
+    `BucketNotFoundError` or `PositionInvalidError`. After the cache or its connection has been closed, the last state
+    can still be read.
     """
 
     def __init__(
@@ -66,8 +69,8 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         self._create = create
         self._tables: list[TopicTable] = []
         self._changed = Signal()  # shared by all tables
-        self._reached = 0  # a revision that a caller waited for although no key in the cache has it
-        self._stale_at: float | None = None  # the time of the loop when the connection was lost
+        self._reached = 0  # the highest revision that a call of `wait_for` has waited for successfully
+        self._stale_at: float | None = None  # event loop time when the connection was lost
         self._catching_up: asyncio.Task[None] | None = None
         self._changes_of_connection = 0
         self._state = State.NEW
@@ -85,7 +88,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
                 # The connection may be lost while a table is opened. Opening then continues after the reconnect.
                 table = open_table(log, check=check, changed=self._changed)
                 self._tables.append(await table)
-            # A table that was opened before a loss may miss what happened since.
+            # Tables that were opened before the connection was lost may lack the changes since then.
             if self._stale_at is not None:
                 await self._catch_up()
             if self.is_closed:
@@ -123,7 +126,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         raise KeyError(key)
 
     def _subject(self, key: object) -> str | None:
-        """Return the subject of a key, or None if no key can be like that."""
+        """Return the subject of a key, or None if the key is invalid."""
         if self._keys.key_codec is None:
             return f"{self._keys.reads}{key}"
         try:
@@ -132,14 +135,14 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
             return None
 
     def _counts(self, record: Record) -> bool:
-        """Return whether a record is a value. Reports a record that another client has stored."""
+        """Return whether a record is a value. If another client has stored the record, report it and return False."""
         if not self._keys.is_stray(record.headers):
             return True
         self._strays.report_message(record.subject, record.seq)
         return False
 
     def _subjects(self) -> list[str]:
-        """Return the subjects of all values that count, for a handle with ``own`` or a codec of keys."""
+        """Return the subjects of all valid values. Needed only for handles with ``own`` or a key codec."""
         tables = self._following()
         return [
             subject
@@ -150,7 +153,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
 
     @property
     def _is_filtered(self) -> bool:
-        """Whether messages of other clients may not count, because of their origin or their key."""
+        """Whether some messages must be ignored, because other clients stored them or the key can't be decoded."""
         return self._keys.own or self._keys.key_codec is not None
 
     def __iter__(self) -> Iterator[str]:
@@ -176,22 +179,23 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
 
     @property
     def revision(self) -> int:
-        """The revision up to which every change of the matching keys is in the cache."""
+        """Revision that the cache has reached. All changes of matching keys up to this revision are in the cache."""
         return max(self._reached, min((table.position.seq for table in self._tables), default=0))
 
     # --- staleness ---------------------------------------------------------------------------------------
 
     @property
     def is_stale(self) -> bool:
-        """Whether changes may be missing, because the connection was lost and what happened since was not read yet.
+        """Whether changes may be missing from the cache.
 
-        It is also true after the cache or its connection was closed.
+        This is the case from the loss of the connection until the cache has caught up after the reconnect. It is also
+        true after the cache or its connection has been closed.
         """
         return self._stale_at is not None or self.is_closed
 
     @property
     def stale_for(self) -> float:
-        """Seconds since the connection was lost, or the cache was closed. 0.0 if the cache is not stale."""
+        """Seconds since the connection was lost or the cache was closed, or 0.0 if the cache is not stale."""
         if self._stale_at is None:
             if not self.is_closed:
                 return 0.0
@@ -211,7 +215,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
             )
 
     async def _catch_up(self) -> None:
-        """Read everything that the bucket has now. Then the cache is not stale any more."""
+        """Wait until the cache has caught up with the current state of the bucket, then mark it as no longer stale."""
         tries = Retry()
         while True:
             changes = self._changes_of_connection
@@ -222,7 +226,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
                 return
             except JetStreamError as error:
                 if not await tries.again(error):
-                    raise  # the task reports it, and the cache stays stale
+                    raise  # the task reports the error, and the cache remains stale
             else:
                 if changes == self._changes_of_connection:
                     self._stale_at = None
@@ -231,13 +235,18 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
     # --- following ---------------------------------------------------------------------------------------
 
     async def wait_for(self, revision: int, timeout: float | None = None) -> None:
-        """Wait until every change up to a revision, such as the revision of a put, is in the cache.
+        """Wait until the cache contains every change of matching keys up to ``revision``.
 
-        A revision of a key that does not match is waited for as well. Then nothing in the cache is older than it.
+        Args:
+            revision: A revision of the bucket, for example the revision returned by `KeyValue.put`. It may belong to a
+                key that matches none of the cache's filters. The call then returns once the cache has caught up to that
+                point.
+            timeout: Seconds to wait. By default, the call waits without a limit.
 
         Raises:
-            RequestTimeoutError: The cache did not have it within ``timeout`` seconds.
-            BucketNotFoundError: The bucket was deleted. ClosedError: The cache was closed.
+            RequestTimeoutError: The cache did not reach ``revision`` within ``timeout`` seconds.
+            BucketNotFoundError: The bucket was deleted.
+            ClosedError: The cache or its connection was closed.
 
         Also raises the error that ended the cache, and any error of an API request.
         """
@@ -251,7 +260,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         except ClosedError as error:
-            # The error of a table would name what the program does not know.
+            # The error mentions a table, which is an implementation detail, so replace it.
             raise self._closed_error(error) from None
         except RequestTimeoutError as error:
             if deadline is None or now() < deadline:
@@ -260,12 +269,14 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         self._reached = max(self._reached, revision)
 
     def changes(self, start: Literal["first", "now"] = "now") -> KeyValueCacheChanges[ValueT]:
-        """Read the changes of the cache, for ``async for``: the newest state of each key that has changed.
+        """Return an asynchronous iterator over the changes of the cache.
 
-        A slow reader misses intermediate states, but never the newest state.
+        For each key that has changed, the iterator returns the newest state. A slow reader may miss intermediate
+        states, but never the newest one.
 
         Args:
-            start: ``"now"`` reads changes from now on, ``"first"`` reads all keys of the cache first.
+            start: ``"now"`` (the default) returns only later changes. ``"first"`` returns all keys of the cache before
+                the changes.
 
         Raises:
             ConfigError: ``start`` has another value.
@@ -274,7 +285,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         return KeyValueCacheChanges(self, self._tables[0], parts)
 
     async def close(self) -> None:
-        """Stop following the bucket, and release the resources on the server."""
+        """Stop following the bucket, and delete the consumers on the server. The last state can still be read."""
         self._state = State.CLOSED
         self._context.connection.remove_listener(self._connection_changed)
         if self._stale_at is None:
@@ -282,16 +293,17 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         if self._catching_up is not None:
             self._catching_up.cancel()
         self._changed.set()
-        # Each table ends in its own task, which continues even if this call is cancelled.
+        # Close each table in its own task, so that the tables are closed even if this call is cancelled.
         ends = [self._context.tasks.start(table.close(), "end of a cache") for table in self._tables]
         if ends:
             await asyncio.wait(ends)
 
 
 class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
-    """The changes of a cache, for ``async for``. Created by `KeyValueCache.changes`. A cancelled read loses no change.
+    """An asynchronous iterator over the changes of a cache. Returned by `KeyValueCache.changes`.
 
-    The loop ends when the cache, its connection or this reader is closed.
+    The iteration ends when the cache, its connection or this reader is closed. If a read is cancelled, no change is
+    lost.
     """
 
     def __init__(self, cache: KeyValueCache[ValueT], table: TopicTable, parts: list[TableChanges]) -> None:
@@ -300,11 +312,15 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
         self._parts = parts
 
     async def next(self, timeout: float | None = None) -> KeyValueChange[ValueT]:
-        """Return the newest state of a key that has changed and was not returned since.
+        """Wait for the next change, and return the newest state of the key.
+
+        Args:
+            timeout: Seconds to wait. By default, the call waits without a limit.
 
         Raises:
-            RequestTimeoutError: No key changed in ``timeout`` seconds. ClosedError: The cache, its connection or this
-                reader was closed. BucketNotFoundError: The bucket was deleted.
+            RequestTimeoutError: No key changed within ``timeout`` seconds.
+            ClosedError: The cache, its connection or this reader was closed.
+            BucketNotFoundError: The bucket was deleted.
 
         Also raises the error that ended the cache, if any.
         """
@@ -317,7 +333,7 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
             if self.is_closed:
                 raise ClosedError("the reader of changes is closed")
             if (part := self._changed_part()) is not None:
-                subject, record = await part.next()  # the record exists, so this call does not block
+                subject, record = await part.next()  # returns immediately, because there is a record
                 counts = record is not None and cache._counts(record)  # noqa: SLF001
                 entry = recorded_entry(cache._keys, record) if record is not None and counts else None  # noqa: SLF001
                 return KeyValueChange(cache._keys.key(subject), entry)  # noqa: SLF001
@@ -339,10 +355,10 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
 
 
 async def _reach(table: TopicTable, log: StreamLog, revision: int, deadline: float | None) -> None:
-    """Wait until a table has every change up to a revision of its bucket. Raises `RequestTimeoutError`.
+    """Wait until a table contains every change up to a revision of its bucket. Raises `RequestTimeoutError`.
 
-    The revision may belong to a key that is not in the table. Then the newest record before it is the one to wait for,
-    which the leader of the stream names.
+    If the revision belongs to a key outside the table, wait for the newest record of the table before that revision.
+    The leader of the stream is asked for it.
     """
     now = log.context.connection.now
     while table.position.seq < revision:
@@ -353,8 +369,8 @@ async def _reach(table: TopicTable, log: StreamLog, revision: int, deadline: flo
             target = revision
         if table.position.seq >= target and target < revision:
             return
-        # The revision that the caller waits for may be removed meanwhile, or another record may precede it. So check
-        # again.
+        # The record with this revision may be removed while waiting, or belong to another key. So check the target
+        # again from time to time.
         until = now() + _RECHECK if deadline is None else min(deadline, now() + _RECHECK)
         with suppress(RequestTimeoutError):
             await table.wait_for(_has_reached(target), max(until - now(), 0.001))
@@ -376,10 +392,13 @@ async def open_cache(
     check: float,
     create: str,
 ) -> KeyValueCache[Any]:
-    """Open a cache of the keys of these subjects. ``create`` is the method that creates such a bucket."""
+    """Open a cache of the keys with these subjects.
+
+    ``create`` is the name of the method that creates a bucket, which error messages recommend.
+    """
     logs = [StreamLog(context, Stream(context, info), subject) for subject in subjects]
     for log in logs:
-        log.is_one_subject = False  # a record with a value never ends a key, whatever its headers are
+        log.is_one_subject = False  # a record with a payload is never a deletion, whatever its headers are
     cache = KeyValueCache[Any](context, keys, logs, strays, create)
     await cache._open(check)  # noqa: SLF001  one module
     return cache

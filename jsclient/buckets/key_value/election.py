@@ -1,4 +1,4 @@
-"""One of many clients does some work: `KeyValue.elect`."""
+"""Leader election, which makes sure that only one client does some work: `KeyValue.elect`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 async def elect(
     kv: KeyValue[Any], key: str, work: Callable[[KeyValueLock[Any]], Awaitable[T]], *, ttl: float, value: Any
 ) -> T:
-    """Call ``work`` each time the lock of a key is acquired, until it returns. See `KeyValue.elect`."""
+    """Call ``work`` each time the lock of a key has been acquired, until it returns. See `KeyValue.elect`."""
     check_handler("work", work, "lock")
     if not is_coroutine_function(work):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The entry in a message: delivered by a consumer, or requested from the stream."""
+"""Creates entries from the messages of a bucket, which a consumer has delivered or the stream has returned."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def entry_of(
     size = len(value)
     if block:  # most values have no headers
         headers = MessageHeaders(block, chosen().find_header)
-        # Searching the bytes costs less than looking for a header that is not there.
+        # Searching the bytes is cheaper than parsing headers to find out that the header is missing.
         if _OPERATION in block or _REASON in block:
             operation = operation_of(headers)
         if _SIZE in block and MSG_SIZE in headers:

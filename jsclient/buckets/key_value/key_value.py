@@ -51,9 +51,9 @@ _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept
 
 
 class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
-    """A key-value bucket. Each key is a subject of a stream, and the newest message of the subject is its value.
+    """A key-value bucket. Each key is a subject of a stream. The newest message with that subject is its value.
 
-    Created by `JetStream.key_value` and `JetStream.create_key_value`. It has no state that must be closed.
+    Returned by `JetStream.key_value` and `JetStream.create_key_value`. A handle need not be closed.
     """
 
     _create = "create_key_value"
@@ -79,19 +79,19 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     ) -> KeyValueEntry[ValueT]:
         """Return the value of a key.
 
-        Any replica may answer. Without ``min_revision`` the value may therefore be older than a value that was just
-        put.
+        Any replica may answer, and it may lag behind. Pass ``min_revision`` if you need a value that was just stored,
+        possibly by another client.
 
         Args:
             key: The key.
-            revision: Return the value of this revision of the key, if the bucket still has it.
-            min_revision: Do not return a value older than this revision, such as the revision of a put. If a replica is
-                behind, the leader is asked.
+            revision: Return the value that the key had at this revision. The bucket must still have that revision.
+            min_revision: Never return an older value than this revision, for example the revision returned by `put`.
+                If the replica that answers lags behind, the leader is asked.
 
         Raises:
-            KeyNotFoundError: The key has no value. ``error.deleted`` is the entry of its deletion, if there is one.
-            ValueInvalidError: The codec cannot decode the value. ``error.entry`` has its bytes.
-            InvalidNameError: The key is not valid.
+            KeyNotFoundError: The key has no value. If it was deleted, ``error.deleted`` is the entry of the deletion.
+            ValueInvalidError: The codec can't decode the value. ``error.entry`` contains the raw bytes.
+            InvalidNameError: The key is invalid.
 
         May also raise any error of an API request.
         """
@@ -105,7 +105,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
                 message = None
         else:
             message = await self._newest(subject, f"get key {key!r}")
-            # A replica that is behind has an older value or none, but the leader has the newest value.
+            # A lagging replica may return an old value or no value at all, so ask the leader.
             if min_revision is not None and (
                 message is None or message.seq < check_count("min_revision", min_revision)
             ):
@@ -128,12 +128,12 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Return the values of several keys as of one revision (server 2.11). Keys without a value are omitted.
 
         Args:
-            keys: Keys or filters, such as ``["a.1", "b.*"]``. At most 1,024 keys may match 1,000 of them, which are
-                read together. Entries of further ones may be newer than the revision.
+            keys: Keys or filters, such as ``["a.1", "b.*"]``. They are requested in groups of 1,000. At most 1,024 keys
+                may match each group. Entries of later groups may be newer than the revision of the snapshot.
 
         Raises:
             TooManyResultsError: More than 1,024 keys match the filters of one request.
-            InvalidNameError: A key is not valid.
+            InvalidNameError: A key or filter is invalid.
 
         May also raise any error of an API request.
         """
@@ -145,14 +145,14 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
         """Iterate over the keys that have a value, in the order of their newest revisions. Values are not transferred.
 
-        A key that is written during the iteration may be missing, but is never returned twice.
+        If a key is written during the iteration, it may be missing, but it is never returned twice.
 
         Args:
             filters: Return only keys that match one of these filters. A token may be ``*``, and the last token ``>``.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.
-            InvalidNameError: A filter is not valid.
+            InvalidNameError: A filter is invalid.
 
         May also raise any error of an API request.
         """
@@ -170,10 +170,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
     @listing
     async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry[ValueT], None]:
-        """Iterate over all stored entries of the matching keys, deletions included, oldest first.
-
-        See `keys` for the arguments and errors.
-        """
+        """Iterate over all stored entries of the matching keys, oldest first and including deletions. See `keys`."""
         async for entry in self._reader(filters, policy=DeliverPolicy.ALL).initial():
             yield entry
 
@@ -186,37 +183,38 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         meta_only: bool = False,
         after: int | None = None,
     ) -> KeyValueWatch[ValueT]:
-        """Read the current entries of the matching keys, and then each change: ``async with kv.watch() as watch``.
+        """Read the current entries of the matching keys, then every change: ``async with kv.watch() as watch``.
 
         Args:
-            filters: Keys, or filters in which a token may be ``*`` and the last token ``>``. The default is all keys.
-            include_history: Read all entries that the bucket has, not only the newest of each key.
-            updates_only: Skip the existing entries, and read only changes from now on.
+            filters: Keys, or filters in which a token may be ``*`` and the last token ``>``. Defaults to all keys.
+            include_history: Read all stored entries of each key instead of only the newest one.
+            updates_only: Skip the existing entries, and read only later changes.
             ignore_deletes: Do not return deletions.
-            meta_only: Do not transfer values. `KeyValueEntry.size` has their size.
-            after: Read all entries after this revision, such as the revision of a snapshot.
+            meta_only: Do not transfer values. `KeyValueEntry.size` is still available.
+            after: Read all entries after this revision, for example the revision of a snapshot.
 
         Raises:
-            InvalidNameError: A filter is not valid.
+            InvalidNameError: A filter is invalid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError` and any error of an API request.
+        Opening the watch raises `BucketNotFoundError`, or any error of an API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
         return KeyValueWatch(SharedReader(reader), ignore_deletes=ignore_deletes)
 
     def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache[ValueT]]:
-        """Keep a mapping from each key to its value: ``async with kv.cache("shop.*") as cache``.
+        """Keep a local copy of all matching values up to date: ``async with kv.cache("shop.*") as cache``.
 
         Args:
             filters: See `watch`. Caches of one connection share a consumer for each filter.
-            check: Seconds between checks for values that a limit or an administrator removed, which no entry shows.
+            check: Seconds between checks for values removed by a limit or an administrator. Watches don't see those.
 
         Raises:
-            InvalidNameError, ConfigError: An argument is not valid.
+            InvalidNameError: A filter is invalid.
+            ConfigError: Two filters overlap, or ``check`` is invalid.
 
-        Opening it raises `BucketNotFoundError` and any error of an API request.
+        Opening the cache raises `BucketNotFoundError`, or any error of an API request.
         """
         subjects = self._keys.subjects(filters)
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
@@ -242,7 +240,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return BucketReader(self._context, self._stream, config, decode, self._create)
 
     def _counted(self, decode: Callable[..., T], keys: KeySpace) -> Decode[T]:
-        """Return a function that decodes a message, and skips stray messages."""
+        """Return a function that decodes a message, or skips it if another client has stored it."""
         return self._strays.skipped(decode, keys) if keys.own else partial(decode, keys)
 
     # --- writing -----------------------------------------------------------------------------------------
@@ -254,15 +252,15 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Args:
             key: The key.
-            value: The value, bytes that may be empty, or with a codec whatever it encodes.
-            ttl: Seconds until the value expires, 1 or more, in a bucket with ``limit_marker_ttl``. Allowed only with a
-                history of 1, because otherwise the previous value would reappear.
-            msg_id: With an id, the value is sent again if the answer is lost, and is stored once.
+            value: The value. It may be empty. Without a codec it must be bytes.
+            ttl: Seconds until the value expires, at least 1. The bucket needs ``limit_marker_ttl`` and a history of 1,
+                because the previous value would reappear otherwise.
+            msg_id: A unique id. With it the value is sent again if the reply is lost, but stored only once.
 
         Raises:
-            InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent.
-            ApiError: The bucket refused the value, for instance because it is full.
-            RequestTimeoutError, DisconnectedError: It is unknown whether the value was stored.
+            InvalidNameError, ConfigError, MaxPayloadError: The key, an option or the size is invalid. Nothing was sent.
+            ApiError: The bucket refused the value, for example because the bucket is full.
+            RequestTimeoutError, DisconnectedError: The reply was lost, so the value may or may not be stored.
         """
         self._check_ttl(ttl)
         return await self._write(key, self._keys.encoded(key, value), ttl=ttl, msg_id=msg_id)
@@ -273,34 +271,34 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         *,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> int:
-        """Set the values of many keys, in order, and return the greatest of their revisions, or 0 without values.
+        """Set many keys in order. Return the highest resulting revision, or 0 if ``values`` is empty.
 
-        This is much faster than many calls of `put`, because up to ``max_in_flight`` values wait for their acks at the
-        same time. It is not a transaction: other clients see each value as soon as it is stored.
+        This is much faster than calling `put` repeatedly, because many values can be in flight at the same time. It is
+        not a transaction, so other clients see each value as soon as it is stored.
 
         Args:
-            values: A mapping, or pairs of a key and its value, such as a generator. A key may occur several times.
-            max_in_flight: The maximum number of values without an ack.
+            values: A mapping, or an iterable of ``(key, value)`` pairs. A key may occur several times.
+            max_in_flight: Maximum number of unacknowledged values.
 
         Raises:
-            PublishManyError: Not all values are stored. It has the failed values by index. Its cause is an
-                `InvalidNameError` or a `ConfigError` if a key or a value is not valid.
-            ReadOnlyError: The handle only reads.
+            PublishManyError: Some values could not be stored. The exception maps the index of each failed value to its
+                error. If a key or value is invalid, ``__cause__`` is an `InvalidNameError` or `ConfigError`.
+            ReadOnlyError: The handle is read-only.
 
-        If the call is cancelled, the values that were sent may be stored.
+        If the call is cancelled, values that were already sent may be stored.
         """
         return await put_many(self._context, self._keys, values, max_in_flight)
 
     async def create(
         self, key: str, value: ValueT, *, ttl: float | timedelta | None = None, msg_id: str | None = None
     ) -> int:
-        """Set the value of a key that has no value, and return its revision. See `put` for the arguments.
+        """Create a key, and return its revision. See `put` for the arguments.
 
-        ``ttl`` is allowed with any history, because the key has no previous value. With a history of more than 1 the
-        server raises it to the ``limit_marker_ttl`` of the bucket, if it is shorter (ADR-43).
+        ``ttl`` is allowed with any history, because there is no previous value that could reappear. If the history is
+        greater than 1, the server increases ``ttl`` to at least the bucket's ``limit_marker_ttl`` (ADR-43).
 
         Raises:
-            KeyExistsError: The key has a value. Nothing was stored.
+            KeyExistsError: The key already has a value. Nothing was stored.
 
         Also raises the errors of `put`.
         """
@@ -315,14 +313,14 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         ttl: float | timedelta | None = None,
         msg_id: str | None = None,
     ) -> int:
-        """Set the value of a key that has revision ``last``, and return its new revision.
+        """Set the value of a key if its revision is still ``last``, and return the new revision.
 
         Args:
             key, value, ttl, msg_id: See `put`.
-            last: The revision that the key must have, or 0 if the bucket must have no entry of the key.
+            last: The revision that the key must have. 0 means that the bucket must not contain any entry of the key.
 
         Raises:
-            RevisionMismatchError: The key has another revision. Nothing was stored.
+            RevisionMismatchError: The key has a different revision. Nothing was stored.
 
         Also raises the errors of `put`.
         """
@@ -331,28 +329,28 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return await store_after(self, key, self._keys.encoded(key, value), last, ttl=ttl, msg_id=msg_id)
 
     async def delete(self, key: str, *, last: int | None = None) -> int:
-        """Delete the value of a key, keep its history, and return the revision of the deletion.
+        """Delete the value of a key but keep its history. Return the revision of the deletion.
 
         Args:
-            key: The key. It need not have a value.
-            last: The revision that the key must have.
+            key: The key. Deleting a key without a value is not an error.
+            last: The revision that the key must have. By default, the revision isn't checked.
 
         Raises:
-            RevisionMismatchError: The key has another revision. Nothing was stored.
+            RevisionMismatchError: The key has a different revision. Nothing was deleted.
 
         Also raises the errors of `put`.
         """
         return await store_after(self, key, b"", last, headers={OPERATION: DELETE})
 
     async def purge(self, key: str, *, last: int | None = None, ttl: float | timedelta | None = None) -> int:
-        """Delete the value of a key and its history, and return the revision of the deletion.
+        """Delete the value and the history of a key. Return the revision of the deletion.
 
         Args:
             key, last: See `delete`.
-            ttl: Seconds until the bucket removes the deletion as well, in a bucket with ``limit_marker_ttl``.
+            ttl: Seconds until the server removes the deletion too. The bucket must have a ``limit_marker_ttl``.
 
         Raises:
-            RevisionMismatchError: The key has another revision. Nothing was stored.
+            RevisionMismatchError: The key has a different revision. Nothing was deleted.
 
         Also raises the errors of `put`.
         """
@@ -361,27 +359,27 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     async def update_with(
         self, key: str, function: Callable[[ValueT | None], ValueT | None], *, attempts: int = 100
     ) -> int:
-        """Replace a value by the result of a function, again if another client was faster. Return the revision.
+        """Replace a value with ``function(value)``, and return its revision. Retry if another client changes the value.
 
         Args:
             key: The key.
-            function: A plain function of the current value, or of None without a value. It returns the new value, or
-                None to keep the current value, whose revision is returned then. It may be called several times.
-            attempts: The maximum number of calls of ``function``.
+            function: A plain function. It is called with the current value, or with None if there is no value. It
+                returns the new value, or None to leave the key unchanged. It may be called several times.
+            attempts: Maximum number of times that ``function`` is called.
 
         Raises:
-            RevisionMismatchError: Other clients were faster at each attempt.
-            KeyNotFoundError: ``function`` returned None for a key without a value.
+            RevisionMismatchError: During every attempt, another client changed the value.
+            KeyNotFoundError: The key has no value, and ``function`` returned None.
 
-        Also raises the errors of `get` and `put`, and the exceptions of ``function``.
+        Also raises the errors of `get` and `put`, and any exception that ``function`` raises.
         """
         return await update_with(self, key, function, attempts)
 
     def transaction(self) -> KeyValueTransaction[ValueT]:
-        """Change several keys together or not at all: ``async with kv.transaction() as tx`` (server 2.12).
+        """Change several keys atomically: ``async with kv.transaction() as tx`` (server 2.12).
 
-        The bucket needs ``allow_atomic``. Leaving the block commits. After an exception no change is stored. Raises
-        `ReadOnlyError`, and `ConfigError` if the server is older.
+        The bucket needs ``allow_atomic``. Leaving the block commits the changes, unless it raised an exception. Raises
+        `ReadOnlyError` if the handle is read-only, and `ConfigError` if the server is too old.
         """
         self._keys.check_writable()
         return KeyValueTransaction(self)
@@ -391,27 +389,28 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     def lock(
         self, key: str, *, ttl: float = 15.0, value: ValueT | None = None, timeout: float | None = None
     ) -> Opening[KeyValueLock[ValueT]]:
-        """Return a lock that one client at a time can hold: ``async with kv.lock("reports") as lock`` (server 2.11).
+        """Acquire a lock that only one client can hold: ``async with kv.lock("reports") as lock`` (server 2.11).
 
         The bucket needs ``limit_marker_ttl`` and a history of 1. The lock is renewed as long as it is held. If the
-        holder dies or loses its connection, the next client acquires the lock within ``ttl`` seconds and one more. A
-        process that was suspended may continue for a moment after that. `KeyValueLock.put` and `KeyValueLock.token`
-        protect against its writes.
+        holder dies or loses its connection, another client can acquire the lock within ``ttl + 1`` seconds. A suspended
+        process may resume after that and still believe that it holds the lock. Use `KeyValueLock.put` and
+        `KeyValueLock.token` to prevent such a process from writing.
 
         Args:
-            key: The key.
-            ttl: Seconds, 1 or more, until the lock of a holder that has died is free.
-            value: The value of the key that other clients read, such as the name of the holder.
-            timeout: Seconds to wait for the lock, including all requests that it takes. None waits without a limit.
+            key: The key that represents the lock.
+            ttl: Seconds until the lock is free after its holder has died, at least 1.
+            value: The value of the key while the lock is held, for example the name of the holder.
+            timeout: Seconds to wait for the lock, including all requests. None (the default) waits without a limit.
 
         Raises:
-            ConfigError, InvalidNameError: An argument is not valid.
+            InvalidNameError: The key is invalid.
+            ConfigError: ``ttl``, ``value`` or ``timeout`` is invalid.
 
-        Opening it raises `RequestTimeoutError` after ``timeout`` seconds, `ConfigError` if the server or the bucket
-        cannot have locks, and the errors of `put`. The block is cancelled if the lock is lost or the connection is
-        closed, and ends with `LeaseLostError`, see `KeyValueLock`.
+        Opening the lock raises `RequestTimeoutError` after ``timeout`` seconds, `ConfigError` if the server or the
+        bucket doesn't support locks, or any error of `put`. If the lock is lost or the connection is closed, the block
+        is cancelled and ends with `LeaseLostError`. See `KeyValueLock`.
 
-        Cancelled: the lock is not held. A value that was stored meanwhile is removed in the background.
+        If the call is cancelled, the lock isn't held. A value that was already stored is removed in the background.
         """
         self._keys.target(key)
         seconds = check_seconds("ttl", ttl)
@@ -425,21 +424,21 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         ttl: float = 15.0,
         value: ValueT | None = None,
     ) -> T:
-        """Do some work in one client at a time, of all that call this (server 2.11). Returns what ``work`` returns.
+        """Run ``work`` in only one of the clients that call this method (server 2.11). Return the result of ``work``.
 
         Args:
             key, ttl, value: See `lock`.
-            work: A coroutine function that is called with the lock when this client is elected. It is cancelled when
-                the lock is lost, which the event `ErrorRaised` reports, and called again when this client is elected
-                again.
+            work: A coroutine function. It is called with the lock once this client is elected. If the lock is lost, the
+                event `ErrorRaised` reports it and ``work`` is cancelled. When this client is elected again, ``work`` is
+                called again.
 
         Raises:
             ConfigError: ``work`` is not a coroutine function.
             ClosedError: The connection was closed.
 
-        Also raises the errors of `lock`, and what ``work`` raises.
+        Also raises the errors of `lock`, and any exception that ``work`` raises.
 
-        Cancelled: ``work`` is cancelled, and the lock is released.
+        If the call is cancelled, ``work`` is cancelled and the lock is released.
         """
         return await elect(self, key, work, ttl=ttl, value=value)
 
@@ -453,7 +452,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         **options: Any,
     ) -> int:
         if msg_id is None and self._keys.own:
-            msg_id = secrets.token_hex(11)  # it also tells values of this client from the messages of others
+            msg_id = secrets.token_hex(11)  # also marks the message as a value of a handle with ``own``
         ack = await publish(
             self._context,
             self._keys.target(key),
@@ -475,7 +474,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     # --- the bucket --------------------------------------------------------------------------------------
 
     async def status(self) -> BucketStatus:
-        """Request the state of the bucket.
+        """Request the status of the bucket from the server.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.
@@ -485,15 +484,15 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return BucketStatus.of(await self._renewed())
 
     async def purge_deletes(self, *, older_than: float = _YOUNG) -> int:
-        """Remove the entries of deleted keys, and return their number. A value that is put meanwhile is never removed.
+        """Remove all entries of deleted keys, and return the number of these keys. New values are never removed.
 
         Args:
-            older_than: Seconds. For a more recent deletion only the history is removed, and the deletion itself
-                remains, so that watches see it. 0 removes all deletions.
+            older_than: Minimum age of a deletion, in seconds. If a deletion is more recent, only the history of its key
+                is removed, and watches can still read the deletion. 0 removes all deletions.
 
         Raises:
             ConfigError: ``older_than`` is not a number of seconds.
-            ReadOnlyError: The handle only reads.
+            ReadOnlyError: The handle is read-only.
 
         May also raise any error of an API request.
         """

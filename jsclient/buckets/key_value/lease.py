@@ -1,8 +1,8 @@
-"""The value that a lock has in its key: `Lease`.
+"""The value that represents a lock on its key: `Lease`.
 
-The value has a TTL. The client that stored it sets it again at the revision that it stored last, so the server refuses
-every step of a client whose value has expired. The client counts the TTL from before it sent the value, so that its
-time ends before the server removes the value.
+The value has a TTL. To renew it, the holder stores the value again and requires the revision that it stored last. The
+server therefore refuses the renewal of a client whose value has expired. The client counts the TTL from the time before
+it sent the value, so it considers the lock lost before the server removes the value.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Lease"]
 
-_OWNER: Final = "Jsc-Lease"  # this header distinguishes this lock's value from the values of other clients
-# The lock counts as lost when this share of the TTL remains, so that the block has time to stop.
+_OWNER: Final = "Jsc-Lease"  # header with a random id, which tells this lock's value from those of other clients
+# The lock is considered lost when only this fraction of the TTL remains, so that the block has time to stop.
 _MARGIN: Final = 0.1
-_LEAST: Final = 0.1  # seconds for the removal of the value, at least
-_PAUSE: Final = 0.3  # seconds between looks for a value that may have been stored
+_LEAST: Final = 0.1  # minimum timeout for removing the value, in seconds
+_PAUSE: Final = 0.3  # seconds between attempts to find a value that may have been stored
 _LOOKS: Final = 2
 
 
 class Lease(Generic[ValueT]):
-    """The value of a key that says who holds its lock.
+    """The value with which a client claims the lock of a key.
 
     Attributes:
         kv, key, ttl: The bucket, the key, and the TTL in seconds.
-        revision: The revision of this client's value.
-        until: The time of the loop at which the lock is lost unless the value is stored again.
-        may_store: False ends an attempt before it stores the value.
-        awaits_answer: Whether a value was sent whose answer has not arrived.
+        revision: Revision of this client's value.
+        until: Event loop time at which the lock is lost unless the value is renewed.
+        may_store: Set to False to end an attempt before it stores the value.
+        awaits_answer: Whether a value was sent and the reply has not arrived yet.
     """
 
     def __init__(self, kv: KeyValue[ValueT], key: str, value: ValueT | None, ttl: float) -> None:
@@ -53,15 +53,15 @@ class Lease(Generic[ValueT]):
         self._value = b"" if value is None else check_payload(kv._keys.encoded(key, value))  # noqa: SLF001
         self._owner = secrets.token_hex(12)
         self._all_expired_at = (
-            0.0  # the time of the loop at which the server has removed every value that was sent
+            0.0  # event loop time by which all values that were sent have expired on the server
         )
 
     def now(self) -> float:
-        """Return the time of the loop."""
+        """Return the event loop time."""
         return self.kv._context.connection.now()  # noqa: SLF001  one room
 
     def is_ours(self, message: StoredMessage) -> bool:
-        """Return whether this client stored the message for this lock."""
+        """Return whether a message is this lock's own value."""
         return message.headers.get(_OWNER) == self._owner
 
     async def _newest(self, timeout: float | None = None) -> StoredMessage | None:
@@ -70,12 +70,12 @@ class Lease(Generic[ValueT]):
         return await self.kv._stored(body, timeout)  # noqa: SLF001
 
     async def take(self) -> bool:
-        """Store our value if the key has none. Returns whether it was stored."""
+        """Store our value if the key has no value. Return whether it was stored."""
         message = await self._newest()
         if not self.may_store:
             return False
         if message is not None and has_value(self.kv, message) and not self.is_ours(message):
-            # An earlier attempt may have stored this lock's own value, although its answer was lost.
+            # Our own value doesn't prevent the attempt. It was stored by an earlier attempt whose reply was lost.
             return False
         try:
             await self._store_value(0 if message is None else message.seq)
@@ -101,7 +101,7 @@ class Lease(Generic[ValueT]):
         self.until = sent + self.ttl * (1 - _MARGIN)
 
     async def find(self, timeout: float | None = None) -> bool:
-        """Return whether the key has our value, and note its revision: a value was stored whose answer was lost."""
+        """Return whether the key has our value, and update ``revision``. Used if the reply of a request was lost."""
         message = await self._newest(timeout)
         if message is None or not self.is_ours(message):
             return False
@@ -109,7 +109,7 @@ class Lease(Generic[ValueT]):
         return True
 
     async def renew(self, timeout: float) -> bool:
-        """Store our value again. Returns False if the key has the value of another client, or none."""
+        """Store our value again. Return False if the key has another client's value or no value."""
         try:
             await self._store_value(self.revision, timeout)
         except WrongLastSequenceError:
@@ -119,7 +119,7 @@ class Lease(Generic[ValueT]):
         return True
 
     async def put(self, key: str, data: bytes) -> int:
-        """Set the encoded value of another key if the key of the lock has our revision."""
+        """Store an encoded value under another key, provided that the lock's key still has our revision."""
         keys = self.kv._keys  # noqa: SLF001  one room
         ack = await publish(
             self.kv._context,  # noqa: SLF001
@@ -133,7 +133,10 @@ class Lease(Generic[ValueT]):
         return ack.seq
 
     async def give_back(self) -> bool:
-        """Remove our value. The time for it ends with the value itself. Returns False if the key had another one."""
+        """Remove our value. Return False if the key has another value.
+
+        The attempt ends when the value is about to expire anyway.
+        """
         timeout = max(_LEAST, min(self.until - self.now(), self.kv._context.timeout))  # noqa: SLF001  one room
         try:
             async with asyncio.timeout(timeout):
@@ -156,14 +159,14 @@ class Lease(Generic[ValueT]):
         )
 
     async def clear_value(self) -> None:
-        """Remove a value that may have been stored, though its answer was lost. Ends when the value has expired."""
+        """Remove a value that may have been stored although no reply arrived. Give up once it must have expired."""
         looks = 0
         while self.now() < self._all_expired_at and looks < _LOOKS:
             try:
                 if await self.find():
                     await self._purge()
                     return
-                looks += 1  # the value may still be under way
+                looks += 1  # the request may still be on its way to the server, so look again
             except JetStreamError as error:
                 if not is_transient(error) and not isinstance(error, WrongLastSequenceError):
                     return

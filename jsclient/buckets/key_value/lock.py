@@ -1,7 +1,7 @@
-"""A lock on a key of a bucket, and what it protects: `KeyValue.lock`.
+"""A lock on a key of a bucket: `KeyValue.lock`.
 
-The key has a value with a TTL as long as the lock is held, see `Lease`. The holder stores the value again at each third
-of the TTL. If the holder dies, the value expires, and the next client stores its own.
+While the lock is held, the key has a value with a TTL (see `Lease`). The holder stores the value again after each third
+of the TTL. If the holder dies, the value expires, and another client can store its own value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .lease import Lease
 __all__ = ["CONNECTION_CLOSED", "KeyValueLock"]
 
 CONNECTION_CLOSED: Final = "its connection was closed"
-"""The reason of a `LeaseLostError` after which the client cannot acquire the lock again."""
+"""The reason in a `LeaseLostError` that means that the client can't acquire the lock again."""
 
 _SHARE: Final = 3  # the value is renewed after a third of the TTL
 _PAUSE: Final = 0.2  # seconds between attempts to renew
@@ -33,19 +33,20 @@ _RELEASED: Final = "it was released"
 
 
 class KeyValueLock(Handle, Generic[ValueT]):
-    """A lock that this client holds. Created by `KeyValue.lock`.
+    """A lock that this client holds. Returned by `KeyValue.lock`.
 
-    With ``async with`` the block is cancelled when the lock is lost or its connection is closed, and `LeaseLostError`
-    is raised. It is also raised at the end of a block that has taken too long for the lock to be held until then, for
-    example because it kept the event loop busy.
+    If the lock is lost or its connection is closed, the ``async with`` block is cancelled, and `LeaseLostError` is
+    raised. `LeaseLostError` is also raised at the end of the block if the lock expired before, for example because the
+    block kept the event loop busy.
 
-    Other errors of the block are raised as they are, with a note about the loss. A `JetStreamError` is an exception: it
-    becomes the cause of `LeaseLostError`, which explains it. A cancellation from outside stays one.
+    If the lock is lost and the block raises a `JetStreamError`, that error becomes the cause of the `LeaseLostError`.
+    Any other exception of the block is raised unchanged, with a note about the loss. If another task has cancelled the
+    block, ``CancelledError`` is raised.
 
     Attributes:
-        key: The key.
-        token: The fencing token. Each holder of the key has a greater one than the holder before it. Give it to what
-            the lock protects, so that it can refuse a smaller one.
+        key: The key that represents the lock.
+        token: The fencing token. Each holder of the lock gets a greater token than all holders before. Pass the token
+            to the resource that the lock protects, so that the resource can refuse requests with smaller tokens.
     """
 
     def __init__(self, lease: Lease[ValueT]) -> None:
@@ -56,8 +57,8 @@ class KeyValueLock(Handle, Generic[ValueT]):
         self._turn = asyncio.Lock()  # only one task at a time may change the revision
         self._loss: LeaseLostError | None = None
         self._block: asyncio.Task[object] | None = None
-        self._cancelled = 0  # how often the task of the block had been cancelled before the block began
-        self._is_replaced = False  # whether this client has stored another value of the key itself
+        self._cancelled = 0  # number of cancellations of the block's task before the block began
+        self._is_replaced = False  # whether a transaction of this client has replaced the value of the lock
         self._has_cancelled = False  # whether the lock has cancelled the block
         self._ending: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -71,7 +72,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
 
     @property
     def is_held(self) -> bool:
-        """Whether this client certainly holds the lock now, by the clock. No request is sent."""
+        """Whether the lock is certainly held at this moment, according to the local clock. No request is sent."""
         return self._state is State.OPEN and self._loss is None and self._is_in_time()
 
     def _is_in_time(self) -> bool:
@@ -104,18 +105,18 @@ class KeyValueLock(Handle, Generic[ValueT]):
             self._has_cancelled = False
             block.uncancel()
         is_cancelled_by_others = is_cancelled and block is not None and block.cancelling() > self._cancelled
-        await self.close()  # which may find that somebody else has removed the value
+        await self.close()  # may find out that another client has removed the value
         loss = self._loss
         if loss is None or is_cancelled_by_others or error is loss:
             return
         if error is None or isinstance(error, asyncio.CancelledError | JetStreamError):
-            # The loss of another lock may have this one as its cause, so it must not become the cause of this one.
+            # If ``error`` is the loss of another lock, this loss may be its cause. Don't create a cycle of causes.
             has_cause = not is_cancelled and not isinstance(error, LeaseLostError)
             raise loss from (error if has_cause else None)
         error.add_note(str(loss))
 
     def check(self) -> None:
-        """Raise `LeaseLostError` if the lock is not certainly held now. No request is sent."""
+        """Raise `LeaseLostError` unless the lock is certainly held at this moment. No request is sent."""
         if self._state is State.OPEN and not self._is_in_time():
             self._lose(_LATE)
         if self._loss is not None:
@@ -124,13 +125,15 @@ class KeyValueLock(Handle, Generic[ValueT]):
             raise self._lost(_RELEASED)
 
     async def put(self, key: str, value: ValueT) -> int:
-        """Set the value of another key of the bucket, and return its revision. The server refuses it without the lock.
+        """Set the value of another key of the bucket, and return its revision.
+
+        The server stores the value only if this client holds the lock at that time.
 
         Args:
             key, value: See `KeyValue.put`.
 
         Raises:
-            LeaseLostError: The lock is not held. Nothing was stored.
+            LeaseLostError: The lock is no longer held. Nothing was stored.
 
         Also raises the errors of `KeyValue.put`.
         """
@@ -141,7 +144,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
                 return await self._lease.put(key, data)
             except WrongLastSequenceError:
                 is_ours = await self._lease.find()
-            if is_ours:  # a renewal was stored, and its answer was lost
+            if is_ours:  # a renewal has changed the revision, but the reply was lost
                 with suppress(WrongLastSequenceError):
                     return await self._lease.put(key, data)
             self._lose(_TAKEN)
@@ -157,7 +160,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
                 self._lose(_LATE)
                 return
             try:
-                # The deadline applies even if a put under the lock takes long.
+                # Waiting for ``_turn`` counts too, because a put under the lock may take long.
                 async with asyncio.timeout(remaining), self._turn:
                     if not await lease.renew(remaining):
                         self._lose(_TAKEN)
@@ -174,7 +177,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
         return LeaseLostError(self._kv.bucket, self.key, self.token, reason)
 
     def _lose(self, reason: str) -> None:
-        """Note that the lock is lost, end the renewal, and cancel the block."""
+        """Mark the lock as lost, stop renewing it, and cancel the block."""
         if self._loss is not None or self._state is not State.OPEN:
             return
         self._loss = self._lost(reason)
@@ -183,8 +186,8 @@ class KeyValueLock(Handle, Generic[ValueT]):
         current = asyncio.current_task()
         if self._renewing is not current:
             self._renewing.cancel()
-        # If the task of the block itself notices the loss, it raises the error and is not cancelled. If it closes the
-        # connection, cancelling it would break off the close.
+        # If the block's own task notices the loss, it raises the error, so don't cancel it. If that task is closing the
+        # connection, a cancellation would interrupt the close.
         if self._block is not None and self._block not in (current, context.closer):
             self._has_cancelled = True
             self._block.cancel(str(self._loss))
@@ -194,10 +197,11 @@ class KeyValueLock(Handle, Generic[ValueT]):
             self._lose(CONNECTION_CLOSED)
 
     async def abandon(self) -> None:
-        """End the lock with its connection.
+        """End the lock because the connection is closing.
 
-        The value is removed when the block has ended. A block that takes longer to end, or that closes the connection
-        itself, keeps the value, which expires: no other client has the lock as long as the block may run.
+        The value is removed once the block has ended, so that no other client gets the lock while the block is running.
+        If the block doesn't end in time, or if it is the block that closes the connection, the value remains until it
+        expires.
         """
         context = self._kv._context  # noqa: SLF001  one room
         if self._loss is not None:
@@ -211,9 +215,9 @@ class KeyValueLock(Handle, Generic[ValueT]):
                     await self._ended.wait()
 
     async def close(self) -> None:
-        """Release the lock. If the server cannot be reached, the value expires.
+        """Release the lock. If the server can't be reached, the lock is free once its TTL has passed.
 
-        Cancelled: the release continues in the background.
+        If the call is cancelled, the lock is released in the background.
         """
         await asyncio.wait([self._end()])
 

@@ -20,7 +20,7 @@ async def purge_deletes(kv: KeyValue[Any], older_than: float) -> int:
         check_seconds("older_than", older_than)
     kv._keys.check_writable()  # noqa: SLF001  one room
     removed = 0
-    # As they are stored: a codec of keys may not be able to decode all of them.
+    # Use the keys as they are stored, because the key codec may be unable to decode some of them.
     stored = msgspec.structs.replace(kv._keys, key_codec=None, codec=None)  # noqa: SLF001
     reader = kv._reader((), headers_only=True, keys=stored)  # noqa: SLF001
     deleted = [entry async for entry in reader.initial() if entry.is_deleted]
@@ -28,9 +28,9 @@ async def purge_deletes(kv: KeyValue[Any], older_than: float) -> int:
     now = None if info.ts is None else info.ts.timestamp()
     for entry in deleted:
         is_old = not older_than or now is None or now - entry.created_ns / 1e9 >= older_than
-        # Remove messages up to or below the deletion, never above it: a new value may be stored there.
+        # Never remove messages above the deletion, because another client may have stored a new value.
         below = entry.revision + 1 if is_old else entry.revision
-        if below > 1:  # servers read a lower sequence as "all"
+        if below > 1:  # otherwise the server would remove all messages of the key
             await kv._purge(stored.reads + entry.key, "purge deletions", below=below)  # noqa: SLF001
         removed += is_old
     return removed

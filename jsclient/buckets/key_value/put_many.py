@@ -1,4 +1,4 @@
-"""Setting many values with few waits: `KeyValue.put_many`."""
+"""Sets many values with many publishes in flight: `KeyValue.put_many`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...publishing.publish_many import Columns, publish_columns
 
 __all__ = ["put_many"]
 
-_CHUNK: Final = 1000  # values that are checked together, before the first of them is sent
+_CHUNK: Final = 1000  # number of values that are checked together, before the first of them is sent
 
 
 async def put_many(

@@ -14,15 +14,15 @@ from .entries import recorded_entry
 
 __all__ = ["KeyValueSnapshot", "take_snapshot"]
 
-_MOST_SUBJECTS: Final = 1000  # keys in one request. The server allows 1,024
+_MOST_SUBJECTS: Final = 1000  # maximum number of keys in one request. The server allows 1,024
 
 
 class KeyValueSnapshot(dict[str, KeyValueEntry[ValueT]], Generic[ValueT]):
-    """The entry of each key that has a value, as of one revision of the bucket. Created by `KeyValue.get_many`.
+    """A mapping from keys to their entries, as of one revision of the bucket. Returned by `KeyValue.get_many`.
 
     Attributes:
-        revision: The revision of the snapshot. A watch with ``after=snapshot.revision`` returns every later change. If
-            more than 1,000 keys or filters were given, some entries may be newer than the revision, and such a watch
+        revision: Revision of the snapshot. A watch with ``after=snapshot.revision`` returns every later change. If more
+            than 1,000 keys or filters were requested, some entries may be newer than this revision. The watch then
             returns them again.
     """
 
@@ -50,12 +50,12 @@ async def take_snapshot(
     for first in range(0, len(filters), _MOST_SUBJECTS):
         subjects = [keys.reads + pattern for pattern in filters[first : first + _MOST_SUBJECTS]]
         revision = await _read(stream, subjects, add)
-        # Later requests read what is stored then, because a value that was replaced meanwhile may not exist any more.
+        # Later groups are read in their current state, because older values may have been removed.
         if first:
             continue
         if not revision:
-            # No key has an entry, so the revision is unknown. Read the keys again, because a key may have been put
-            # meanwhile.
+            # No key has an entry, so the revision is unknown. Request it, then read the keys again, because a key may
+            # have been stored in between.
             revision = (await renewed()).state.last_seq
             await _read(stream, subjects, add)
         snapshot.revision = revision
@@ -63,7 +63,7 @@ async def take_snapshot(
 
 
 async def _read(stream: Stream, subjects: list[str], add: Callable[[Record, int], None]) -> int:
-    """Add the newest entries of these subjects. Returns the revision as of which they were read, or 0."""
+    """Read the newest entries of these subjects. Return the revision as of which they were read, or 0 if unknown."""
     batch = stream.get_last_messages(subjects)
     records: list[Record] = []
     async for some in batch.records(linked=False):

@@ -1,4 +1,4 @@
-"""Values that are stored if the key has no value, or has an expected revision: `KeyValue.create` and `update`."""
+"""Conditional writes, which require that a key has no value or an expected revision: `KeyValue.create`, `update`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["has_value", "store_after", "store_new", "store_past"]
 
-_RACES: Final = 5  # attempts to store a value after a message that does not count
+_RACES: Final = 5  # maximum number of attempts to store a value while other clients store stray messages
 
 _ExpectedT = TypeVar("_ExpectedT")
 
@@ -24,12 +24,12 @@ def has_value(kv: KeyValue[Any], message: StoredMessage | None) -> bool:
 
 
 async def store_new(kv: KeyValue[Any], key: str, value: bytes, **options: Any) -> int:
-    """Store a value of a key that has none, and return its revision. See `KeyValue.create`."""
+    """Create a key, and return its revision. See `KeyValue.create`."""
     try:
         return await kv._write(key, value, expected=0, **options)  # noqa: SLF001  one room
     except WrongLastSequenceError:
         message = await kv._stored({"last_by_subj": kv._keys.subject(key)})  # noqa: SLF001
-    if message is None:  # the message was removed meanwhile: the deletion is the newest state
+    if message is None:  # the message that caused the refusal has been removed since
         revision = 0
     elif not kv._entry(key, message).is_deleted:  # noqa: SLF001
         raise KeyExistsError(kv.bucket, key, message.seq)
@@ -42,7 +42,7 @@ async def store_new(kv: KeyValue[Any], key: str, value: bytes, **options: Any) -
 
 
 async def store_after(kv: KeyValue[Any], key: str, value: bytes, last: int | None, **options: Any) -> int:
-    """Store a value, or a deletion, of a key that has a revision, and return its revision. See `KeyValue.update`."""
+    """Store a value or a deletion if the key still has revision ``last``. See `KeyValue.update`."""
 
     async def write(expected: int | None) -> int:
         return await kv._write(key, value, expected=expected, **options)  # noqa: SLF001  one room
@@ -67,10 +67,10 @@ async def store_past(
     expected: _ExpectedT,
     newer: Callable[[], Awaitable[_ExpectedT | None]],
 ) -> int | None:
-    """Store something at an expected revision, or at newer revisions as long as these do not count.
+    """Store something on condition of an expected revision. Stray messages of other clients don't prevent that.
 
-    After each refusal, ``newer`` returns the revision to expect next, or None if the newest message of the key counts.
-    Returns the new revision, or None if nothing was stored.
+    If the server refuses the write, ``newer`` is called. It returns the revision to expect next, or None if the newest
+    message of the key isn't stray. Return the new revision, or None if nothing was stored.
     """
     for _ in range(_RACES):
         try:

@@ -1,4 +1,4 @@
-"""Reports the messages that other clients have stored under the keys of a handle with ``own``."""
+"""Reports stray messages, which other clients have stored under the keys of a handle with ``own``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class StrayMessages:
-    """Counts stray messages. The first is reported, and then each one at which the count has doubled."""
+    """Counts stray messages. An event reports the first one, then each one at which the count has doubled."""
 
     def __init__(self, context: Context, stream: str) -> None:
         self._context = context
@@ -41,7 +41,7 @@ class StrayMessages:
             )
 
     def skipped(self, decode: Callable[..., T], keys: KeySpace) -> Decode[T]:
-        """Return a function that decodes a message that a consumer has delivered, or returns None if it is stray."""
+        """Return a function that decodes a message delivered by a consumer, or returns None if it is stray."""
 
         def decoded(frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool) -> T | None:
             if keys.is_stray(MessageHeaders(frame[2], chosen().find_header)):

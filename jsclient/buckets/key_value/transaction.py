@@ -1,7 +1,8 @@
-"""Changes of several keys that are stored together or not at all: `KeyValue.transaction`. Source: ADR-50.
+"""Atomic changes of several keys: `KeyValue.transaction`. Source: ADR-50.
 
-Each message of an atomic batch carries one expectation. A change with a revision uses the expectation of its message
-for its own key. A guard, which is a revision of a key that is only read, uses the expectation of a change without one.
+Each message of an atomic batch can carry one expectation, which is the revision that a key must have. If a change has a
+revision, its message carries the expectation for its own key. A guard is an expectation for a key that isn't changed.
+It is carried by the message of a change that has no revision.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ __all__ = ["KeyValueTransaction"]
 
 _MOST: Final = 1000  # maximum number of messages in a batch
 
-# For the key of each change, the key and the revision that its message expects.
+# Maps the key of each change to the expectation of its message: a key and its revision, or None.
 _Placed: TypeAlias = dict[str, tuple[str, int] | None]
 
 
 class _Change(msgspec.Struct):
-    """A message of the batch. ``last``: the revision that its key must have, or None."""
+    """A message of the batch. ``last`` is the revision that its key must have, or None if any revision will do."""
 
     value: bytes
     last: int | None
@@ -53,13 +54,13 @@ class _Change(msgspec.Struct):
 
 
 class KeyValueTransaction(Generic[ValueT]):
-    """Changes of several keys that are stored together or not at all. Created by `KeyValue.transaction`.
+    """Collects changes of several keys, which are stored atomically. Returned by `KeyValue.transaction`.
 
-    The methods note changes, and leaving ``async with`` commits them. Each key can be changed once.
+    Leaving the ``async with`` block commits the changes. Each key can be changed only once.
 
     Attributes:
-        revision: The revision of the last change, after the commit. The changes have the revisions before it, in order.
-            0 before, and if nothing was changed.
+        revision: Revision of the last change after the commit. The changes have consecutive revisions, in the order in
+            which they were added. 0 before the commit, or if there are no changes.
     """
 
     def __init__(self, kv: KeyValue[ValueT]) -> None:
@@ -87,11 +88,13 @@ class KeyValueTransaction(Generic[ValueT]):
 
         Args:
             key, value, ttl: See `KeyValue.put`.
-            last: The revision that the key must have. 0: the bucket must know nothing of the key.
+            last: The revision that the key must have. 0 means that the bucket must not contain any entry of the key.
+                By default, the revision isn't checked.
 
         Raises:
-            InvalidNameError, ConfigError: An argument is not valid, the bucket has no TTL for each key, the transaction
-                changes the key already, or a guard of the key contradicts.
+            InvalidNameError: The key is invalid.
+            ConfigError: Another argument is invalid, the bucket doesn't support ``ttl``, the transaction already
+                changes the key, or ``last`` contradicts a guard of the key.
             ClosedError: The transaction has ended.
         """
         self._check_expiry(ttl)
@@ -99,16 +102,19 @@ class KeyValueTransaction(Generic[ValueT]):
         self._add(key, _Change(self._encoded(key, value), _revision("last", last), options={"ttl": ttl}))
 
     def create(self, key: str, value: ValueT, *, ttl: float | timedelta | None = None) -> None:
-        """Set the value of a key that has none. Otherwise the commit raises `KeyExistsError`. See `put`."""
+        """Create a key. If the key already has a value, the commit raises `KeyExistsError`.
+
+        See `put` for the arguments and errors.
+        """
         self._check_expiry(ttl)
         self._add(key, _Change(self._encoded(key, value), 0, is_create=True, options={"ttl": ttl}))
 
     def delete(self, key: str, *, last: int | None = None) -> None:
-        """Delete the value of a key, and keep its history. See `put`."""
+        """Delete the value of a key but keep its history. See `put` for the arguments and errors."""
         self._add(key, _Change(b"", _revision("last", last), options={"headers": {OPERATION: DELETE}}))
 
     def purge(self, key: str, *, last: int | None = None) -> None:
-        """Delete the value of a key and its history. See `put`."""
+        """Delete the value and the history of a key. See `put` for the arguments and errors."""
         options = {"headers": {OPERATION: PURGE}, "rollup": "sub"}
         self._add(key, _Change(b"", _revision("last", last), options=options))
 
@@ -134,19 +140,24 @@ class KeyValueTransaction(Generic[ValueT]):
         self._changes[key] = change
 
     def guard(self, key: str | KeyValueLock[Any], revision: int | None = None) -> None:
-        """Commit only if a key has this revision, or if a lock is held. The key need not be changed.
+        """Add a guard: commit only if a key has a certain revision, or only if a lock is held.
 
-        A guard of a key that the transaction does not change needs a change without ``last`` of its own, because the
-        server checks one revision for each change. A key is guarded either by its lock or by a revision, because each
-        renewal of the lock changes the revision. A change of a guarded key is stored only if the guard holds. If the
-        guard is a lock, the change ends that lock.
+        The transaction may change the guarded key, but it need not. If it changes a key that is guarded with a lock,
+        the commit ends that lock.
+
+        The server checks one revision for each change. A guard of a key that the transaction doesn't change therefore
+        needs a change without ``last`` for itself. A key can't be guarded with both a lock and a revision, because each
+        renewal of the lock changes the revision.
 
         Args:
-            key: The key, or a lock of a key of this bucket.
-            revision: The revision that the key must have. 0: the bucket must know nothing of the key. None for a lock.
+            key: The key, or a lock of this bucket.
+            revision: The revision that the key must have. 0 means that the bucket must not contain any entry of the
+                key. Must be None for a lock.
 
         Raises:
-            InvalidNameError, ConfigError: An argument is not valid, or contradicts an earlier one.
+            InvalidNameError: The key is invalid.
+            ConfigError: ``revision`` is missing or invalid, the lock belongs to another bucket, or the guard
+                contradicts an earlier guard or change.
             ClosedError: The transaction has ended.
         """
         self._check_open()
@@ -195,17 +206,20 @@ class KeyValueTransaction(Generic[ValueT]):
             await self.commit()
 
     async def commit(self) -> int:
-        """Store all changes, and return the revision of the last one. Leaving ``async with`` does it.
+        """Store all changes atomically, and return the revision of the last one.
+
+        You rarely call this method, because leaving the ``async with`` block commits the changes.
 
         Raises:
-            ConfigError: More guards than changes that can carry one. Nothing was sent.
-            RevisionMismatchError: A key has another revision. KeyExistsError: A key to create has a value.
-                LeaseLostError: A lock is not held. Nothing was stored.
+            ConfigError: There are more guards than changes that can carry a guard. Nothing was sent.
+            RevisionMismatchError: A key has a different revision than expected. Nothing was stored.
+            KeyExistsError: A key to be created already has a value. Nothing was stored.
+            LeaseLostError: A lock is no longer held. Nothing was stored.
             BatchNotEnabledError: The bucket was created without ``allow_atomic``. Nothing was stored.
             ClosedError: The transaction has ended.
 
-        Also raises the errors of `AtomicBatch.commit`: after `RequestTimeoutError` and `DisconnectedError` it is
-        unknown whether the changes were stored, all of them or none.
+        Also raises the errors of `AtomicBatch.commit`. After `RequestTimeoutError` or `DisconnectedError`, either all
+        changes or none may be stored.
         """
         self._check_open()
         self._has_ended = True
@@ -213,7 +227,7 @@ class KeyValueTransaction(Generic[ValueT]):
         if not self._changes:
             return 0
         async with AsyncExitStack() as stack:
-            # Hold the locks, so that no renewal changes the revision of a key meanwhile.
+            # Prevent renewals of the locks until the commit, because a renewal changes the revision of its key.
             for lock in sorted(self._locks.values(), key=lambda lock: lock.key):
                 await stack.enter_async_context(lock._turn)  # noqa: SLF001  one room
                 lock.check()
@@ -225,13 +239,14 @@ class KeyValueTransaction(Generic[ValueT]):
         return self.revision
 
     def _place(self, guards: Mapping[str, int]) -> _Placed:
-        """Return the key and revision that each change carries. Raises `ConfigError` if a guard finds no place."""
+        """Assign the expectations to the changes. Raises `ConfigError` if no change is free to carry a guard."""
         placed = {
             key: None if change.last is None else (key, change.last) for key, change in self._changes.items()
         }
-        # A change of a guarded key carries the guard. A revision of its own is the same, or its call was refused.
+        # The change of a guarded key carries the guard. If the change has a revision too, the two are equal, because
+        # `_check_together` has refused anything else.
         placed |= {key: (key, revision) for key, revision in guards.items() if key in placed}
-        # A message carries one expectation. So the guard of another key needs a change without an expectation.
+        # A message can carry one expectation, so the guard of another key needs a change without an expectation.
         free = [key for key, carried in placed.items() if carried is None]
         others = [(key, revision) for key, revision in guards.items() if key not in placed]
         if len(others) > len(free):
@@ -242,7 +257,7 @@ class KeyValueTransaction(Generic[ValueT]):
         return {**placed, **dict(zip(free, others, strict=False))}
 
     async def _look_up_created(self) -> None:
-        """A key that was deleted has a revision, at which it is created."""
+        """Look up the revisions of the keys to be created. A deleted key has one, and the commit must expect it."""
         created = {key: change for key, change in self._changes.items() if change.is_create}
         stored = await asyncio.gather(*map(self._newest, created))
         for (key, change), message in zip(created.items(), stored, strict=True):
@@ -261,7 +276,7 @@ class KeyValueTransaction(Generic[ValueT]):
         return self._kv._keys.is_stray(message.headers)  # noqa: SLF001  one room
 
     async def _publish_past_strays(self, placed: _Placed) -> int:
-        """Store the changes, also after messages of other clients that do not count. See `KeyValue.update`."""
+        """Store the changes. If other clients have stored stray messages under the keys, expect their revisions."""
         current = placed
 
         async def past_strays() -> _Placed | None:
@@ -275,11 +290,11 @@ class KeyValueTransaction(Generic[ValueT]):
         return revision
 
     async def _past_strays(self, placed: _Placed) -> _Placed:
-        """Return the revisions to expect, now that other clients may have stored messages that do not count."""
+        """Return the expectations, with the revisions of stray messages that other clients may have stored."""
         if not self._kv._keys.own:  # noqa: SLF001  one room
             return placed
         expected = dict(carried for carried in placed.values() if carried is not None)
-        keys = expected.keys() - self._locks.keys()  # a lock knows what was stored over it
+        keys = expected.keys() - self._locks.keys()  # a stray message under the key of a lock ends the lock
         stored = dict(zip(keys, await asyncio.gather(*map(self._newest, keys)), strict=True))
         strays = {
             key: message.seq
@@ -310,7 +325,7 @@ class KeyValueTransaction(Generic[ValueT]):
         return batch.ack.seq
 
     async def _explain(self, asked: _Placed, placed: _Placed) -> NoReturn:
-        """Raise the error that names the key which has another revision than ``placed``, and the revision ``asked``."""
+        """Raise an error that names the first key whose revision differs from the expected one."""
         expected = dict(carried for carried in placed.values() if carried is not None)
         stored = await asyncio.gather(*map(self._newest, expected))
         differ = [
@@ -318,7 +333,7 @@ class KeyValueTransaction(Generic[ValueT]):
             for key, message in zip(expected, stored, strict=True)
             if (0 if message is None else message.seq) != expected[key]
         ]
-        # The keys are read after the refusal. If another client has restored the revisions meanwhile, no key differs.
+        # The keys are read after the refusal, so other clients may have changed them again and no key may differ.
         key = (differ or list(expected))[0]
         newest = dict(zip(expected, stored, strict=True))[key]
         lock = self._locks.get(key)
@@ -333,13 +348,13 @@ class KeyValueTransaction(Generic[ValueT]):
 def _check_together(
     key: str, change: _Change | None, guard: int | None, lock: KeyValueLock[Any] | None
 ) -> None:
-    """Raise `ConfigError` if what the transaction says of a key contradicts itself, so that it could not be checked."""
+    """Raise `ConfigError` if the change and the guards of a key contradict each other."""
     if lock is not None and (guard is not None or (change is not None and change.last is not None)):
         raise ConfigError(
             f"key {key!r} is guarded by its lock, whose renewals change the revision: give no other revision of the "
             "key, and do not create it"
         )
-    # A created key may have the revision of its deletion, which the commit looks up.
+    # If the created key was deleted before, it has a revision, which the commit looks up.
     if guard is not None and change is not None and not change.is_create and change.last not in (None, guard):
         raise ConfigError(f"key {key!r} has a guard, and is changed at another revision")
 

@@ -1,4 +1,4 @@
-"""Changes a value by a function of it: `KeyValue.update_with`."""
+"""Replaces a value with the result of a function: `KeyValue.update_with`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 __all__ = ["update_with"]
 
-_PAUSE: Final = 0.002  # seconds of the first pause between two attempts
+_PAUSE: Final = 0.002  # seconds. The maximum pause between attempts grows by this amount with each attempt
 
 
 async def update_with(kv: KeyValue[Any], key: str, function: Callable[[Any], Any], attempts: int) -> int:
-    """Store what a function returns for the value of a key. See `KeyValue.update_with`."""
+    """Replace the value of a key with the result of a function. See `KeyValue.update_with`."""
     check_handler("function", function, "value")
     check_plain("function", function)
     kv._keys.check_writable()  # noqa: SLF001  one room
     subject, tries = kv._keys.subject(key), check_count("attempts", attempts)  # noqa: SLF001
     while True:
-        # From the leader, because a replica may not have the revision that the other client has stored.
+        # Ask the leader, because a lagging replica may not have the revision that another client has stored.
         message = await kv._stored({"last_by_subj": subject})  # noqa: SLF001
         entry = None if message is None else kv._entry(key, message)  # noqa: SLF001
         before = None if entry is None or entry.is_deleted else entry.value
         value = function(before)
         if value is None:
-            if entry is None or entry.is_deleted:  # not ``before``: a codec may decode None
+            if entry is None or entry.is_deleted:  # don't check ``before``, because a codec may decode a value to None
                 raise KeyNotFoundError(kv.bucket, key, entry)
             return entry.revision
         try:

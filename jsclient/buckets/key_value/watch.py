@@ -11,8 +11,9 @@ __all__ = ["KeyValueWatch"]
 
 
 class KeyValueWatch(BucketWatch[KeyValueEntry[ValueT]], Generic[ValueT]):
-    """Reads the entries of a bucket and then its changes, with ``async for``. Created by `KeyValue.watch`.
+    """An asynchronous iterator over the entries of a bucket, then over its changes. Returned by `KeyValue.watch`.
 
-    Use it with ``async with``. It survives reconnects, restarts of servers, and the loss of its consumer. A value that
-    was replaced meanwhile may be skipped, but never the newest value of a key. Revisions only increase.
+    Use it in an ``async with`` block. The watch survives reconnects, server restarts and the loss of its consumer. It
+    may skip intermediate values of a key in these cases, but it never misses the newest one. The revisions of the
+    entries always increase.
     """

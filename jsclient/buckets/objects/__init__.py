@@ -1,1 +1,1 @@
-"""Object stores: the handle, writing and reading of objects, watches."""
+"""Object stores: the handle, reading and writing objects, and watches."""

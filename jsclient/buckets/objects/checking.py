@@ -1,4 +1,4 @@
-"""Checking an object store: which objects cannot be read, and which chunks belong to none. `ObjectStore.check`."""
+"""Finds objects that can't be read, and chunks that belong to no object: `ObjectStore.check`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["check_objects"]
 
 
 async def check_objects(site: ObjectSite, *, digests: bool) -> ObjectStoreReport:
-    """Return what is wrong in a bucket. See `ObjectStore.check`."""
+    """Check a bucket, and return the problems that were found. See `ObjectStore.check`."""
     return await _Check(site, digests=digests).check_all()
 
 
 class _Check:
-    """One check of a bucket, which other clients may change meanwhile.
+    """One check of a bucket, which other clients may change at the same time.
 
-    The chunks are read before the descriptions. What does not fit is looked at again before it is reported, because
-    it may have been stored or removed between the two.
+    The chunks are read before the descriptions. Objects may be stored or removed in between, so every mismatch is
+    checked again before it is reported.
     """
 
     def __init__(self, site: ObjectSite, *, digests: bool) -> None:
@@ -64,7 +64,7 @@ class _Check:
         )
 
     async def _error_of_link(self, info: ObjectInfo) -> JetStreamError | None:
-        """Return why a link cannot be followed, or None."""
+        """Return the error that following a link raises, or None."""
         link = info.link
         assert link is not None
         try:
@@ -75,7 +75,7 @@ class _Check:
         except (LinkError, ObjectInfoError, ObjectNotFoundError) as error:
             return error
         except ApiError as error:
-            # A bucket that does not exist is an error of the link. An error of the server ends the check.
+            # If the bucket doesn't exist, the link is broken. Any other error ends the check.
             if error.code != 404:
                 raise
             return error
@@ -84,14 +84,14 @@ class _Check:
     async def _error_of_object(
         self, info: ObjectInfo, totals: dict[str, ChunkTotal]
     ) -> JetStreamError | None:
-        """Return why an object cannot be read, or None."""
+        """Return the error that reading an object raises, or None."""
         if not info.nuid:
             return ObjectInfoError(info.bucket, info.name, "it has neither a nuid nor a link")
         total = totals.get(info.nuid, ChunkTotal(0, 0, 0))
         error: JetStreamError | None = None
         if info.is_counted and (total.chunks, total.size) != (info.chunks, info.size):
             error = await self._error_of_chunks(info)
-        # Without a size in the description, only the content shows whether it is complete.
+        # If the description lacks the size, reading the content is the only way to find out whether it is complete.
         if error is None and (self._digests or not info.is_counted):
             error = await self._error_of_content(info)
         return error
@@ -118,14 +118,14 @@ class _Check:
         return None
 
     async def _is_current(self, info: ObjectInfo) -> bool:
-        """Return whether the object still has these chunks."""
+        """Return whether this is still the current content of the object."""
         current = await self._site.current(info.name, replacing=True)
         return current is not None and not current.is_deleted and current.nuid == info.nuid
 
     async def _orphans(
         self, totals: dict[str, ChunkTotal], nuids: set[str], last_seq: int
     ) -> list[OrphanChunks]:
-        """Return the chunks that no description names, not even one stored since ``last_seq``."""
+        """Return the chunks that belong to no object. Descriptions stored after ``last_seq`` are taken into account."""
         orphans = list[OrphanChunks]()
         for nuid in totals.keys() - nuids:
             newest = await self._site.last_chunk(nuid)

@@ -1,4 +1,4 @@
-"""Listing the chunks of an object store by their headers, without their content."""
+"""Lists the chunks of an object store. Only headers are read, not the content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ChunkTotal", "ListedChunk", "count_all_chunks", "list_chunks"]
 
 
 class ListedChunk(NamedTuple):
-    """A chunk without its content: its sequence, its size in bytes, and its message id or ""."""
+    """The sequence, the size in bytes and the message id of a chunk. The id is "" if the chunk has none."""
 
     seq: int
     size: int
@@ -29,7 +29,7 @@ class ListedChunk(NamedTuple):
 
 
 class ChunkTotal(NamedTuple):
-    """The chunks of one object: their number, their size in bytes, and the time of the newest in nanoseconds."""
+    """The number of an object's chunks, their total size in bytes, and the time of the newest one in nanoseconds."""
 
     chunks: int
     size: int
@@ -37,7 +37,7 @@ class ChunkTotal(NamedTuple):
 
 
 async def list_chunks(site: ObjectSite, nuid: str, end: int) -> list[ListedChunk]:
-    """Return the chunks of an object in order. All of them must have sequences below ``end``.
+    """Return the chunks of an object in order. ``end`` must be greater than all of their sequences.
 
     May raise any error of an API request.
     """
@@ -48,7 +48,7 @@ async def list_chunks(site: ObjectSite, nuid: str, end: int) -> list[ListedChunk
             chunks.append(
                 ListedChunk(message.metadata.stream_seq, payload_size(headers), headers.get(MSG_ID, ""))
             )
-    # nats-server 2.10 passes over the last message of a subject if messages before it were removed.
+    # nats-server 2.10 doesn't deliver the last message of a subject if messages before it were removed.
     if not is_at_least(site.context.connection.server_version, BATCH_GET_SERVER):
         missing = await site.count_chunks(nuid) - len(chunks)
         seq = chunks[-1].seq if chunks else 0
@@ -70,7 +70,8 @@ async def _chunk_at(site: ObjectSite, nuid: str, seq: int) -> ListedChunk | None
 
 
 async def count_all_chunks(site: ObjectSite) -> dict[str, ChunkTotal]:
-    """Return the chunks that the bucket has, by nuid. May raise any error of an API request."""
+    """Return the totals of all chunks in the bucket, by the nuid of the object. May raise any error of an API request.
+    """
     totals, start = dict[str, ChunkTotal](), len(site.space.chunk_subject(""))
     async with aclosing(_headers(site, site.space.chunk_subject(">"))) as messages:
         async for message in messages:
@@ -81,7 +82,7 @@ async def count_all_chunks(site: ObjectSite) -> dict[str, ChunkTotal]:
 
 
 async def _headers(site: ObjectSite, subject: str) -> AsyncGenerator[Message, None]:
-    """Iterate over the messages that a subject has at the beginning, without their payloads."""
+    """Iterate over the messages that a subject has when the iteration starts, without their payloads."""
     config = reader_config([subject], policy=DeliverPolicy.ALL, headers_only=True)
     consumer, count = await open_consumer(site.context, site.stream, config, "create_object_store")
     last: Metadata | None = None
@@ -90,7 +91,7 @@ async def _headers(site: ObjectSite, subject: str) -> AsyncGenerator[Message, No
             try:
                 message = await consumer.next(RECHECK)
             except RequestTimeoutError:
-                # Chunks may be removed meanwhile, and then fewer arrive than there were.
+                # If chunks were removed during the iteration, fewer messages arrive than were counted at its start.
                 if await has_nothing_left(consumer, last):
                     break
             else:

@@ -1,4 +1,4 @@
-"""Reading the descriptions of the objects of a bucket, and each change of them."""
+"""Reads the descriptions of the objects in a bucket, and their changes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,30 @@ class ObjectDescriptions:
     """Creates readers of the descriptions in a bucket. An invalid description is skipped."""
 
     def __init__(self, site: ObjectSite, on_invalid: Callable[[ObjectInfoError], None] | None = None) -> None:
-        """Prepare to read. An invalid description is passed to ``on_invalid``, or else reported as an event."""
+        """Prepare to read.
+
+        ``on_invalid`` is called with the error of each invalid description. If it is None, an event is emitted instead.
+        """
         self._site, self._on_invalid = site, on_invalid
         self._skipped = 0
 
     def reader(
         self, names: Iterable[str], policy: DeliverPolicy, after: int | None
     ) -> BucketReader[ObjectInfo]:
-        """Return a reader of the descriptions of these names, or of all. For the arguments see `reader_config`."""
+        """Return a reader for the descriptions of these names, or for all descriptions if ``names`` is empty.
+
+        See `reader_config` for the other arguments.
+        """
         site = self._site
         subjects = [site.space.info_subject(name) for name in dict.fromkeys(names)] or [site.space.infos]
         config = reader_config(subjects, policy=policy, after=after)
         return BucketReader(site.context, site.stream, config, self._decoded, "create_object_store")
 
     async def newest(self, after: int | None = None) -> list[ObjectInfo]:
-        """Return the newest description of each object and deletion, or all descriptions after a revision."""
+        """Return the newest description of each object, including deleted ones.
+
+        If ``after`` is given, return all descriptions after that revision instead.
+        """
         return [info async for info in self.reader((), DeliverPolicy.LAST_PER_SUBJECT, after).initial()]
 
     def _decoded(

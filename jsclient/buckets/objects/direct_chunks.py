@@ -1,4 +1,4 @@
-"""Reading the chunks of an object without a consumer, where the server creates no further one."""
+"""Reads the chunks of an object without a consumer, for example because the server refuses to create another one."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ T = TypeVar("T")
 
 
 class DirectChunks:
-    """Reads the messages of a subject in order: in pages from any replica, or else one by one from the leader.
+    """Reads the messages of a subject in order.
+
+    If the server supports it, the messages are requested in pages from any replica. Otherwise they are requested one by
+    one from the leader.
 
     Attributes:
-        seq: The sequence of the chunk that was returned last.
+        seq: Sequence of the chunk that was returned last.
     """
 
     def __init__(
@@ -44,10 +47,11 @@ class DirectChunks:
         """Prepare to read.
 
         Args:
-            context, stream, subject: Where the chunks are.
-            page, most: The chunks that the first request asks for. Each one asks for twice as many, up to ``most``.
-            max_bytes: The bytes that a request may return.
-            after: Only chunks after this sequence.
+            context, stream, subject: The stream and the subject of the chunks.
+            page: Number of chunks to request first. The number doubles with each request.
+            most: Maximum number of chunks in one request.
+            max_bytes: Maximum number of bytes that one request may return.
+            after: Return only chunks after this sequence.
         """
         self._context, self._stream, self._subject = context, stream, subject
         self._page_size, self._most, self._max_bytes = page, most, max_bytes
@@ -61,11 +65,11 @@ class DirectChunks:
         )
 
     async def next_chunk(self) -> tuple[bytes, int] | None:
-        """Return the next chunk, and how many chunks follow it: 0, or 1 if there are any. None after the last chunk.
+        """Return the next chunk, together with 1 if more chunks follow or 0 if not. Return None after the last chunk.
 
         Requests are repeated while the server is unavailable. May raise any error of an API request.
 
-        Cancelled: nothing is lost. The next call returns the chunk.
+        If the call is cancelled, no chunk is lost. The next call returns it.
         """
         if self._last_seq is None:
             self._last_seq = await self._patiently(self._newest_seq)
@@ -78,9 +82,10 @@ class DirectChunks:
         return message.data, int(message.seq < self._last_seq)
 
     async def search_chunk(self, end: int, *, start: int = 0) -> tuple[bytes, int] | None:
-        """Return the next chunk like `next_chunk`, but look at one sequence after the other, from ``start`` to ``end``.
+        """Return the next chunk like `next_chunk`, but search every sequence from ``start`` up to ``end - 1``.
 
-        nats-server 2.10 passes over the last message of a subject if messages before it were removed.
+        This is needed because nats-server 2.10 doesn't return the last message of a subject if messages before it were
+        removed.
         """
         for seq in range(max(self._read_seq + 1, start), end):
             self._read_seq = seq
@@ -100,13 +105,13 @@ class DirectChunks:
             return 0
 
     async def _load_page(self) -> None:
-        """Request the next messages. What was received is kept only when all of it is there."""
+        """Request the next messages. If the request fails, the messages that it has returned are discarded."""
         page = await self._requested_page() if self._in_pages else []
-        # A replica that is behind has none of them yet. The leader has the next one.
+        # A lagging replica may have none of the messages yet, so ask the leader for the next one.
         if not page:
             try:
                 page = [await self._stream.get_next_message(self._subject, self._read_seq + 1)]
-            except MessageNotFoundError:  # they were removed meanwhile
+            except MessageNotFoundError:  # the remaining messages have been removed
                 self._last_seq = self._read_seq
                 return
         self._page_size = min(2 * self._page_size, self._most)
@@ -119,7 +124,7 @@ class DirectChunks:
         )
         try:
             return [message async for message in batch]
-        except NoRespondersError:  # the stream does not answer direct gets any more
+        except NoRespondersError:  # the stream no longer answers direct gets
             self._in_pages = False
             return []
 

@@ -1,4 +1,4 @@
-"""Objects to and from files. A file that is written is complete, or not there."""
+"""Writes objects to files. A file appears under its name only once it is complete."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _finish(file: BinaryIO, pieces: list[bytes]) -> None:
 
 
 async def _in_thread(call: Callable[[], object]) -> None:
-    """Call in a thread. A cancellation waits for its end, because the file is closed or removed then."""
+    """Call a function in a thread. If the task is cancelled, wait for the function before the file is closed."""
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         await asyncio.shield(running)

@@ -1,4 +1,4 @@
-"""Removing what belongs to no object: the chunks of dead uploads, and old deletions. `ObjectStore.gc`."""
+"""Removes the chunks of abandoned uploads and the descriptions of deleted objects: `ObjectStore.gc`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ from .upload import named_refusal
 __all__ = ["LEAST_AGE", "check_age", "remove_garbage"]
 
 LEAST_AGE: Final = 60.0
-"""Seconds for which chunks are always kept. An upload has stored its description by then, or counts its chunks."""
+"""Minimum age of removed chunks, in seconds.
+
+If an upload takes longer than this to store its description, it counts its chunks before.
+"""
 
 _ATTEMPTS: Final = 10  # attempts to remove the chunks of an upload while other clients store messages
-_PAUSE: Final = 0.005  # seconds: the first pause between attempts
+_PAUSE: Final = 0.005  # seconds. The maximum pause between attempts grows by this amount with each attempt
 
 
 def check_age(older_than: float) -> float:
-    """Return the number of seconds. Raises `ConfigError` if uploads that are going on would be removed."""
+    """Return ``older_than``. Raises `ConfigError` if it is so small that running uploads could be damaged."""
     if check_seconds("older_than", older_than) < LEAST_AGE:
         raise ConfigError(
             f"older_than is {older_than:g} s: at least {LEAST_AGE:.0f} s are needed, because an upload that pauses "
@@ -46,26 +49,27 @@ def check_age(older_than: float) -> float:
 
 
 async def remove_garbage(site: ObjectSite, older_than: float) -> RemovedGarbage:
-    """Remove the chunks and deletions that are older than this number of seconds. See `ObjectStore.gc`."""
+    """Remove abandoned chunks and deletions that are older than ``older_than`` seconds. See `ObjectStore.gc`."""
     return await _Removal(site, older_than).remove_all()
 
 
 class _Removal:
-    """One removal from a bucket, in which other clients may store objects meanwhile.
+    """Removes the garbage from a bucket, in which other clients may store objects at the same time.
 
-    An upload consists of chunks, and then a description. So chunks are removed only if the newest one is old by the
-    clock of the server, if no description names them, and if the bucket has stored no message since that was looked up.
+    An upload stores its chunks before the description. Chunks are therefore removed only if the newest one is old
+    enough according to the server's clock, if no description refers to them, and if no message has been stored in the
+    bucket since the descriptions were read.
     """
 
     def __init__(self, site: ObjectSite, older_than: float) -> None:
         self._site, self._older_than = site, timedelta(seconds=older_than)
         self._descriptions = ObjectDescriptions(site, self._refuse)
-        self._named = set[str]()  # the nuids of all objects
-        self._seq = 0  # all descriptions up to this sequence are known
+        self._named = set[str]()  # nuids of all known objects
+        self._seq = 0  # all descriptions up to this sequence have been read
 
     @staticmethod
     def _refuse(error: ObjectInfoError) -> None:
-        raise error  # this description may name any of the chunks
+        raise error  # the invalid description may refer to any of the chunks
 
     async def remove_all(self) -> RemovedGarbage:
         oldest_ns = self._oldest_ns(await self._site.state())
@@ -78,12 +82,12 @@ class _Removal:
                 orphans.append(OrphanChunks(nuid=nuid, chunks=count, modified_ns=newest.time_ns))
         deletions = [info for info in infos if info.is_deleted and info.modified_ns < oldest_ns]
         for info in deletions:
-            # A newer description of this name has a greater sequence, and stays.
+            # A newer description of this name has a higher sequence, so it isn't removed.
             await self._site.remove_info(info.name, info.revision + 1)
         return RemovedGarbage(orphans=tuple(orphans), deletions=tuple(deletions))
 
     def _oldest_ns(self, info: StreamInfo) -> int:
-        """Return the time from which on messages are kept, by the clock of the server, which also dates messages."""
+        """Return the time of the oldest message to keep. The server's clock is used, because it also dates messages."""
         if info.ts is None:
             raise ProtocolError("the server does not say what time it is")
         return int((info.ts - self._older_than).timestamp() * 1_000_000) * 1000
@@ -95,9 +99,10 @@ class _Removal:
         }
 
     async def _remove_if_orphan(self, nuid: str, oldest_ns: int) -> StoredMessage | None:
-        """Remove the chunks of a dead upload, and return the newest one. None if they stay.
+        """Remove the chunks of an abandoned upload, and return the newest one. Return None if nothing was removed.
 
-        Chunks stay if other clients have stored a message during each attempt: the next call may find a quiet moment.
+        If other clients store messages during every attempt, the chunks aren't removed. A later call can remove them
+        once the bucket is less busy.
         """
         for attempt in range(_ATTEMPTS):
             newest = await self._site.last_chunk(nuid)
@@ -109,10 +114,11 @@ class _Removal:
         return None
 
     async def _is_named(self, nuid: str) -> bool:
-        """Return whether a description names these chunks now."""
+        """Return whether a description refers to these chunks at this moment."""
         known, info = self._seq, await self._site.state()
         if info.state.last_seq > known:
-            # Looking for the newest description first leaves out a consumer, and so less is stored meanwhile.
+            # Look for a newer description first. That is faster than creating a consumer, so it is less likely that
+            # other clients store messages in between.
             newest = await self._site.newest_info_seq()
             if newest > known:
                 await self._learn(info)
@@ -120,19 +126,22 @@ class _Removal:
         return nuid in self._named
 
     async def _learn(self, info: StreamInfo) -> list[ObjectInfo]:
-        """Read the descriptions that are not known yet, up to this state of the stream at least."""
+        """Read all new descriptions, at least up to this state of the stream."""
         infos = await self._descriptions.newest(self._seq or None)
         self._named.update(one.nuid for one in infos if not one.is_deleted)
         self._seq = info.state.last_seq
         return infos
 
     async def _remove(self, nuid: str, seq: int) -> bool:
-        """Remove chunks, ``seq`` being the newest, and return True, or False if any message has followed."""
+        """Remove the chunks of an upload, of which ``seq`` is the newest, and return whether they were removed.
+
+        They are not removed if a message has been stored in the bucket since the descriptions were read.
+        """
         site = self._site
         subject = site.space.chunk_subject(nuid)
         try:
-            # A rollup replaces all chunks by an empty message, unless the bucket has stored a message since the look-up
-            # of the descriptions, which may be one that names the chunks. A purge has no conditions.
+            # A purge can't have conditions, so use a rollup. It replaces all chunks with an empty message, unless a
+            # message has been stored since the descriptions were read. That message could refer to the chunks.
             ack = await publish(
                 site.context,
                 subject,
@@ -148,8 +157,8 @@ class _Removal:
         except ApiError as error:
             if not isinstance(refusal := named_refusal(error), BucketFullError):
                 raise refusal from None
-            # A full bucket has no capacity for the message, and refuses the chunks and the description, which are
-            # larger, that could follow. What was stored before the refusal is looked up.
+            # If the bucket is too full for this message, it is also too full for the larger chunks and description that
+            # could follow. So it suffices to check what was stored before the refusal.
             if await self._is_named(nuid):
                 return False
             await site.remove_chunks(nuid, below=seq + 1)

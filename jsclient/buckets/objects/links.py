@@ -1,4 +1,4 @@
-"""Links of an object store: from a name to the object that a chain of links leads to. Source: ADR-20."""
+"""Follows the links of an object store. Source: ADR-20."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MOST_LINKS: Final = 8
 
 
 async def find_object(origin: ObjectSite, first: str) -> tuple[ObjectSite, ObjectInfo]:
-    """Return the object of a name, or the one that a chain of links leads to, with the bucket that has it.
+    """Return the object of a name, and the bucket that contains it. If the name is a link, follow it.
 
     Raises:
         ObjectNotFoundError: The object does not exist.
-        ObjectInfoError: A description is not valid.
-        LinkError: The links lead to a bucket, in a circle, or to too many others.
+        ObjectInfoError: A description is invalid.
+        LinkError: A link leads to a whole bucket, or the links form a cycle or a chain that is too long.
 
     May also raise any error of an API request.
     """
@@ -32,7 +32,7 @@ async def find_object(origin: ObjectSite, first: str) -> tuple[ObjectSite, Objec
             raise ObjectNotFoundError(site.bucket, name, current, first if links else "")
         link = current.link
         if link is None:
-            # Without a nuid, the subject of the chunks is unknown.
+            # The subject of the chunks contains the nuid, so the chunks can't be found without it.
             if not current.nuid:
                 raise ObjectInfoError(site.bucket, name, "it has neither a nuid nor a link")
             return site, current
@@ -49,7 +49,7 @@ async def find_object(origin: ObjectSite, first: str) -> tuple[ObjectSite, Objec
 
 
 def linked_site(origin: ObjectSite, bucket: str, name: str, target: str) -> ObjectSite:
-    """Return the bucket ``target``, to which the link ``name`` in ``bucket`` leads. Raises `LinkError`."""
+    """Return the bucket ``target`` of the link ``name`` in ``bucket``. Raises `LinkError`."""
     if target == origin.bucket:
         return origin
     try:

@@ -49,13 +49,13 @@ from .watch import ObjectWatch
 
 __all__ = ["ObjectStore"]
 
-_ACK: Final = 30.0  # seconds until a chunk must be acked, unless the user's timeout is longer
+_ACK: Final = 30.0  # seconds to wait for the ack of a chunk, unless the timeout of `connect` is longer
 
 
 class ObjectStore(WithBucketRights):
-    """A bucket of objects of any size. Created by `JetStream.object_store` and `JetStream.create_object_store`.
+    """A bucket that stores objects of any size. Returned by `JetStream.object_store` and `create_object_store`.
 
-    It has no state that must be closed.
+    A handle has no resources, so it need not be closed.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -69,12 +69,12 @@ class ObjectStore(WithBucketRights):
 
     @property
     def bucket(self) -> str:
-        """The name of the bucket."""
+        """Name of the bucket."""
         return self._site.bucket
 
     @property
     def stream(self) -> str:
-        """The name of the store's stream."""
+        """Name of the stream that stores the bucket."""
         return self._site.stream
 
     def __repr__(self) -> str:
@@ -101,41 +101,43 @@ class ObjectStore(WithBucketRights):
         timeout: float | None = None,
         resume: str | None = None,
     ) -> ObjectInfo:
-        """Store an object and return its description. It replaces an existing object of the same name.
+        """Store an object and return its description. An existing object of the same name is replaced.
 
-        The call needs the same memory for an object of any size. Readers get the previous object until the whole new
-        object is stored. If the call fails, the server keeps no part of the new object.
+        Memory use doesn't depend on the size of the object. Readers get the previous object until the new object is
+        completely stored. If the call fails, no part of the new object remains in the bucket.
 
         Args:
-            name: The name, any text that is not empty.
-            data: Bytes, an asynchronous or plain iterable of bytes, or a binary file, which is read in a thread.
-            chunk_size: Bytes of a message, by default 128 KiB.
-            headers, metadata, description: Texts to store with the object.
-            size: The size of the content, if known. It is checked, and passed to ``progress``.
-            progress: A plain function, called with the number of bytes stored so far, and the size or None. An
-                exception is reported as the event `HandlerFailed` and does not end the transfer.
-            if_match: The revision that the object must have.
-            if_none_match: Store the object only if no object has this name.
-            timeout: Seconds until the server must have acked a chunk, 30 by default.
-            resume: The text of `upload_token`. The same ``data`` from its beginning goes on behind the chunks that an
-                earlier attempt with this text has stored. If the call fails, the server keeps the chunks.
+            name: Name of the object, which may be any text that isn't empty.
+            data: The content: bytes, an iterable or asynchronous iterable of bytes, or a binary file. Files are read in
+                a thread.
+            chunk_size: Size of each message in bytes. Defaults to 128 KiB.
+            headers, metadata, description: Headers, metadata and a human-readable text to store with the object.
+            size: Size of the content, if known. It is verified, and passed to ``progress``.
+            progress: A plain function that is called with the number of bytes stored so far, and ``size`` or None. If
+                it raises an exception, the event `HandlerFailed` reports that and the upload continues.
+            if_match: Replace the object only if it has this revision.
+            if_none_match: Store the object only if no object of this name exists.
+            timeout: Seconds to wait for the ack of each chunk. Defaults to 30.
+            resume: A token from `upload_token`. Pass the same ``data`` from its beginning. Chunks that an earlier
+                attempt has stored aren't sent again. If the call fails, the stored chunks are kept for the next one.
 
         Raises:
             SourceChangedError: ``data`` differs from the content that an earlier attempt has stored.
             ObjectChangedError: The object does not have the revision ``if_match``.
-            ObjectExistsError: An object has this name, and ``if_none_match`` is given.
-            BucketFullError, BucketSealedError: The bucket is full or sealed.
+            ObjectExistsError: ``if_none_match`` is True, and an object of this name exists.
+            BucketFullError: The bucket is full.
+            BucketSealedError: The bucket is sealed.
             BucketNotFoundError: The bucket does not exist.
-            InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
-            RequestTimeoutError, DisconnectedError: A chunk was not acked, or it is unknown whether the object is
-                stored.
+            InvalidNameError: The name is invalid. Nothing was sent.
+            ConfigError: Another argument is invalid, or the content doesn't have the given ``size``.
+            RequestTimeoutError, DisconnectedError: A chunk was not acked, or the object may or may not be stored.
 
-        Also raises the errors of any API request, and the exceptions of ``data``.
+        May also raise any error of an API request, and any exception that reading ``data`` raises.
 
-        Cancelled: the whole object is stored if its description had already been sent. Otherwise its chunks are
-        removed, or kept with ``resume``.
+        If the call is cancelled after the description has been sent, the object is stored. Otherwise the chunks are
+        removed, or kept if ``resume`` is given.
         """
-        # All arguments are checked before anything is sent, so that nothing has to be removed.
+        # Check all arguments before anything is sent, so that nothing has to be removed afterwards.
         self._site.space.info_subject(name)
         check_source(data)
         known = size_of(data)
@@ -170,18 +172,20 @@ class ObjectStore(WithBucketRights):
         )
 
     def upload_token(self, name: str, *, chunk_size: int | None = None) -> str:
-        """Return a text with which the upload of an object can be resumed, for `put` and `put_file`. Sends nothing.
+        """Return a token that makes the upload of an object resumable. No request is sent.
 
-        Save it, and pass it as ``resume`` to the first and to each further attempt, from one process at a time. When an
-        attempt was killed, the next one reads its ``data`` again, and sends what the bucket does not have. When all was
-        stored, it returns the description of the object. `gc` removes the chunks of an upload that is not resumed.
+        Save the token, and pass it to `put` or `put_file` as ``resume``, even in the first attempt. If the process is
+        killed, the next attempt reads ``data`` from the beginning, but sends only what the bucket doesn't have yet. If
+        the object was already stored, the attempt returns its description. Don't use the token in several processes at
+        the same time. If you never resume an upload, `gc` removes its chunks.
 
         Args:
-            name: The name of the object.
-            chunk_size: Bytes of a message, by default 128 KiB.
+            name: Name of the object.
+            chunk_size: Size of each message in bytes. Defaults to 128 KiB.
 
         Raises:
-            InvalidNameError, ConfigError: An argument is not valid.
+            InvalidNameError: The name is invalid.
+            ConfigError: The chunk size is invalid.
         """
         self._site.space.info_subject(name)
         return UploadToken(self.bucket, name, new_nuid(), chunk_size_for(self._site, chunk_size)).text
@@ -195,15 +199,18 @@ class ObjectStore(WithBucketRights):
         return token
 
     async def put_file(self, name: str, path: str | os.PathLike[str], **options: Any) -> ObjectInfo:
-        """Store a file as an object. See `put` for the options and errors. Also raises ``OSError``."""
+        """Store a file as an object. See `put` for the options and errors.
+
+        Also raises ``OSError`` if the file can't be read.
+        """
         with Path(path).open("rb") as file:  # noqa: ASYNC230  opening a file does not wait
             return await self.put(name, file, **{"size": os.fstat(file.fileno()).st_size, **options})
 
     async def delete(self, name: str) -> None:
-        """Delete an object. Does nothing if it is deleted already.
+        """Delete an object. Does nothing if the object has already been deleted.
 
         Raises:
-            ObjectNotFoundError: The bucket has no object or deletion with this name.
+            ObjectNotFoundError: No object of this name has ever existed, or its deletion has been removed.
             BucketSealedError: The bucket is sealed and cannot be changed.
 
         May also raise any error of an API request.
@@ -236,11 +243,13 @@ class ObjectStore(WithBucketRights):
         headers: Mapping[str, str | Sequence[str]] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        """Change the texts that are stored with an object, and return its description. None keeps a text.
+        """Change the headers, metadata or text stored with an object, and return its description.
+
+        Arguments that are None leave the respective field unchanged.
 
         Raises:
             ObjectNotFoundError: The object does not exist.
-            ConfigError: An argument is not valid. Nothing was sent.
+            ConfigError: An argument is invalid. Nothing was sent.
 
         May also raise any error of an API request.
         """
@@ -261,27 +270,27 @@ class ObjectStore(WithBucketRights):
         return after
 
     async def rename(self, old: str, new: str) -> ObjectInfo:
-        """Rename an object, and return its description. Its content does not change. Links to it break.
+        """Rename an object, and return its description. The content isn't copied. Links to the old name break.
 
         Raises:
             ObjectNotFoundError: The object ``old`` does not exist.
-            ObjectExistsError: The object ``new`` exists.
-            ObjectChangedError: The object was replaced meanwhile, and keeps its name.
+            ObjectExistsError: An object named ``new`` already exists.
+            ObjectChangedError: Another client replaced the object during the call. The object keeps its name.
 
         May also raise any error of an API request.
         """
         return await rename_object(self._site, old, new)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
-        """Store a link to an object, and return its description. `get` and `open` of the link read the object.
+        """Store a link to an object, and return the description of the link. `get` and `open` follow links.
 
         Args:
-            name: The name of the link.
-            target: The name of an object of this bucket, or the description of an object of any bucket.
+            name: Name of the link.
+            target: Name of an object in this bucket, or the description of an object in any bucket.
 
         Raises:
             ObjectNotFoundError: The target does not exist.
-            ObjectExistsError: An object that is not a link has this name.
+            ObjectExistsError: An object that is not a link already has the name of the link.
             LinkError: The target is itself a link.
 
         May also raise any error of an API request.
@@ -297,7 +306,7 @@ class ObjectStore(WithBucketRights):
         return await self._link(name, ObjectLink(target.bucket, target.name))
 
     async def add_bucket_link(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
-        """Store a link to a whole bucket, and return its description. `ObjectInfo.link` names the bucket.
+        """Store a link to a whole bucket, and return the description of the link. `ObjectInfo.link` names the bucket.
 
         Raises the errors of `add_link`.
         """
@@ -309,7 +318,7 @@ class ObjectStore(WithBucketRights):
         def linked(current: ObjectInfo | None) -> ObjectInfo:
             if current is not None and not current.is_deleted and not current.is_link:
                 raise ObjectExistsError(self.bucket, name, current.revision)
-            # It has no chunks, but Go and nats-py refuse a description without a nuid before they look for a link.
+            # A link has no chunks, but the clients for Go and Python refuse any description without a nuid.
             return ObjectInfo(bucket=self.bucket, name=name, link=link, nuid=new_nuid())
 
         self._site.space.check_writable()
@@ -323,14 +332,15 @@ class ObjectStore(WithBucketRights):
         """Return the whole content of an object. Use `open` to read it piece by piece.
 
         Args:
-            name: The name. A link is followed.
-            progress: A plain function, called with the number of bytes read so far, and the size.
+            name: Name of the object, or of a link to it.
+            progress: A plain function that is called with the number of bytes read so far, and the size of the object.
 
         Raises:
             ObjectNotFoundError: The object does not exist.
-            ObjectChangedError: The object was replaced or deleted while it was read.
-            DigestMismatchError, ObjectIncompleteError: The content in the bucket is damaged or incomplete.
-            LinkError: The name is a link whose target is not an object.
+            ObjectChangedError: The object was replaced or deleted while it was being read.
+            DigestMismatchError: The stored content is damaged.
+            ObjectIncompleteError: Parts of the stored content are missing.
+            LinkError: The name is a link that doesn't lead to an object.
 
         May also raise any error of an API request.
         """
@@ -340,8 +350,8 @@ class ObjectStore(WithBucketRights):
     def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
         """Read an object piece by piece, or from any position: ``async with store.open(name) as file``.
 
-        The memory that it needs does not depend on the size of the object. See `get` for the arguments and errors.
-        Opening the reader raises the errors that concern the description.
+        Memory use doesn't depend on the size of the object. See `get` for the arguments and errors. Errors that concern
+        the description are raised when the reader is opened, and errors that concern the content when it is read.
         """
         self._site.space.info_subject(name)
         check_progress(progress)
@@ -352,19 +362,24 @@ class ObjectStore(WithBucketRights):
     ) -> ObjectInfo:
         """Write an object to a file, and return its description.
 
-        The file is written under another name beside ``path`` and then renamed, so ``path`` is always complete.
+        The content is written to a temporary file in the same directory, which is then renamed. So ``path`` never
+        contains an incomplete object.
 
-        See `get` for the arguments and errors. Also raises ``OSError``.
+        See `get` for the arguments and errors. Also raises ``OSError`` if the file can't be written.
         """
         async with self.open(name, progress=progress) as reader:
             return await write_file(reader, Path(path))
 
     async def info(self, name: str, *, deleted: bool = False) -> ObjectInfo:
-        """Return the description of an object or link. With ``deleted``, a deleted object has a description too.
+        """Return the description of an object or link. Links are not followed.
+
+        Args:
+            name: Name of the object or link.
+            deleted: Return the description of a deleted object too, instead of raising `ObjectNotFoundError`.
 
         Raises:
             ObjectNotFoundError: The object does not exist.
-            ObjectInfoError: The description is not valid.
+            ObjectInfoError: The description is invalid.
 
         May also raise any error of an API request.
         """
@@ -380,11 +395,11 @@ class ObjectStore(WithBucketRights):
 
     @listing
     async def list(self, prefix: str = "", *, deleted: bool = False) -> AsyncGenerator[ObjectInfo, None]:
-        """Iterate over the descriptions of all objects and links, in the order of their changes.
+        """Iterate over the descriptions of all objects and links, in the order of their last changes.
 
         Args:
-            prefix: Return only names that start with this prefix. All descriptions are transferred, because the server
-                stores names in encoded form.
+            prefix: Return only descriptions whose names start with this prefix. Nevertheless, all descriptions are
+                transferred, because the server can't filter by prefix.
             deleted: Also return the descriptions of deleted objects.
 
         May raise any error of an API request.
@@ -401,22 +416,22 @@ class ObjectStore(WithBucketRights):
         ignore_deletes: bool = False,
         after: int | None = None,
     ) -> ObjectWatch:
-        """Read the descriptions of all objects, and then each change: ``async with store.watch() as watch``.
+        """Read the descriptions of all objects, then every change: ``async with store.watch() as watch``.
 
-        An invalid description is skipped, and reported as the event `RecordSkipped`.
+        Invalid descriptions are skipped, and reported with the event `RecordSkipped`.
 
         Args:
-            names: Read only the descriptions of these objects.
-            include_history: Read all descriptions that the bucket has, not only the newest of each object.
-            updates_only: Skip the existing descriptions, and read only changes from now on.
+            names: Read only the descriptions of these objects. Defaults to all objects.
+            include_history: Read all stored descriptions of each object instead of only the newest one.
+            updates_only: Skip the existing descriptions, and read only later changes.
             ignore_deletes: Do not return the descriptions of deleted objects.
             after: Read all descriptions after this revision.
 
         Raises:
-            InvalidNameError: A name is not valid.
+            InvalidNameError: A name is invalid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError` and any error of an API request.
+        Opening the watch raises `BucketNotFoundError`, or any error of an API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._descriptions.reader(names, policy, after)
@@ -425,7 +440,7 @@ class ObjectStore(WithBucketRights):
     # --- the bucket --------------------------------------------------------------------------------------
 
     async def status(self) -> ObjectStoreStatus:
-        """Request the state of the bucket.
+        """Request the status of the bucket from the server.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.
@@ -435,10 +450,11 @@ class ObjectStore(WithBucketRights):
         return ObjectStoreStatus.of(await self._site.state())
 
     async def check(self, *, digests: bool = False) -> ObjectStoreReport:
-        """Find objects that cannot be read, and chunks that belong to no object. Changes nothing.
+        """Find objects that can't be read, and chunks that belong to no object. The bucket isn't changed.
 
-        The headers of all chunks are read, and compared with the descriptions. What other clients store, replace or
-        delete meanwhile is not reported, but an upload that is going on has chunks without a description.
+        The headers of all chunks are read and compared with the descriptions. Objects that other clients store, replace
+        or delete during the check are not reported as broken. However, the chunks of an upload in progress are reported
+        as orphans, because the description is stored last.
 
         Args:
             digests: Also read the content of all objects, and verify their digests.
@@ -451,34 +467,31 @@ class ObjectStore(WithBucketRights):
         return await check_objects(self._site, digests=digests)
 
     async def gc(self, *, older_than: float) -> RemovedGarbage:
-        """Remove the chunks that belong to no object, and the descriptions of deleted objects. Return what was removed.
+        """Remove chunks that belong to no object, and descriptions of deleted objects. Return what was removed.
 
-        Chunks remain when a program is killed during an upload, and when other clients store objects of one name at the
-        same time. Only what is older than ``older_than`` by the clock of the server is removed, so uploads that go on
-        are safe if they store a chunk more often than this. An upload of jsclient that pauses for longer, and whose
-        chunks were removed meanwhile, raises an error. Chunks stay if other clients store messages without a pause: the
-        next call removes them.
+        Such chunks remain if a program is killed during an upload, or if several clients store an object of the same
+        name at the same time. An upload in progress is safe if it stores a chunk at least every ``older_than`` seconds.
+        If an upload with jsclient pauses for longer and loses its chunks, it raises an error. If other clients store
+        messages without a pause, some chunks may not be removed until a later call.
 
         Args:
-            older_than: Seconds since the newest chunk of an upload was stored, or since an object was deleted. At least
-                60. Some hours are a good choice, and more than the longest pause of your uploads is needed.
+            older_than: Minimum age in seconds, at least 60, by the server's clock. The age of an upload is counted from
+                its newest chunk. Choose more than the longest pause of your uploads, for example some hours.
 
         Raises:
             ConfigError: ``older_than`` is too small, or the bucket is a mirror. Nothing was removed.
-            ObjectInfoError: A description is not valid, so it is unknown which chunks belong to its object. Delete
-                or replace the object first.
+            ObjectInfoError: A description is invalid, so it is unknown which chunks belong to its object. Delete or
+                replace the object first.
             BucketSealedError: The bucket is sealed.
 
-        May also raise any error of an API request.
-
-        Cancelled: what was removed up to then stays removed. The next call goes on.
+        May also raise any error of an API request. If the call is cancelled, the next one continues.
         """
         check_age(older_than)
         await self._site.check_unambiguous()
         return await remove_garbage(self._site, older_than)
 
     async def seal(self) -> None:
-        """Forbid all further changes of the bucket permanently. It can still be read, and deleted as a whole.
+        """Make the bucket read-only permanently. You can still read objects, and delete the whole bucket.
 
         May raise any error of an API request.
         """

@@ -1,4 +1,4 @@
-"""Reading an object from any position: `ObjectReader.seek`."""
+"""Reads an object from any position, as needed after `ObjectReader.seek`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .site import ObjectSite
 
 __all__ = ["ObjectRanges"]
 
-_AHEAD: Final = 4 * 1024 * 1024  # bytes that are requested at once, at most
+_AHEAD: Final = 4 * 1024 * 1024  # maximum number of bytes to request at once
 
 
 class ObjectRanges:
-    """Reads an object from any position, without a consumer. The more is read in a row, the more is requested at once.
+    """Reads an object from any position, without a consumer. Sequential reads request more and more chunks at once.
 
-    Most objects have chunks that follow each other in the stream, so that two requests show where each of them is. Of
-    another object the headers of all chunks are read once.
+    The chunks of most objects are adjacent in the stream, so two requests suffice to locate all of them. If they aren't
+    adjacent, the headers of all chunks are read once.
     """
 
     def __init__(self, context: Context, site: ObjectSite, info: ObjectInfo) -> None:
@@ -29,14 +29,12 @@ class ObjectRanges:
         self._subject = site.space.chunk_subject(info.nuid)
         self._index: ChunkIndex | None = None
         self._chunks: DirectChunks | None = None
-        self._next = 0  # the number of the chunk that the reader returns next
+        self._next = 0  # number of the chunk that ``_chunks`` returns next
 
     async def read_piece(self, position: int) -> bytes | None:
         """Return the content from a position to the end of its chunk, or None if the chunk is missing.
 
-        May raise any error of an API request.
-
-        Cancelled: nothing is lost.
+        May raise any error of an API request. If the call is cancelled, nothing is lost.
         """
         if self._index is None:
             self._index = await self._found_index()
@@ -46,12 +44,12 @@ class ObjectRanges:
         number = index.number_at(position)
         chunks = await self._chunks_from(index, number)
         data = await chunks.next_chunk()
-        # nats-server 2.10 passes over the last message of a subject if messages before it were removed.
+        # nats-server 2.10 doesn't return the last message of a subject if messages before it were removed.
         if data is None and number == index.last:
             seq = index.seq_of(number)
             data = await chunks.search_chunk(seq + 1, start=seq)
         start, end = index.extent_of(number)
-        # The server skips a removed chunk without a gap, so compare the sequence and the size.
+        # If the chunk was removed, the server returns the one after it, so compare the sequence and the size.
         if data is None or chunks.seq != index.seq_of(number) or len(data[0]) != end - start:
             self._chunks = None
             return None
@@ -59,7 +57,7 @@ class ObjectRanges:
         return data[0][position - start :]
 
     async def _chunks_from(self, index: ChunkIndex, number: int) -> DirectChunks:
-        """Return the chunks from one on, which are those of the last call if it follows them."""
+        """Return a reader that starts at a chunk. The last reader is reused if the chunk is its next one."""
         chunks = self._chunks
         if chunks is None or self._next != number:
             most = max(1, _AHEAD * self._info.chunks // self._info.size)

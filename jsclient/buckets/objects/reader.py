@@ -1,4 +1,7 @@
-"""Reading an object: `ObjectStore.open`. In order, the last piece only comes if the digest is right."""
+"""The reader that `ObjectStore.open` returns.
+
+If an object is read in order, its last piece is returned only if the digest is correct.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +45,10 @@ _SMALL: Final = 256 * 1024  # bytes up to which an object is requested as one me
 
 
 class ObjectReader(ReadHandle[bytes]):
-    """Reads an object piece by piece, with ``async for`` or `read`. Created by `ObjectStore.open`.
+    """A reader of an object, which returns pieces with ``async for`` or `read`. Returned by `ObjectStore.open`.
 
-    Use it with ``async with``. It survives reconnects, restarts of servers, and the loss of its consumer. The buffer is
-    bounded, so a reader that pauses also pauses the server.
+    Use it in an ``async with`` block. The reader survives reconnects, server restarts and the loss of its consumer. Its
+    buffer is bounded, so if you stop reading, the server stops sending.
     """
 
     _state = State.NEW
@@ -65,8 +68,8 @@ class ObjectReader(ReadHandle[bytes]):
         self._last: Metadata | None = None
         self._error: JetStreamError | None = None
         self._unread = memoryview(b"")  # the part of the last chunk that `read` has not returned yet
-        self._position = 0  # number of bytes up to the end of the last chunk
-        # reads the pieces after a `seek`, instead of the reader in order
+        self._position = 0  # position in the object at the end of the last chunk, in bytes
+        # reads the chunks after a `seek`, instead of the consumer or ``_direct``
         self._ranges: ObjectRanges | None = None
 
     def __repr__(self) -> str:
@@ -82,7 +85,11 @@ class ObjectReader(ReadHandle[bytes]):
 
     @property
     def info(self) -> ObjectInfo:
-        """The description of the object, which is the target of a link. Raises `ConfigError` if it is not open."""
+        """Description of the object. If the object was opened through a link, this is the target of the link.
+
+        Raises:
+            ConfigError: The reader is not open.
+        """
         return self._opened()[1]
 
     def _opened(self) -> tuple[ObjectSite, ObjectInfo, ContentCheck]:
@@ -94,15 +101,15 @@ class ObjectReader(ReadHandle[bytes]):
         """Return the next piece of the object. Only one task at a time may call it.
 
         Raises:
-            ClosedError: All pieces were returned, or the reader or the connection is closed.
-            ObjectChangedError: The object was replaced or deleted meanwhile.
-            DigestMismatchError: The content does not match its digest. The last piece is not returned.
-            ObjectIncompleteError: Parts of the object are missing.
+            ClosedError: All pieces have been returned, or the reader or the connection is closed.
+            ObjectChangedError: The object was replaced or deleted while it was being read.
+            DigestMismatchError: The content does not match the digest. The last piece is not returned.
+            ObjectIncompleteError: Parts of the content are missing.
             ConfigError: The reader is not open.
 
         Also raises the errors of `OrderedConsumer.next`.
 
-        Cancelled: no piece is lost. The next call returns it.
+        If the call is cancelled, no piece is lost. The next call returns it.
         """
         site, info, check = self._opened()
         if self.is_closed:
@@ -121,7 +128,7 @@ class ObjectReader(ReadHandle[bytes]):
         except (ObjectChangedError, ObjectIncompleteError, DigestMismatchError) as error:
             self._error = error
             raise
-        # From here on nothing may be awaited, because a cancellation would lose the piece.
+        # Don't await anything from here on, because the piece would be lost if the task were cancelled.
         self._position += len(data)
         report_progress(self._context, self._progress, self._position, info.size)
         return data
@@ -131,7 +138,7 @@ class ObjectReader(ReadHandle[bytes]):
         return check.is_complete if self._ranges is None else self._position >= info.size
 
     async def _piece(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> bytes:
-        """Return the next chunk, or what is behind the position in it."""
+        """Return the next chunk. After a `seek`, return only the part of it that starts at the position."""
         if self._ranges is None:
             data, remaining = await self._chunk(site, info)
             check.add(data, remaining)
@@ -144,23 +151,24 @@ class ObjectReader(ReadHandle[bytes]):
         return piece
 
     def tell(self) -> int:
-        """Return the position: the number of bytes before those that come next."""
+        """Return the current position in the object, in bytes from the start."""
         return self._position - len(self._unread)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move to another position, and return it. Nothing is requested until the next read.
+        """Change the position, and return the new position. Nothing is requested until the next read.
 
-        The reader always checks the size of each chunk. The digest covers the whole content, so it is checked only if
-        all of it is read in order: a program that reads a part of the object, or reads it in another order, gets no
-        `DigestMismatchError`. Other reads in between, such as a seek to the end and back, do not matter.
+        The digest covers the whole content, so it is verified only if the whole object is read in order. Other reads in
+        between, for example after a seek to the end and back, don't matter. If you read only parts of the object or
+        read it in another order, only the sizes of the chunks are verified.
 
         Args:
-            offset: The number of bytes.
-            whence: Where they begin: the start with ``io.SEEK_SET``, the position with ``io.SEEK_CUR``, the end of the
-                object with ``io.SEEK_END``.
+            offset: Number of bytes, relative to ``whence``.
+            whence: ``io.SEEK_SET`` (the default) for the start of the object, ``io.SEEK_CUR`` for the current position,
+                or ``io.SEEK_END`` for the end of the object.
 
         Raises:
-            ConfigError: The reader is not open, the position would be negative, or the object's size is not known.
+            ConfigError: The reader is not open, an argument is invalid, the new position would be negative, or the size
+                of the object is unknown.
         """
         site, info, _ = self._opened()
         if not info.is_counted:
@@ -170,7 +178,7 @@ class ObjectReader(ReadHandle[bytes]):
             raise ConfigError(f"whence is {whence!r:.40}: it must be 0, 1 or 2")
         if isinstance(offset, bool) or not isinstance(offset, int) or (target := starts[whence] + offset) < 0:
             raise ConfigError(f"offset is {offset!r:.40}: an int is needed, and a position of 0 or more")
-        # If the target lies within the current chunk, no request is needed.
+        # If the new position lies within the current chunk, no request is needed.
         skipped = target - self.tell()
         if 0 <= skipped <= len(self._unread):
             self._unread = self._unread[skipped:]
@@ -180,9 +188,9 @@ class ObjectReader(ReadHandle[bytes]):
         return target
 
     async def _chunk(self, site: ObjectSite, info: ObjectInfo) -> tuple[bytes, int]:
-        """Return the next chunk, and the number of those behind it."""
+        """Return the next chunk, and the number of chunks after it."""
         if self._messages is None and self._direct is None:
-            if info.chunks == 1 and info.size <= _SMALL:  # one request replaces the consumer
+            if info.chunks == 1 and info.size <= _SMALL:  # a single request is cheaper than a consumer
                 stored = await site.last_chunk(info.nuid)
                 if stored is not None:
                     return stored.data, 0
@@ -202,7 +210,7 @@ class ObjectReader(ReadHandle[bytes]):
                 return message.data, message.metadata.num_pending
 
     async def _open_chunks(self, site: ObjectSite, info: ObjectInfo) -> None:
-        """Create a consumer of the chunks. If the server allows no other, prepare to read without one."""
+        """Create a consumer for the chunks. If the stream has too many consumers, prepare to read without one."""
         subject = site.space.chunk_subject(info.nuid)
         config = reader_config([subject], policy=DeliverPolicy.ALL)
         try:
@@ -215,9 +223,9 @@ class ObjectReader(ReadHandle[bytes]):
             self._messages = self._consumer.messages(max_messages=_window(info))
 
     async def _chunk_passed_over(self, site: ObjectSite, info: ObjectInfo) -> tuple[bytes, int]:
-        """Return the next chunk, which the consumer does not deliver, or raise the error if there is none.
+        """Return the next chunk although the consumer does not deliver it. Raise an error if the chunk is missing.
 
-        A consumer of nats-server 2.10 ends before the last message of a subject if messages before it were removed.
+        A consumer of nats-server 2.10 doesn't deliver the last message of a subject if messages before it were removed.
         See `DirectChunks.search_chunk`.
         """
         last = 0 if self._last is None else self._last.stream_seq
@@ -243,7 +251,7 @@ class ObjectReader(ReadHandle[bytes]):
         )
 
     async def _raise_missing(self, site: ObjectSite, info: ObjectInfo) -> NoReturn:
-        """Raise why there are no more chunks: the object is another one now, or it is damaged."""
+        """Raise the error for missing chunks. Either the object was replaced or deleted, or it is damaged."""
         now = await site.current(info.name)
         if now is None or now.is_deleted or now.nuid != info.nuid:
             raise ObjectChangedError(
@@ -252,14 +260,18 @@ class ObjectReader(ReadHandle[bytes]):
         raise ObjectIncompleteError(info.bucket, info.name, info.size, self._position)
 
     async def read(self, size: int = -1) -> bytes:
-        """Return the remaining bytes of the object, or between 1 and ``size`` bytes if ``size`` is given.
+        """Read and return bytes. At the end of the object, return ``b""``.
 
-        Raises the errors of `next`, but returns ``b""`` at the end.
+        Args:
+            size: Maximum number of bytes to return. Fewer bytes may be returned, but at least one. By default, all
+                remaining bytes are returned.
+
+        Raises the errors of `next`, except for the `ClosedError` at the end of the object.
         """
         if size == 0:
             return b""
         if size < 0:
-            whole = io.BytesIO()  # This needs the memory once. Joining the pieces would need it twice.
+            whole = io.BytesIO()  # needs only half of the memory that joining the pieces would need
             async for piece in self:
                 whole.write(piece)
             return whole.getvalue()
@@ -278,11 +290,11 @@ class ObjectReader(ReadHandle[bytes]):
             return await self.next()
         except ClosedError:
             if self._object is not None and not self._has_ended():
-                raise  # a part of an object must not look like the whole
+                raise  # if the loop just ended, an incomplete object would look complete
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Stop reading, and delete the consumer."""
+        """Stop reading, and delete the consumer if there is one."""
         self._state = State.CLOSED
         await self._end_consumer()
 
@@ -293,6 +305,6 @@ class ObjectReader(ReadHandle[bytes]):
 
 
 def _window(info: ObjectInfo) -> int:
-    """Return the number of chunks that may be buffered. The size of a chunk is the real one, not what the info says."""
+    """Return the number of chunks that may be buffered, based on the average size of the object's chunks."""
     chunk = max(info.size // info.chunks if info.chunks else info.max_chunk_size, 1)
     return max(2, min(_WINDOW // chunk, _MOST))

@@ -1,4 +1,4 @@
-"""Renaming an object: the new name is stored first, so that the object always has one. `ObjectStore.rename`."""
+"""Renames objects: `ObjectStore.rename`. The new name is stored first, so that the object always has a name."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ async def rename_object(site: ObjectSite, old: str, new: str) -> ObjectInfo:
 
     _, after = await site.change(new, renamed)
     assert after is not None
-    # Another client that replaces the object under its old name removes its chunks. So the old description is
-    # replaced by one without chunks, only if nobody changed it meanwhile, and then removed.
+    # If another client replaced the object under its old name, it would remove the chunks. So replace the old
+    # description with one that has no chunks, provided that it has not changed, and remove it afterwards.
     tombstone = ObjectInfo(bucket=site.bucket, name=old, is_deleted=True)
 
     def retired(current: ObjectInfo | None) -> ObjectInfo | None:

@@ -1,4 +1,4 @@
-"""Uploads that go on where an earlier attempt ended: `ObjectStore.put` with ``resume``."""
+"""Uploads that continue where an earlier attempt ended: `ObjectStore.put` with ``resume``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["ResumedUpload", "check_equal"]
 
 
 class ResumedUpload(ChunkUpload):
-    """Stores the content of an object behind the chunks that earlier attempts have stored. A failure keeps them.
+    """Continues an upload after the chunks that earlier attempts have stored. If it fails, the chunks are kept.
 
-    The id of each chunk has its number, and a digest of the content up to its end. So the headers of the stored chunks
-    show how far an earlier attempt came, and whether the content is the same.
+    The message id of each chunk contains its number, and a digest of the content up to its end. The headers of the
+    stored chunks therefore tell how far an earlier attempt got, and whether the content is still the same.
     """
 
-    _must_count = True  # another process may store chunks of this upload, too
+    _must_count = True  # another process may be storing chunks of the same upload
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ResumedUpload(ChunkUpload):
         target = site.chunks(token.nuid)
         super().__init__(site.context, target, splitter, timeout=timeout, progress=progress, total=total)
         self._site, self._token = site, token
-        self._prefix = f"{token.nuid}-{secrets.token_hex(6)}."  # each attempt has ids of its own
+        self._prefix = f"{token.nuid}-{secrets.token_hex(6)}."  # each attempt uses different message ids
         self._kept, self._surplus = list[ListedChunk](), list[ListedChunk]()
         self._is_tidy = False
 
@@ -51,7 +51,7 @@ class ResumedUpload(ChunkUpload):
         await super().run(source)
 
     async def _load(self) -> None:
-        """Find the chunks of earlier attempts. Raises `ObjectExistsError` if an object has them under another name."""
+        """Find the chunks of earlier attempts. Raises `ObjectExistsError` if they already belong to another object."""
         site, nuid = self._site, self._token.nuid
         end = (await site.state()).state.last_seq + 1
         chunks = await list_chunks(site, nuid, end)
@@ -61,7 +61,7 @@ class ResumedUpload(ChunkUpload):
             if info.nuid == nuid and not info.is_deleted:
                 raise ObjectExistsError(site.bucket, info.name, info.revision)
         self._kept, self._surplus = split_stored(chunks, self._token.chunk_size)
-        # Once the last chunk was removed, nats-server 2.10 passes over the one that follows it. So it starts anew.
+        # If the last chunk were removed, nats-server 2.10 would not deliver the chunk stored after it. So start over.
         if self._surplus and not self._can_remove_last:
             await site.remove_chunks(nuid)
             self._kept, self._surplus = [], []
@@ -77,7 +77,7 @@ class ResumedUpload(ChunkUpload):
         number, count = self.splitter.chunks, len(self._kept)
         if number <= count and not has_mark(self._kept[number - 1].msg_id, self._mark()):
             raise self._changed()
-        # The last chunk is stored again, so that no `ObjectStore.gc` takes the upload for an old one meanwhile.
+        # Store the last chunk again, because `ObjectStore.gc` could mistake the upload for an abandoned one otherwise.
         is_stored = number < count or (number == count and not self._can_remove_last)
         if not is_stored:
             await self._tidy()
@@ -88,7 +88,7 @@ class ResumedUpload(ChunkUpload):
         report_progress(self._context, self._progress, self._acked, self._total)
 
     async def _tidy(self) -> None:
-        """Remove the chunks that are not kept, once the content is known to be the same."""
+        """Remove superfluous chunks. This must not happen before the content is known to be the same."""
         if self._is_tidy:
             return
         surplus = self._surplus + (self._kept[-1:] if self._can_remove_last else [])
@@ -112,7 +112,7 @@ class ResumedUpload(ChunkUpload):
 
 
 async def check_equal(info: ObjectInfo, source: Any, size: int) -> None:
-    """Raise `SourceChangedError` if the content is not that of a stored object. ``size`` is that of its chunks."""
+    """Raise `SourceChangedError` if the content differs from a stored object. ``size`` is the size of its chunks."""
     splitter = ChunkSplitter(size)
     async for piece in pieces_of(source):
         for _ in splitter.add(piece):

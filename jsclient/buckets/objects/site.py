@@ -1,4 +1,4 @@
-"""The messages of an object store: descriptions and chunks, as they are requested, stored and removed."""
+"""Requests, stores and removes the messages of an object store, which are descriptions and chunks."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from .upload import named_refusal
 __all__ = ["ObjectChunks", "ObjectSite"]
 
 _ATTEMPTS: Final = 100  # attempts to change a description while other clients change it
-_PAUSE: Final = 0.002  # seconds: the first pause between attempts
-_LOCAL: Final = 1.0  # seconds to look for a stream in the client's own domain
+_PAUSE: Final = 0.002  # seconds. The maximum pause between attempts grows by this amount with each attempt
+_LOCAL: Final = 1.0  # timeout for the request that looks for a stream in the client's own domain, in seconds
 
 
 class ObjectSite(BucketHandle):
-    """The stream of an object store, and its requests."""
+    """The stream of an object store, with the requests that operations on objects need."""
 
     _create = "create_object_store"
 
@@ -56,7 +56,7 @@ class ObjectSite(BucketHandle):
 
     @property
     def rights(self) -> BucketRights:
-        """What the users of the object store need."""
+        """The permissions that users of the object store need."""
         space, api = self.space, self._context.api
         stored = (f"{space.start}C.>", f"{space.start}M.>")
         return BucketRights(
@@ -69,13 +69,14 @@ class ObjectSite(BucketHandle):
         )
 
     async def current(self, name: str, *, replacing: bool = False) -> ObjectInfo | None:
-        """Return the description of an object or deletion from the stream's leader, or None if it has none.
+        """Request the current description of an object from the stream's leader. Return None if there is none.
 
-        With ``replacing``, an invalid description is returned with only its revision, so that it can be replaced.
+        A deleted object has a description too. If ``replacing`` is True, an invalid description doesn't raise an error.
+        Instead, a description that has only the name and the revision is returned, so that it can be replaced.
 
         Raises:
-            ObjectInfoError: The description is not valid.
-            InvalidNameError: The name is not valid.
+            ObjectInfoError: The description is invalid.
+            InvalidNameError: The name is invalid.
             BucketNotFoundError: The bucket does not exist.
 
         May also raise any error of an API request.
@@ -97,12 +98,12 @@ class ObjectSite(BucketHandle):
         return await self._stored({"last_by_subj": self.space.chunk_subject(nuid)})
 
     async def newest_info_seq(self) -> int:
-        """Return the sequence of the newest description from the stream's leader, 0 if the bucket has none."""
+        """Request the sequence of the newest description from the stream's leader. Return 0 if there is none."""
         message = await self._stored({"last_by_subj": self.space.infos})
         return 0 if message is None else message.seq
 
     async def stream_handle(self) -> Stream:
-        """Return the stream, whose state is requested if it is not known."""
+        """Return a handle for the stream. The state of the stream is requested if it isn't known yet."""
         return Stream(self._context, await self._known())
 
     async def state(self) -> StreamInfo:
@@ -121,11 +122,16 @@ class ObjectSite(BucketHandle):
         read: tuple[ObjectInfo | None] | None = None,
         replacing: bool = False,
     ) -> tuple[ObjectInfo | None, ObjectInfo | None]:
-        """Replace the description of an object, and try again if another client was faster.
+        """Replace the description of an object. Retry if another client changes it first.
 
-        ``make`` returns a new description for the current description, or None to keep it. It raises an error if the
-        change is not possible. ``read`` is the current description if it was read before. For ``replacing`` see
-        `current`. Returns the descriptions before and after the change.
+        Args:
+            name: Name of the object.
+            make: Called with the current description. It returns the new description, or None to keep the current one.
+                If the change isn't possible, it raises an error.
+            read: A tuple with the current description, if it has been read already.
+            replacing: See `current`.
+
+        Returns: the descriptions before and after the change.
         """
         attempt = 0
         while True:
@@ -137,7 +143,7 @@ class ObjectSite(BucketHandle):
             try:
                 return before, await self.write(after, 0 if before is None else before.revision)
             except WrongLastSequenceError:
-                # Another client has stored a description since the last read, so `make` decides again.
+                # Another client has stored a description in the meantime, so `make` must decide again.
                 attempt += 1
                 if attempt == _ATTEMPTS:
                     revision = 0 if before is None else before.revision
@@ -145,10 +151,10 @@ class ObjectSite(BucketHandle):
                 await asyncio.sleep(random.uniform(0, _PAUSE * attempt))  # noqa: S311  not for secrets
 
     async def write(self, info: ObjectInfo, expected: int) -> ObjectInfo:
-        """Store a description if the previous description has this revision, or does not exist for 0.
+        """Store a description if the previous one still has the revision ``expected``. 0 means that there is none.
 
-        Raises `WrongLastSequenceError`, and the errors of a publish. After a `RequestTimeoutError` or
-        `DisconnectedError` the description may be stored.
+        Raises `WrongLastSequenceError` if the revision differs, and any error that publishing can raise. After
+        `RequestTimeoutError` or `DisconnectedError`, the description may or may not be stored.
         """
         self.space.check_writable()
         data = encode_info(info)
@@ -173,7 +179,7 @@ class ObjectSite(BucketHandle):
         return msgspec.structs.replace(info, revision=ack.seq, modified_ns=time.time_ns())
 
     async def _as_written(self, name: str, data: bytes, expected: int) -> ObjectInfo | None:
-        """Return the description if it is stored, although the answer did not say so."""
+        """Return the description if it has been stored although no reply arrived, or None."""
         try:
             stored = await self.current(name)
         except JetStreamError:
@@ -189,7 +195,7 @@ class ObjectSite(BucketHandle):
         try:
             await self._remove(seq)
         except MessageNotFoundError:
-            pass  # an earlier attempt has removed the chunk
+            pass  # an earlier attempt has already removed the chunk
 
     async def count_chunks(self, nuid: str) -> int:
         """Return the number of chunks of an object."""
@@ -200,11 +206,11 @@ class ObjectSite(BucketHandle):
 
     async def remove_chunks(self, nuid: str, *, below: int = 0) -> None:
         """Remove the chunks of an object, or only those below a sequence."""
-        if nuid:  # otherwise the chunks of all objects would be removed
+        if nuid:  # with an empty nuid, the chunks of all objects would be removed
             await self._purge(self.space.chunk_subject(nuid), "remove chunks", below=below)
 
     async def remove_replaced(self, nuid: str) -> None:
-        """Remove the chunks of an object that was replaced. A failure is reported as an event."""
+        """Remove the chunks of an object that has been replaced. If that fails, an event reports it."""
         try:
             await self.remove_chunks(nuid)
         except JetStreamError as error:
@@ -215,9 +221,9 @@ class ObjectSite(BucketHandle):
         await self._purge(self.space.info_subject(name), "remove a description", below=below)
 
     async def check_unambiguous(self) -> None:
-        """Raise `ConfigError` if the client's own domain has a bucket of the same name.
+        """Raise `ConfigError` if the client's own domain has another bucket of the same name.
 
-        Domains do not separate the subjects of objects, so both buckets would store each published message.
+        The subjects of objects are the same in all domains, so both buckets would store each published message.
         """
         self.space.check_writable()
         if self._is_unambiguous:

@@ -1,4 +1,4 @@
-"""Where the content of an object comes from: bytes, files, iterables, each in pieces of bytes."""
+"""The sources from which the content of an object can be read: bytes, files and iterables."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class BinaryFile(Protocol):
 
 
 PIECE: Final = 1024 * 1024
-"""The number of bytes in one read of a file."""
+"""Number of bytes to read from a file at once."""
 
 _KINDS: Final = "bytes, a binary file, or an iterable of bytes"
 
 
 def check_source(source: object) -> None:
-    """Raise `ConfigError` if this is not a source of bytes. Reads no data."""
+    """Raise `ConfigError` if ``source`` can't be a source of bytes. No data is read."""
     if isinstance(source, str):
         raise ConfigError("the content is a str: it must be bytes, as text.encode() gives")
     if isinstance(source, io.TextIOBase):
@@ -46,7 +46,7 @@ def size_of(source: object) -> int | None:
 
 
 async def pieces_of(source: Any) -> AsyncGenerator[bytes | bytearray | memoryview, None]:
-    """Iterate over the content. Raises `ConfigError` for a piece that is not bytes."""
+    """Iterate over the content in pieces. Raises `ConfigError` if a piece is not bytes."""
     if isinstance(source, bytes | bytearray | memoryview):
         yield source
     elif hasattr(source, "read"):
@@ -61,7 +61,7 @@ async def pieces_of(source: Any) -> AsyncGenerator[bytes | bytearray | memoryvie
 
 
 async def _read(read: Any) -> AsyncGenerator[Any, None]:
-    """Iterate over what a file has. One of the operating system is read in a thread, so that the loop goes on."""
+    """Iterate over the content of a file. A plain ``read`` runs in a thread, to avoid blocking the event loop."""
     in_loop = inspect.iscoroutinefunction(read)
     while True:
         piece = await read(PIECE) if in_loop else await asyncio.to_thread(read, PIECE)

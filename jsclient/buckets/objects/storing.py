@@ -1,4 +1,4 @@
-"""Storing an object: its chunks, then its description, and then the chunks of the object before it are removed."""
+"""Stores objects: the chunks first, then the description. The chunks of the replaced object are removed at last."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from .upload import ChunkUpload, Progress
 
 __all__ = ["PutCondition", "chunk_size_for", "new_nuid", "store_object"]
 
-_CHUNK: Final = 128 * 1024  # bytes: the size that all clients use
+_CHUNK: Final = 128 * 1024  # default size of a chunk in bytes, which is the same in all clients
 _HEADERS: Final = 256  # bytes reserved for the header block of a chunk
 _NUID_BITS: Final = 130
 
 
 class PutCondition(msgspec.Struct, frozen=True):
-    """The condition that the existing object must meet before a new object is stored.
+    """The condition that an existing object must meet before it is replaced.
 
     Attributes:
-        revision: The required revision, or None for any.
+        revision: The revision that the object must have, or None if any revision will do.
         is_absent: Whether the object must not exist.
     """
 
@@ -44,7 +44,7 @@ class PutCondition(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, if_match: int | None, if_none_match: bool) -> PutCondition:  # noqa: FBT001  an argument of put
-        """Return the condition for these arguments of a put. Raises `ConfigError` if both are given."""
+        """Create the condition from these arguments of `ObjectStore.put`. Raises `ConfigError` if both are given."""
         if if_match is not None:
             check_count("if_match", if_match)
             if if_none_match:
@@ -62,12 +62,12 @@ class PutCondition(msgspec.Struct, frozen=True):
 
 
 def new_nuid() -> str:
-    """Return a new unique name of chunks."""
+    """Return a new unique name for the chunks of an object."""
     return nuid_of(secrets.randbits(_NUID_BITS))
 
 
 def chunk_size_for(site: ObjectSite, chunk_size: int | None) -> int:
-    """Return the size of chunks in bytes. Raises `ConfigError` for a size that the server would refuse."""
+    """Return the size of chunks in bytes. Raises `ConfigError` if the server would refuse such large messages."""
     most = site.context.connection.max_payload - _HEADERS
     if chunk_size is None:
         return min(_CHUNK, most)
@@ -91,18 +91,18 @@ async def store_object(
 
     Args:
         site: The bucket.
-        info: The description without the fields that depend on the content.
-        source: See `pieces_of`.
+        info: The description, without the fields that depend on the content.
+        source: The content. See `pieces_of`.
         condition: See `PutCondition`.
-        timeout: Seconds until a chunk must be acked.
+        timeout: Seconds to wait for the ack of each chunk.
         progress, size: See `ObjectStore.put`.
-        token: The upload to go on with.
+        token: The token of the upload to be resumed, or None.
     """
     current = await site.current(info.name, replacing=True)
     if token is not None and current is not None and not current.is_deleted and current.nuid == token.nuid:
-        await check_equal(current, source, token.chunk_size)  # an earlier attempt has stored all of it
+        await check_equal(current, source, token.chunk_size)  # an earlier attempt has stored the whole object
         return current
-    condition.check(info.bucket, info.name, current)  # check the condition before the first chunk is sent
+    condition.check(info.bucket, info.name, current)  # fail early, before the first chunk is sent
     splitter = ChunkSplitter(info.max_chunk_size)
     upload: ChunkUpload
     if token is None:
@@ -128,7 +128,7 @@ async def store_object(
     except BaseException:
         await upload.undo()
         raise
-    # A cancelled task waits here until it is known whether the object is stored.
+    # If the task is cancelled here, it waits until it is known whether the object is stored.
     storing = site.context.tasks.start(
         _describe(site, info, current, condition, upload), "store an object", awaited=True
     )
@@ -156,7 +156,7 @@ async def _describe(
     try:
         before, stored = await site.change(info.name, described, read=(current,), replacing=True)
     except (RequestTimeoutError, DisconnectedError):
-        raise  # the description may be stored, and then its chunks are needed
+        raise  # the description may be stored, so its chunks must be kept
     except BaseException:
         await upload.undo()
         raise

@@ -1,4 +1,4 @@
-"""Storing the chunks of an object, with a window of publishes in flight. Nothing remains of an upload that fails."""
+"""Stores the chunks of an object, with many publishes in flight. If an upload fails, its chunks are removed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["ChunkUpload", "Progress", "check_progress", "named_refusal", "report
 Progress: TypeAlias = Callable[[int, int | None], object]
 """A function that is called with the number of bytes transferred so far, and the size of the object or None."""
 
-_WINDOW: Final = 8 * 1024 * 1024  # bytes in flight
-_MOST: Final = 4096  # chunks in flight
-# seconds that a failed upload waits for its chunks. It has the same time again to remove them
+_WINDOW: Final = 8 * 1024 * 1024  # maximum number of bytes in flight
+_MOST: Final = 4096  # maximum number of chunks in flight
+# Seconds that a failed upload waits for the acks of its chunks. Removing the chunks may take the same time again.
 _SETTLE: Final = 30.0
 _PAUSE: Final = 0.25  # seconds between two attempts
-# seconds after which `ObjectStore.gc` may have taken the upload for one that has ended. It keeps chunks for a minute.
+# After this many seconds, check whether `ObjectStore.gc` has removed chunks. It keeps all chunks for a minute.
 _LONG: Final = 30.0
 _MOST_REPAIRS: Final = 20
 
@@ -36,7 +36,7 @@ _SEALED: Final = 10109
 
 
 def named_refusal(error: ApiError) -> ApiError:
-    """Return the bucket's error for a refused message: the bucket is full or sealed."""
+    """Convert the error for a refused message to `BucketFullError` or `BucketSealedError`, if one of them applies."""
     kind: type[ApiError] | None = None
     if error.err_code == _FULL and "maximum bytes" in error.description:
         kind = BucketFullError
@@ -48,14 +48,14 @@ def named_refusal(error: ApiError) -> ApiError:
 
 
 def check_progress(progress: object) -> None:
-    """Raise `ConfigError` if this is not a plain function of a number of bytes."""
+    """Raise `ConfigError` if ``progress`` is neither None nor a plain function."""
     if progress is not None:
         check_function("progress", progress, "bytes")
         check_plain("progress", progress)
 
 
 def report_progress(context: Context, progress: Progress | None, done: int, total: int | None) -> None:
-    """Call the user's progress function. An exception is reported as an event, and does not end the transfer."""
+    """Call the user's progress function. If it raises an exception, emit an event and continue the transfer."""
     if progress is None:
         return
     try:
@@ -80,7 +80,7 @@ class ChunkSubject(Protocol):
 
 
 class _Chunk(NamedTuple):
-    """A chunk whose ack was not yet examined."""
+    """A chunk whose ack has not been processed yet."""
 
     data: bytes
     mark: str
@@ -88,16 +88,16 @@ class _Chunk(NamedTuple):
 
 
 class ChunkUpload:
-    """Stores the content of one object, with a window of publishes in flight.
+    """Stores the content of one object, with many publishes in flight.
 
-    A publish that is sent again may be stored after its successors. The sequences in the acks show that, and then the
-    chunks that are out of order are removed and stored again.
+    If a chunk is sent again because its ack was lost, it may be stored after the chunks that follow it. The sequences
+    in the acks reveal this. The misplaced chunks are then removed and stored again.
 
     Attributes:
-        splitter: Counts the size, the chunks and the digest of the data that was sent.
+        splitter: Splits the content into chunks, and computes its size and digest.
     """
 
-    _must_count = False  # whether the chunks in the bucket are counted at the end in any case
+    _must_count = False  # True to count the chunks in the bucket at the end in any case
 
     def __init__(
         self,
@@ -109,24 +109,25 @@ class ChunkUpload:
         progress: Progress | None,
         total: int | None,
     ) -> None:
-        """Prepare to store. ``timeout`` is the number of seconds until a chunk must be acked."""
+        """Prepare to store. ``timeout`` is the number of seconds to wait for the ack of each chunk."""
         self._context, self._target = context, target
         self._progress, self._total = progress, total
         self._in_flight: deque[_Chunk] = deque()
         self._acked = 0  # number of bytes acked
         self._last_seq = 0  # sequence of the last chunk that is in order
         self._repairs = 0
-        # An id lets a chunk whose ack was lost be stored once. The subject is unique, and so is the prefix of the ids.
+        # Message ids make sure that a chunk is stored only once, even if it is sent again because its ack was lost. The
+        # subject is unique, and so is the prefix of the ids.
         self._prefix = f"{target.subject.rpartition('.')[2]}-"
-        self._number = 0  # number of the publish, which is part of its id
-        self._newest: _Chunk | None = None  # the chunk published last
-        self._published_at = 0.0  # the time of the connection at which it was published
+        self._number = 0  # number of publishes so far, which is part of the message id
+        self._newest: _Chunk | None = None  # the chunk that was published last
+        self._published_at = 0.0  # time at which it was published, in monotonic seconds
         in_flight = max(2, min(_WINDOW // splitter.chunk_size, _MOST))
         self._publisher = Publisher(context, max_in_flight=in_flight, max_bytes=2 * _WINDOW, timeout=timeout)
         self.splitter: ChunkSplitter = splitter
 
     async def run(self, source: Any) -> None:
-        """Store the content. After any failure, call `undo`."""
+        """Store the content. If this raises an exception, call `undo`."""
         started = self._context.connection.now()
         async with aclosing(pieces_of(source)) as pieces:
             async for piece in pieces:
@@ -137,8 +138,8 @@ class ChunkUpload:
         await self._settle()
         if self._newest is not None and self._context.connection.now() - self._published_at >= _LONG:
             await self._store_newest_again(self._newest)
-        # A bucket with a short TTL soon forgets message ids, and may then store a chunk twice.
-        # After a long pause, `ObjectStore.gc` may have removed chunks.
+        # Count the chunks if one of them may have been stored twice, because a bucket with a short TTL soon forgets
+        # message ids, or if `ObjectStore.gc` may have removed some of them during a long upload.
         took = self._context.connection.now() - started
         if self._must_count or self._publisher.resent or took >= _LONG:
             await self._check_count()
@@ -150,10 +151,10 @@ class ChunkUpload:
             await self._take()
 
     async def _store_newest_again(self, newest: _Chunk) -> None:
-        """Replace the last chunk by an equal one, which is young.
+        """Replace the last chunk with a new copy.
 
-        So no `ObjectStore.gc` takes this upload for one that has ended, between the count of the chunks and the
-        description.
+        Otherwise `ObjectStore.gc` could mistake this upload for an abandoned one, and remove its chunks after they have
+        been counted and before the description is stored.
         """
         replaced = self._last_seq
         self._acked -= len(newest.data)
@@ -162,7 +163,7 @@ class ChunkUpload:
         await self._target.remove(replaced)
 
     async def _check_count(self) -> None:
-        """Raise `PublishError` if the bucket has another number of chunks than was sent."""
+        """Raise `PublishError` if the number of chunks in the bucket differs from the number of chunks sent."""
         count, chunks = await self._target.count(), self.splitter.chunks
         if count != chunks:
             sent = counted(chunks, "chunk was", "chunks were")
@@ -174,7 +175,7 @@ class ChunkUpload:
             await self._take()
 
     def _mark(self) -> str:
-        """Return the end of the id of the chunk that was added last."""
+        """Return the suffix for the message id of the current chunk."""
         return ""
 
     async def _publish(self, chunk: bytes, mark: str) -> None:
@@ -186,7 +187,7 @@ class ChunkUpload:
         self._in_flight.append(self._newest)
 
     async def _take(self) -> None:
-        """Wait for the ack of the oldest chunk. Raises why it was not stored."""
+        """Wait for the ack of the oldest chunk in flight. Raise the error if the chunk was not stored."""
         chunk = self._in_flight[0]
         seq = await self._seq(chunk)
         if seq < self._last_seq:
@@ -205,7 +206,7 @@ class ChunkUpload:
             raise named_refusal(error) from None
 
     async def _store_again(self) -> None:
-        """Remove all chunks in flight, and store them again behind those that are in order."""
+        """Wait for all chunks in flight, remove them, and store them again in order."""
         self._repairs += 1
         if self._repairs > _MOST_REPAIRS:
             raise PublishError(f"the chunks were stored in another order {_MOST_REPAIRS} times")
@@ -217,9 +218,9 @@ class ChunkUpload:
             await self._publish(chunk.data, chunk.mark)
 
     async def undo(self) -> None:
-        """Wait for the chunks in flight, and remove the stored chunks.
+        """Wait for the acks of the chunks in flight, then remove the stored chunks.
 
-        A cancellation ends the wait but not the removal. A failure is reported as an event.
+        If the call is cancelled, the chunks are removed in the background. If the removal fails, an event reports it.
         """
         await asyncio.wait({self._context.tasks.start(self._undo(), "remove the chunks of an upload")})
 
@@ -228,7 +229,7 @@ class ChunkUpload:
             await self._remove_patiently()
 
     async def _end_publishes(self) -> bool:
-        """Wait for the chunks in flight. Return whether any chunk may be stored."""
+        """Wait for the acks of the chunks in flight. Return whether any chunk may be stored."""
         publisher = self._publisher
         try:
             async with asyncio.timeout(_SETTLE):
@@ -237,8 +238,8 @@ class ChunkUpload:
             pass
         for _, _, future in self._in_flight:
             if future.done() and not future.cancelled():
-                future.exception()  # the first failure is raised, and the others have the same cause
-        sent = publisher.published - publisher.failed  # a failure may be stored if its outcome is unknown
+                future.exception()  # mark it as retrieved, because only the first failure is raised
+        sent = publisher.published - publisher.failed  # chunks with an unknown outcome are counted as failed too
         unknown = any(not _is_refused(future) for _, _, future in self._in_flight)
         await publisher.close()
         return bool(sent or unknown)
@@ -264,5 +265,5 @@ class ChunkUpload:
 
 
 def _is_refused(future: asyncio.Future[PubAck]) -> bool:
-    """Return whether the message is known not to be stored."""
+    """Return whether the server has certainly refused the message."""
     return future.done() and not future.cancelled() and isinstance(future.exception(), ApiError)

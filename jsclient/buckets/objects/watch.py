@@ -9,8 +9,9 @@ __all__ = ["ObjectWatch"]
 
 
 class ObjectWatch(BucketWatch[ObjectInfo]):
-    """Reads the descriptions of objects and then each change, with ``async for``. Created by `ObjectStore.watch`.
+    """An asynchronous iterator over the descriptions of objects, then their changes. Returned by `ObjectStore.watch`.
 
-    Use it with ``async with``. It survives reconnects, restarts of servers, and the loss of its consumer. A description
-    that was replaced meanwhile may be skipped, but never the newest description of an object. Revisions only increase.
+    Use it in an ``async with`` block. The watch survives reconnects, server restarts and the loss of its consumer. It
+    may skip intermediate descriptions of an object in these cases, but it never misses the newest one. The revisions of
+    the descriptions always increase.
     """

@@ -1,1 +1,1 @@
-"""Ordered reading, by push and by pull (ADR-17)."""
+"""Ordered consumers and ordered push subscriptions (ADR-17)."""

@@ -65,7 +65,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             puller.carry_out(tracker.tick_request(max(now, request.over_at)))
         if not puller.context.connection.is_connected:
             return Ending.DISCONNECTED, puller.context.connection.away()
-        # Replacing the consumer has failed so far. It is retried, but not within this fetch.
+        # The consumer could not be replaced so far. Further attempts follow, but this fetch doesn't wait for them.
         if puller.recreator.error is not None:
             return Ending.DELETED, puller.recreator.error
         if self._collection.pull.no_wait:
@@ -81,7 +81,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             return 0
         if no_wait:
             return missing
-        # Messages that a cancelled call has requested may still arrive. This call returns them.
+        # Messages requested by a cancelled call may still arrive, and this call returns them.
         return missing - tracker.buffer.owed if now < self._collection.deadline else 0
 
     async def _send_request(self, pull: Pull, now: float) -> None:
@@ -114,7 +114,7 @@ _NEXT = "a next() of this ordered consumer waits for a message: wait for its end
 class ReaderLock:
     """Makes sure that an ordered consumer has only one reader at a time.
 
-    It only has a weak reference to the reader, so that an iteration that was left with ``break`` doesn't block others.
+    The reference to the reader is weak, so that an iteration that was left with ``break`` doesn't block other readers.
     """
 
     def __init__(self, puller: OrderedPuller) -> None:
@@ -162,7 +162,7 @@ class ReaderLock:
 
 
 class OrderedMessages(ReadHandle[Message]):
-    """An endless iteration over the messages of an ordered consumer. Created by `OrderedConsumer.messages`.
+    """An asynchronous iterator over the messages of an ordered consumer. Returned by `OrderedConsumer.messages`.
 
     The first pull request is sent when you read the first message. If messages are still in the buffer when the
     iteration ends, the next reader of the ordered consumer continues with them.
@@ -175,7 +175,7 @@ class OrderedMessages(ReadHandle[Message]):
         self._lock = lock
         self._pull = pull
         self._threshold = threshold
-        # An iteration excludes other readers until it ends. The reader behind `next` excludes them during a call only.
+        # An iteration excludes other readers until it ends. `OrderedConsumer.next` excludes them only during a call.
         self._stays = stays
         self._channel = puller.channel
         self._tracker = puller.tracker
@@ -184,17 +184,17 @@ class OrderedMessages(ReadHandle[Message]):
 
     @property
     def pending(self) -> int:
-        """Number of messages that have arrived and were not read yet."""
+        """Number of messages received but not read yet."""
         return len(self._puller.front)
 
     @property
     def in_use(self) -> str:
-        """Text of the error that other readers raise while this reader is in use. Internal."""
+        """Text of the error that other readers raise while this reader has exclusive access. Internal."""
         return _ITERATED if self._stays else _NEXT
 
     @property
     def is_in_use(self) -> bool:
-        """True while this reader excludes other readers. Internal."""
+        """Whether this reader currently has exclusive access, so that no other reader may start. Internal."""
         return not self.is_closed and (self._stays or self._waiting > 0)
 
     async def next(self, timeout: float | None = None) -> Message:
@@ -214,14 +214,14 @@ class OrderedMessages(ReadHandle[Message]):
             finally:
                 self._waiting -= 1
             if not in_time:
-                # A message may have arrived in the same iteration of the event loop.
+                # A message may have arrived in the same event loop iteration in which the timeout expired.
                 message = puller.take_message()
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
 
     async def __anext__(self) -> Message:
-        # Not an async generator, because it would be finished once it is cancelled, and lose the buffered messages.
+        # This isn't an async generator, because a cancellation would finish a generator and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low:
             return DeliveredMessage(front.popleft(), self._channel)
@@ -263,14 +263,14 @@ class OrderedMessages(ReadHandle[Message]):
         self._puller.changed.set()
 
     async def close(self) -> None:
-        """End the iteration. The next reader continues with the messages that are still in the buffer."""
+        """End the iteration. The next reader of the ordered consumer continues with the messages in the buffer."""
         if not self.is_closed:
             self._leave()
 
     stop = close
 
     async def drain(self) -> None:
-        """Stop requesting messages. The messages that have arrived can still be read, then the iteration ends."""
+        """Stop requesting messages. Messages already received can still be read, then the iteration ends."""
         if self._lock.reader is not self:
             await self.close()  # the iteration has not started, so it has no messages to read
         elif self._state is State.OPEN:
@@ -283,10 +283,10 @@ _LONGEST_PREFIX = 230  # characters, without the serial number that follows
 
 
 class OrderedConsumer(Handle):
-    """Reads a stream in order, each message exactly once. Created by `JetStream.ordered_consumer`.
+    """Reads every message of a stream exactly once and in order. Returned by `JetStream.ordered_consumer`.
 
-    The consumer is recreated when a delivery is missing, when the server is silent, when the consumer was deleted, and
-    after a reconnect. The new consumer starts after the last message received. The event `ConsumerReset` reports it.
+    The consumer is recreated if a delivery is missing, if the server is silent, if the consumer was deleted, and after
+    each reconnect. The new consumer starts after the last message received, and the event `ConsumerReset` is emitted.
     Messages don't need acks.
 
     Only one reader may be active at a time. For example, `fetch` raises `ConcurrentReadError` during an iteration.
@@ -310,27 +310,27 @@ class OrderedConsumer(Handle):
 
     @property
     def pending(self) -> int:
-        """Number of messages that have arrived and were not read yet."""
+        """Number of messages received but not read yet."""
         return len(self._puller.front)
 
     @property
     def position(self) -> int:
-        """Stream sequence up to which all messages were returned, or 0.
+        """Stream sequence of the last message returned, or 0. All matching messages up to it have been returned.
 
-        Store it to continue later, or in another process, with an ordered consumer that starts at ``position + 1``.
+        Save the position to continue later or in another process, with an ordered consumer at ``position + 1``.
         """
         return self._puller.tracker.position
 
     @property
     def is_closed(self) -> bool:
-        """True if no more messages will arrive. After `drain`, the messages that have arrived can still be read."""
+        """True if no more messages will arrive. After `drain`, messages already received can still be read."""
         return self._puller.state is State.CLOSED
 
     def permissions(self, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a NATS user with this ``inbox_prefix`` needs in order to create such a reader.
+        """Return the permissions that a NATS user with this ``inbox_prefix`` needs to create an ordered consumer.
 
-        They let the user read the whole stream, and have it delivered to any subject of the account. For the format and
-        for the security considerations, see `OrderedSubscription.permissions`, which raises the same errors.
+        They let the user read the whole stream, and have it delivered to any subject of the account. For the format,
+        the errors and the security considerations, see `OrderedSubscription.permissions`.
         """
         from ...protocol.consumers.rights import ordered_pull_rights
 
@@ -354,24 +354,24 @@ class OrderedConsumer(Handle):
         return await consumer_info(self._puller.context, self.stream, self.consumer, timeout=timeout)
 
     def events(self) -> AsyncIterator[Event]:
-        """Iterate over the recent events of this reader, then over new events until the reader ends."""
+        """Iterate over the recent events of this reader, then over new events until the reader is closed."""
         return self._puller.log.read_events()
 
     async def next(self, timeout: float | None = None) -> Message:
-        """Wait for the next message and return it. More messages are requested ahead, for the following calls.
+        """Wait for the next message and return it. More messages are requested ahead for the next calls.
 
         Args:
-            timeout: Seconds to wait. The default, None, waits without a limit.
+            timeout: Seconds to wait. By default, the call waits without a limit.
 
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
-            StreamNotFoundError: The stream was deleted. Like other errors that end the reader, it is raised after all
-                messages in the buffer were returned.
+            StreamNotFoundError: The stream was deleted. Like other errors that end the reader, it is raised only after
+                all messages in the buffer have been returned.
             StatusError: The server refused the request.
             ConcurrentReadError: Another task is calling `fetch`.
-            ClosedError: The reader was closed, or it was drained and all messages were read.
+            ClosedError: The reader was closed, or it was drained and all messages have been read.
 
-        If the call is cancelled, no message is lost: the next call returns it.
+        If the call is cancelled, no message is lost. The next call returns it.
         """
         reader = self._lock.reader
         return await (self._single if reader is None or reader.is_closed else reader).next(timeout)
@@ -391,11 +391,11 @@ class OrderedConsumer(Handle):
     ) -> OrderedMessages:
         """Return an iterator that reads messages continuously. It requests messages ahead, into a buffer.
 
-        For the arguments see `Consumer.messages`. The consumer is recreated when two heartbeats are missing. Requests
-        shorter than 2 s have heartbeats too, by default after half of ``expires``.
+        See `Consumer.messages` for the arguments. The consumer is recreated if two heartbeats are missing. Requests
+        shorter than 2 s have heartbeats too. Their default interval is half of ``expires``.
 
         Raises:
-            ConfigError: An argument is not valid.
+            ConfigError: An argument is invalid.
         """
         if idle_heartbeat is None and isinstance(expires, int | float):
             # Without heartbeats a lost consumer could remain unnoticed.
@@ -423,21 +423,20 @@ class OrderedConsumer(Handle):
     ) -> Batch:
         """Request up to ``batch`` messages and wait for them.
 
-        For the arguments and the result see `Consumer.fetch`. There is one difference: if the consumer is deleted or
-        silent, or if the connection is lost, the fetch does not end. The consumer is recreated, and the missing
-        messages are requested again, as long as ``expires`` allows.
-
+        See `Consumer.fetch` for the arguments and the result. Unlike there, the fetch doesn't end if the consumer is
+        deleted or silent, or if the connection is lost. The consumer is recreated, and the missing messages are
+        requested again, as long as ``expires`` allows.
 
         Raises:
             StreamNotFoundError: The stream was deleted. Other errors that ended the reader are raised too.
             StatusError: The server refused the request.
-            DisconnectedError: There was no connection at the end of ``expires``.
-            RequestTimeoutError: With ``no_wait``, no answer arrived, so messages may or may not be available.
+            DisconnectedError: There was no connection after ``expires`` seconds.
+            RequestTimeoutError: With ``no_wait``, the server didn't reply, so messages may or may not be available.
             ConcurrentReadError: Another task is calling `fetch`, or is iterating over messages.
-            ConfigError: An argument is not valid, and no request was sent.
+            ConfigError: An argument is invalid. No request was sent.
             ClosedError: The reader is closed.
 
-        If the call is cancelled, no message is lost: the next call returns messages that have arrived or still arrive.
+        If the call is cancelled, no message is lost. The next call returns all messages that arrive for the request.
 
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch
@@ -451,17 +450,17 @@ class OrderedConsumer(Handle):
             return await OrderedFetch(self._puller, collection).run()
 
     async def close(self) -> None:
-        """End the reader, drop the messages in its buffer, and delete the consumer. `close` is idempotent.
+        """Close the reader, drop the messages in its buffer, and delete the consumer. `close` is idempotent.
 
-        If the deletion fails, the event `DeleteFailed` reports it. The server removes the consumer anyway after its
-        ``inactive_threshold``.
+        If the consumer can't be deleted, the event `DeleteFailed` is emitted. The server then removes the consumer
+        after its ``inactive_threshold``.
         """
         await self._puller.stop_reading()
 
     stop = close
 
     async def drain(self) -> None:
-        """Stop requesting messages, and delete the consumer. The messages that have arrived can still be read."""
+        """Stop requesting messages, and delete the consumer. Messages already received can still be read."""
         await self._puller.drain()
 
 

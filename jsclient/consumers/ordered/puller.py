@@ -48,8 +48,8 @@ class OrderedPuller:
         front: The messages in the buffer.
         changed: Set after every arrival and change of state, to wake up readers.
         error: The error that has permanently ended the reader, or None.
-        num_pending: Number of messages that the first consumer had to deliver at the time of its creation.
-        arrived: Total number of messages that have arrived.
+        num_pending: Number of messages that the first consumer had to deliver when it was created.
+        arrived: Total number of messages received.
         watch: Checks the consumer when no message arrives for a while.
     """
 
@@ -191,7 +191,7 @@ class OrderedPuller:
             raise
 
     async def _undo(self, name: str, creating: asyncio.Task[ConsumerInfo]) -> None:
-        """Delete a consumer that may have been created, unless another client has created a consumer of that name."""
+        """Delete a consumer that may have been created, unless another client has created the consumer of that name."""
         await asyncio.wait({creating})
         if self._mark:
             try:
@@ -250,7 +250,7 @@ class OrderedPuller:
         return DeliveredMessage(frame, self.channel)
 
     def replace_consumer(self, reason: str) -> None:
-        """Continue with another consumer, because this one delivers nothing although it should."""
+        """Replace the consumer, because it delivers nothing although it should."""
         self.tracker.cursor.consumer_lost(reason)
         self.carry_out([])
 

@@ -137,7 +137,7 @@ class ConsumerRecreator:
         self._next_pause = 0.0  # seconds
 
     def recreate_if_needed(self) -> None:
-        """Start to recreate the consumer in the background, unless it is fine or an attempt is already running."""
+        """Start to recreate the consumer in the background, if it is lost and no attempt is already running."""
         if (
             self._tracker.cursor.wants is not None
             and self._task is None
@@ -239,7 +239,7 @@ class ConsumerRecreator:
         return self._reader.is_open() and not self._over
 
     async def _pause_between(self) -> None:
-        """Pause if the last consumer was lost soon, without delivering a message.
+        """Pause if the last consumer was lost soon after its creation, without having delivered a message.
 
         The next consumer may be lost just as quickly. Without a pause, this would be repeated as fast as the server
         can create consumers.
@@ -308,7 +308,7 @@ class ConsumerRecreator:
     async def _create_next(self, config: ConsumerConfig, timeout: float) -> ConsumerInfo:
         """Create the next consumer. If the server refuses, try again after deleting the leftover consumers.
 
-        They may be the reason for the refusal, because the number of consumers can be limited.
+        The leftover consumers may be the reason for the refusal, because the number of consumers can be limited.
         """
         try:
             return await self._reader.create(config, timeout)
@@ -381,7 +381,7 @@ class ConsumerRecreator:
             try:
                 time_ns = await self._stored_at(self._mark.seq)
             except (MessageNotFoundError, PermissionDeniedError):
-                # There is nothing to compare with, so assume that nothing has changed.
+                # There is nothing to compare with, so assume that the message is still the same.
                 time_ns = self._mark.time_ns
             except (DisconnectedError, ClosedError):
                 return  # a new consumer is created after the reconnect, and starts another comparison

@@ -27,11 +27,11 @@ MAX_BYTES = 12 * 1024 * 1024
 class OrderedSubscription(Subscription):
     """A push subscription that delivers every message exactly once and in order.
 
-    Created by `JetStream.subscribe` with ``ordered=True``. It is read like any other `Subscription`.
+    Returned by `JetStream.subscribe` with ``ordered=True``. You read it like any other `Subscription`.
 
-    Whenever deliveries may be missing, it replaces its consumer by a new consumer that starts after the last message
-    received. The event `ConsumerReset` reports this, and the property ``consumer`` changes. Messages don't need acks,
-    so their ack methods do nothing.
+    Whenever deliveries may be missing, the subscription replaces its consumer with a new one that starts after the last
+    message received. It then emits the event `ConsumerReset`, and the property ``consumer`` changes. Messages don't
+    need acks, and their ack methods do nothing.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class OrderedSubscription(Subscription):
         return self._deliver_subject
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a NATS user needs in order to open such a subscription.
+        """Return the permissions that a NATS user needs to open such a subscription.
 
-        The result has the format of the server's configuration. It is meant for a user that subscribes to the same
+        The result can be pasted into the server's configuration. It is meant for a user that subscribes to the same
         subject with the argument ``stream`` and with ``ordered=True``.
 
-        These permissions include the creation of consumers. The user can read the whole stream, and can have it
-        delivered to any subject of the account. Give these permissions only to users whom you trust.
+        The permissions include creating consumers. The user can therefore read the whole stream, and have it delivered
+        to any subject of the account. Give the permissions only to users whom you trust.
 
         Args:
             dead_letter: Must be None, because an ordered subscription has no dead letters.
@@ -110,7 +110,7 @@ class OrderedSubscription(Subscription):
     def _bound(self, stream: StreamInfo) -> None:
         """Limit the buffer, unless the stream removes messages when they are delivered.
 
-        A message that doesn't fit in the buffer is dropped, and read again later. That requires it to be in the stream.
+        A message that doesn't fit in the buffer is dropped and read again later, so it must remain in the stream.
         """
         if stream.config.retention in {None, RetentionPolicy.LIMITS}:
             self._tracker.bound(self._max_bytes)
@@ -139,9 +139,10 @@ class OrderedSubscription(Subscription):
         """Do nothing, because the consumer is replaced anyway after a missed heartbeat."""
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """Stop receiving messages, and wait until all messages that have arrived are handled.
+        """Stop receiving messages, and wait until those already received have been handled.
 
-        See `Subscription.drain`. The consumer is not replaced during the drain, even if deliveries are missing.
+        See `Subscription.drain`. The consumer isn't replaced while draining, even if a gap in the deliveries is
+        detected.
         """
         self._recreator.stop_recreating()
         await super().drain(timeout)

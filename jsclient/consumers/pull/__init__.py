@@ -1,1 +1,1 @@
-"""Pull subscriptions: fetch and continuous reading (ADR-13, ADR-37)."""
+"""Pull subscriptions and consumers: fetching batches, and reading continuously (ADR-13, ADR-37)."""

@@ -21,13 +21,11 @@ _SAME_TIME = 0.01
 
 
 class Batch(Sequence[Message]):
-    """The messages that a fetch has returned, in the order of delivery.
-
-    A batch is a sequence, so you can iterate over it, index it and take its length. It may be empty.
+    """A sequence of messages in the order of delivery. Returned by `PullSubscription.fetch`. It may be empty.
 
     Attributes:
         ending: The reason why the fetch ended.
-        error: The error that ended the fetch after some messages had arrived, or None. If no message had arrived,
+        error: The error that ended the fetch, or None. It is set only if some messages had arrived before. Otherwise
             `PullSubscription.fetch` raises the error instead of returning a batch.
     """
 
@@ -58,10 +56,10 @@ class Batch(Sequence[Message]):
 
 
 class Collection:
-    """The progress of one fetch: the messages collected so far, and the limits that apply to the remaining ones.
+    """The progress of one fetch, which consists of the messages collected so far and the remaining limits.
 
     Attributes:
-        pull: The request that the caller has made, for the whole batch.
+        pull: The caller's request for the whole batch.
         frames: The messages collected so far.
         expires: Duration of the whole fetch, in seconds.
         deadline: Time at which the fetch ends, in monotonic seconds.
@@ -124,7 +122,7 @@ class Collection:
 def in_delivery_order(frames: list[Frame]) -> list[Frame]:
     """Sort messages by consumer sequence, the order in which the server delivered them.
 
-    They are returned unchanged if one of them has a malformed ack subject.
+    If one of them has a malformed ack subject, the messages are returned unchanged.
     """
     try:
         return sorted(frames, key=lambda frame: sequences(frame[1])[1])

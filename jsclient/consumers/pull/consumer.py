@@ -1,4 +1,4 @@
-"""The handle of a consumer, which `Stream.consumer` returns. Source: ADR-37."""
+"""The handle for a consumer that `Stream.consumer` returns. Source: ADR-37."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Consumer"]
 
 
 class Consumer(PullReading):
-    """A handle for a consumer on the server. Created by `Stream.consumer` and `Stream.create_consumer`.
+    """A handle for a consumer on the server. Returned by `Stream.consumer` and `Stream.create_consumer`.
 
     You can manage the consumer and read from it::
 
@@ -76,8 +76,8 @@ class Consumer(PullReading):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. Use a shorter
-                timeout for a health check.
+            timeout: Seconds to wait for the reply. Defaults to the ``timeout`` passed to `connect`. Consider a shorter
+                timeout for health checks.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
@@ -92,16 +92,16 @@ class Consumer(PullReading):
     async def pause(self, until: datetime | timedelta | float) -> datetime | None:
         """Pause the deliveries of the consumer. Needs server 2.11.
 
-        Readers stay open. They receive no messages until the end of the pause, or until `resume` is called.
+        Readers stay open. They receive no messages until the pause ends or `resume` is called.
 
         Args:
-            until: The end of the pause. A ``datetime`` with a time zone is a point in time. A ``timedelta`` or a number
-                of seconds is a duration, which is added to the clock of this machine.
+            until: The end of the pause, as a ``datetime`` with a time zone. A ``timedelta`` or a number of seconds is
+                added to the local clock.
 
         Returns: the end of the pause as stored by the server, or None if it is in the past.
 
         Raises:
-            ConfigError: The time is not usable (it has no time zone, for instance), or the server is too old.
+            ConfigError: ``until`` is invalid (for example, it has no time zone), or the server is too old.
             ConsumerNotFoundError: The consumer was deleted.
 
         May also raise any error of an API request.
@@ -110,7 +110,7 @@ class Consumer(PullReading):
         return await self._pause({"pause_until": format_time(moment)})
 
     async def resume(self) -> None:
-        """Resume deliveries after `pause`. Does nothing if the consumer is not paused.
+        """Resume the deliveries after `pause`. Does nothing if the consumer isn't paused.
 
         Raises the errors of `pause`.
         """
@@ -126,20 +126,20 @@ class Consumer(PullReading):
     async def reset(self, seq: int | None = None) -> int:
         """Make the consumer deliver messages again from an earlier position. Needs server 2.14. Source: ADR-60.
 
-        All messages after that position are delivered again, and ``metadata.consumer_seq`` restarts at 1. Readers
-        continue with them. A push subscription reports the event `ConsumerReset`. Readers keep the messages in their
-        buffers, so they may return some messages twice.
+        All messages from that position on are delivered again, and ``metadata.consumer_seq`` restarts at 1. Readers
+        stay open. They keep the messages in their buffers, so they may return some messages twice. A push subscription
+        emits the event `ConsumerReset`.
 
         Args:
-            seq: Stream sequence of the first message to deliver. By default, delivery restarts after the ack floor, so
-                that only messages without an ack are delivered again.
+            seq: Stream sequence of the first message to deliver. By default, the deliveries restart after the ack
+                floor, so only unacknowledged messages are delivered again.
 
-        Returns: the stream sequence at which delivery restarts.
+        Returns: the stream sequence at which the deliveries restart.
 
         Raises:
-            ConfigError: ``seq`` is not a valid sequence, or it is after the next message, or the server is too old.
-            ApiError: The consumer cannot restart there (10204). ``seq`` requires the deliver policy all, or
-                by_start_sequence or by_start_time and a sequence that is not below that start.
+            ConfigError: ``seq`` is invalid or beyond the next message of the stream, or the server is too old.
+            ApiError: The consumer can't restart at ``seq`` (10204). This requires the deliver policy "all", or
+                "by_start_sequence" or "by_start_time" with a start that isn't after ``seq``.
             ConsumerNotFoundError: The consumer was deleted.
 
         May also raise any error of an API request.
@@ -148,7 +148,7 @@ class Consumer(PullReading):
             check_count("seq", seq, most=2**64 - 1)
         check_server(self._context.connection.server_version, (2, 14), "resetting a consumer")
         with suppress(PermissionDeniedError):
-            # Raises an error if the consumer was deleted. The server wouldn't answer the reset.
+            # Raises an error if the consumer was deleted. In that case, the server wouldn't answer the reset.
             await self.info()
         if seq is not None:
             await self._check_reset(seq)
@@ -181,7 +181,7 @@ class Consumer(PullReading):
         The server then pins another client of the group, or the same client again. Needs server 2.11.
 
         Raises:
-            ConfigError: The name of the group is not valid, or the server is too old.
+            ConfigError: The name of the group is invalid, or the server is too old.
 
         May also raise any error of an API request.
         """
@@ -204,6 +204,6 @@ class Consumer(PullReading):
     async def close(self) -> None:
         """Stop reading through this handle, and return unread messages to the server.
 
-        The consumer itself is not deleted. Use `delete` for that.
+        This doesn't delete the consumer. Use `delete` for that.
         """
         await self._puller.close(give_back=True)

@@ -50,7 +50,7 @@ __all__ = ["Fetch", "PullReading"]
 _GRACE = 0.8  # how long a fetch waits for a reconnect, in seconds
 _MOVES = 3  # how many times a fetch repeats its request because the leader of the consumer has changed
 _MOVE_PAUSE = 0.1  # seconds before the request is repeated
-# Server 2.10 sends no "no responders". Seconds after which a fetch with no_wait looks whether the consumer exists.
+# Server 2.10 sends no "no responders". Seconds after which a fetch with no_wait checks whether the consumer exists.
 _UNANSWERED = 1.0
 _ASK_AGAIN = frozenset({Ending.FULL, Ending.DISCONNECTED})
 
@@ -67,7 +67,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
     def __init__(self, puller: PullerT, collection: Collection, sources: list[deque[Frame]]) -> None:
         self._puller: PullerT = puller
         self._collection = collection
-        # Queues of arrived messages. If the fetch is cancelled, its messages go back to the first queue.
+        # Queues of received messages. If the fetch is cancelled, its messages go back to the first queue.
         self._sources = sources
 
     async def run(self) -> Batch:
@@ -168,10 +168,10 @@ class _SlotFetch(Fetch[Puller]):
 
     def _order_arrivals(self) -> None:
         leftover, *own = self._sources
-        # These messages are collected right after the first call of this method.
+        # The first ``older`` leftover messages were sorted by an earlier call, and are collected right after this one.
         older, self._older = self._older, 0
-        # The server serves several requests in turn, so consecutive messages may arrive in different queues. Messages
-        # for requests without a caller arrive in the leftover queue.
+        # The server alternates between concurrent requests, so consecutive messages may arrive in different queues.
+        # Messages for a request that no longer has a caller arrive in the leftover queue.
         if sum(map(bool, own)) + (len(leftover) > older) > 1:
             earlier = [leftover.popleft() for _ in range(older)]
             arrived = in_delivery_order([*leftover, *chain.from_iterable(own)])
@@ -218,11 +218,11 @@ class _SlotFetch(Fetch[Puller]):
             adopted = slot is not self._own
             moved = ending is Ending.MOVED and self._moves < _MOVES
             if moved:
-                # The consumer has a new leader or its server is shutting down, so a later request will succeed.
+                # The consumer's leader has moved or its server is shutting down, so a retry should succeed.
                 self._moves += 1
                 self._ask_after = now + _MOVE_PAUSE
             if moved or ending in _ASK_AGAIN or request.is_unpinned or (adopted and ending in ORDINARY):
-                # The reason concerns only this request, so another request for the missing messages can succeed.
+                # Only this request has ended, not the fetch, so the missing messages are requested again.
                 self._remove(slot)
                 continue
             return ending, self._named(request.error)
@@ -306,26 +306,26 @@ class PullReading(Running):
     ) -> Batch:
         """Request up to ``batch`` messages from the server and wait for them.
 
-        The fetch ends as soon as it has ``batch`` messages or ``max_bytes`` bytes, after ``expires`` seconds, or when
-        the server ends the request. It is not an error if fewer messages than requested are returned, or none. The
-        attribute ``ending`` of the result tells why the fetch ended.
+        The fetch ends once ``batch`` messages or ``max_bytes`` bytes have arrived, after ``expires`` seconds, or when
+        the server ends the request. It isn't an error if fewer messages than requested are returned, or none at all.
+        The attribute ``ending`` of the result tells why the fetch ended.
 
         Args:
-            batch: The maximum number of messages, 1 or more.
-            expires: The maximum duration of the fetch, in seconds, over 0.
-            max_bytes: The maximum size of all messages with subjects, reply subjects, headers and payloads. 1 or more.
-            no_wait: Return immediately, with the messages that are available now.
+            batch: Maximum number of messages, at least 1.
+            expires: Maximum duration of the fetch in seconds, greater than 0.
+            max_bytes: Maximum total size of subjects, reply subjects, headers and payloads in bytes, at least 1.
+            no_wait: Return only the messages that are available immediately.
             idle_heartbeat: Seconds between the heartbeats that the server sends while there are no messages, at most
-                half of ``expires``. If two heartbeats are missing, the fetch ends with `HeartbeatError`. The default is
-                a quarter of ``expires``, but at most 2 s. Requests shorter than 2 s have no heartbeats.
-            group: The priority group. Required if the consumer has priority groups (ADR-42).
-            min_pending, min_ack_pending: Wait until at least that many messages are undelivered, or delivered and not
-                acked. If both are given, one condition is enough. Only for the priority policy ``overflow``.
-            priority: 0 to 9. Requests with a lower number are served first. Only for the policy ``prioritized``.
+                half of ``expires``. If two heartbeats are missing, the fetch ends with `HeartbeatError`. Defaults to a
+                quarter of ``expires``, but at most 2 s. Requests shorter than 2 s have no heartbeats by default.
+            group: Name of the priority group. Required if the consumer has priority groups (ADR-42).
+            min_pending, min_ack_pending: Wait until at least this many messages are undelivered, or unacknowledged. If
+                both are given, one condition is enough. Only for the priority policy "overflow".
+            priority: 0 to 9. Requests with lower numbers are served first. Only for the policy "prioritized".
 
         Returns:
             The messages in the order of delivery. If an error ended the fetch after some messages had arrived, these
-            messages are returned, and the attribute ``error`` of the batch is the error.
+            messages are returned, and the attribute ``error`` of the batch contains the error.
 
         Raises:
             ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: The server ended
@@ -333,16 +333,16 @@ class PullReading(Running):
             ConsumerNotFoundError, StreamNotFoundError: No server answered, because the consumer does not exist. These
                 errors are raised only if the consumer could not be looked up when this handle was opened.
             HeartbeatError: Neither messages nor heartbeats arrived.
-            RequestTimeoutError: With ``no_wait``, the server did not answer, so messages may or may not be available.
+            RequestTimeoutError: With ``no_wait``, the server did not reply, so messages may or may not be available.
             DisconnectedError: The connection was lost and not restored within 0.8 s.
-            ConfigError: An argument is not valid, and no request was sent.
+            ConfigError: An argument is invalid. No request was sent.
             ClosedError: The handle or the connection is closed.
 
-        If the call is cancelled, no message is lost. The next call returns the messages that have arrived, or still
-        arrive, for this request.
+        If the call is cancelled, no message is lost. The next call returns all messages that have arrived for this
+        request or arrive later.
 
-        After a reconnect the missing messages are requested again, for the remaining time. The request is also repeated
-        up to three times when the consumer moves to another server (409 Leadership Change, 409 Server Shutdown, or 503
+        After a reconnect, the missing messages are requested again for the remaining time. The request is also repeated
+        up to three times if the consumer moves to another server (409 Leadership Change, 409 Server Shutdown, or 503
         while the consumer exists).
 
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
@@ -393,7 +393,7 @@ class PullReading(Running):
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
         """Fetch one message.
 
-        Each call sends a request and waits for the answer. To read many messages, `messages` is much faster.
+        Each call sends a request and waits for the reply. If you read many messages, `messages` is much faster.
 
         Args:
             timeout: Seconds to wait for the message.
@@ -431,22 +431,22 @@ class PullReading(Running):
                     ...
                     await message.ack()
 
-        It requests messages ahead, so that the next message is usually in its buffer already.
+        The iterator requests messages ahead, so the next message is usually in its buffer already.
 
         Args:
-            max_messages: The maximum number of messages requested or buffered. The default is 500, or no limit if
+            max_messages: Maximum number of messages requested or buffered. Defaults to 500, or to no limit if
                 ``max_bytes`` is given. Choose a small number if handling a message takes long, because buffered
                 messages are not delivered to other readers.
-            max_bytes: The maximum number of bytes requested or buffered.
-            threshold_messages: Send the next request when at most this many messages are requested or buffered. The
-                default is half of the maximum.
-            expires: Duration of each request, in seconds. The default is 30. If the consumer pins clients, it is at
-                most half of ``priority_timeout``.
+            max_bytes: Maximum number of bytes requested or buffered. Unlimited by default.
+            threshold_messages: Send the next request when at most this many messages are requested or buffered.
+                Defaults to half of the maximum.
+            expires: Duration of each request in seconds. Defaults to 30. If the consumer pins clients, the duration is
+                at most half of ``priority_timeout``.
             idle_heartbeat: Seconds between heartbeats. See `fetch`.
             group, min_pending, min_ack_pending, priority: See `fetch`.
 
         Raises:
-            ConfigError: An argument is not valid.
+            ConfigError: An argument is invalid.
 
         No request is sent until the first message is read. The iterator raises the errors of `Messages.next`.
         """
@@ -476,8 +476,8 @@ class PullReading(Running):
     def __aiter__(self) -> AsyncIterator[Message]:
         """Iterate over messages, like `messages` without arguments.
 
-        All loops share one iterator. If you leave a loop with ``break``, the next loop continues with the messages that
-        are already in the buffer.
+        All loops share one iterator. If you leave a loop with ``break``, the next loop continues with the messages in
+        the buffer.
         """
         if self._reader is None or self._reader.is_closed:
             self._reader = self.messages()

@@ -1,4 +1,7 @@
-"""The messages that pulls have handed to the program, which the drain of a connection waits for."""
+"""Keeps track of unacknowledged messages that the application still references.
+
+The drain of a connection waits until the application has acknowledged or dropped them.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ _REFERRED: Final = 3  # references to a message at the end of its list: the list
 
 
 class Handed(list["Message"]):
-    """The messages of a fetch. A loop over them refers to this list, so it lives as long as the loop.
+    """The list of messages that a fetch has returned. A loop over the messages keeps the list alive.
 
-    A program may also copy the list, or pass the messages to tasks. So when the list is dropped, `InHand` follows each
-    message that is still to be acked, as long as the program refers to it.
+    The application may also copy the list, or pass the messages to tasks. So when the list is garbage collected, its
+    unacknowledged messages that are still referenced are passed to `InHand`.
 
     Attributes:
-        hand: What follows the messages then, or None.
+        hand: Takes care of the messages when the list is garbage collected, or None.
     """
 
     __slots__ = ("__weakref__", "hand")
@@ -35,7 +38,7 @@ class Handed(list["Message"]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __del__(self) -> None:
-        # Most messages are acked by now, or end with the list.
+        # Usually all messages have been acked, or are garbage collected together with the list.
         for message in self:
             if message._state is None and sys.getrefcount(message) > _REFERRED:  # noqa: SLF001  one room
                 hand: InHand | None = getattr(self, "hand", None)
@@ -44,13 +47,13 @@ class Handed(list["Message"]):
 
 
 class InHand:
-    """The messages that the program has, of all pulls of a connection, and whether it may pull more.
+    """The pulled messages of a connection that the application still references.
 
-    The references are weak: what the program has dropped without an ack, it will not ack.
+    All references are weak. If the application has dropped a message without acknowledging it, no ack will follow.
 
     Attributes:
-        has_ended: Whether the connection is being drained, so that nothing more is requested.
-        lists: The messages of each fetch.
+        has_ended: Whether the connection is being drained, so that no more messages may be requested.
+        lists: The lists of messages that fetches have returned.
     """
 
     def __init__(self) -> None:
@@ -60,48 +63,48 @@ class InHand:
         self._pullers: WeakSet[Puller] = WeakSet()
 
     def add_puller(self, puller: Puller) -> None:
-        """Add a puller whose fetches end with the drain."""
+        """Add a puller, whose fetches must end when the connection is drained."""
         self._pullers.add(puller)
 
     def add_batch(self, messages: Handed) -> None:
-        """Note the messages of a fetch."""
+        """Keep track of the messages that a fetch has returned."""
         self.lists.add(ref(messages, self.lists.discard))  # a WeakSet would add calls to each fetch
         messages.hand = self
-        # `next` takes its message out of the list, which then ends.
+        # `next` takes its single message out of the list, which is then garbage collected.
         if len(messages) == 1:
             self.follow_message(messages[0])
 
     def follow_message(self, message: Message) -> None:
-        """Follow a message that is not in a list any more, as long as the program refers to it."""
-        from ..message import ack_state  # here, because a message imports more than this module
+        """Keep track of a message that is no longer in a list, as long as the application references it."""
+        from ..message import ack_state  # imported here, because importing this module must stay cheap
 
         state = ack_state(message)
-        if state is not None:  # with ack policy none, no ack follows
+        if state is not None:  # otherwise no ack is expected, for example with ack policy "none"
             self._states.add(ref(state, self._states.discard))
 
     def check_may_pull(self) -> None:
-        """Raise `ClosedError` if nothing more is requested."""
+        """Raise `ClosedError` if no more messages may be requested."""
         if self.has_ended:
             raise ClosedError("the connection is being drained: no more messages are requested")
 
     def end_pulls(self) -> None:
-        """End the fetches in flight with what they have, and refuse new ones."""
+        """End the fetches in flight, which return the messages received so far, and refuse new ones."""
         self.has_ended = True
         for puller in self._pullers:
             puller.changed.set()
 
     async def return_late_messages(self) -> None:
-        """Return to the server what arrived for fetches that had ended."""
+        """Return messages to the server that arrived after their fetches had ended."""
         await asyncio.gather(*(puller.close(give_back=True) for puller in list(self._pullers)))
 
     @property
     def is_fetching(self) -> bool:
-        """True while a fetch has not ended, which may still return messages to the program."""
+        """True while a fetch is running, because it may still return messages to the application."""
         return any(puller.is_fetching for puller in self._pullers)
 
     @property
     def unacked(self) -> int:
-        """The number of messages that the program still has, and has not acked."""
+        """Number of messages that the application still references and has not acknowledged."""
         from ..message import ack_state, awaits_ack
 
         lists = [messages for one in self.lists if (messages := one()) is not None]
@@ -112,6 +115,6 @@ class InHand:
 
 
 def in_hand(context: Context) -> InHand:
-    """Return what the pulls of a connection share."""
+    """Return the `InHand` that all pullers of a connection share."""
     shared: InHand = context.shared.setdefault(InHand, InHand())
     return shared

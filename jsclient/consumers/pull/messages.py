@@ -1,4 +1,4 @@
-"""The iterator that ``messages()`` returns. It requests messages ahead of the reads. Source: ADR-37 §Consume."""
+"""The iterator that ``messages()`` returns, which requests messages ahead. Source: ADR-37 §Consume."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _FLUSH = 1.0  # how long `close` waits for messages in flight, in seconds
 
 
 class Messages(ReadHandle[Message]):
-    """An endless iteration over the messages of a consumer.
+    """An asynchronous iterator over the messages of a consumer.
 
-    It is returned by `Consumer.messages` and `PullSubscription.messages`::
+    Returned by `Consumer.messages` and `PullSubscription.messages`::
 
         async with consumer.messages(max_messages=100) as messages:
             async for message in messages:
@@ -37,10 +37,10 @@ class Messages(ReadHandle[Message]):
                 await message.ack()
 
     The first pull request is sent when you read the first message. The iteration continues after reconnects, leader
-    changes and lost requests. It ends with an error when the consumer is deleted or when the server refuses the
-    requests. Anything that you don't need to handle is reported as an event.
+    changes and lost requests. If the consumer is deleted or the server refuses the requests, it ends with an error.
+    Problems that you don't need to handle are reported with events.
 
-    Leave the block, or call `close`, to end the iteration. Messages that you haven't read are then delivered again.
+    Leave the block or call `close` to end the iteration. The server then delivers the unread messages again.
     """
 
     def __init__(self, puller: Puller, pull: Pull, threshold: int, pin: Pin | None) -> None:
@@ -59,26 +59,27 @@ class Messages(ReadHandle[Message]):
         )
         self._starting = asyncio.Lock()
         self._newest: Message | None = None  # the message that was returned last
-        self._handed: ref[AckState] | None = None  # its state, once a drain has looked at it
+        self._handed: ref[AckState] | None = None  # ack state of that message, set by `has_unacked`
 
     @property
     def pending(self) -> int:
-        """The number of messages that have arrived and wait to be read."""
+        """Number of messages received but not read yet."""
         return len(self._front)
 
     async def next(self, timeout: float | None = None) -> Message:
         """Wait for the next message and return it.
 
         Args:
-            timeout: Seconds to wait. The default, None, waits without a limit.
+            timeout: Seconds to wait. By default, the call waits without a limit.
 
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
-            ConsumerDeletedError, ConsumerNotFoundError, StatusError: The reader cannot continue. The messages that had
-                arrived before were already returned.
-            ClosedError: The reader was closed, or it was drained and all messages were read.
+            ConsumerDeletedError, ConsumerNotFoundError: The consumer was deleted. Like other errors that end the
+                reader, this is raised only after all messages in the buffer have been returned.
+            StatusError: The server refused a request.
+            ClosedError: The reader was closed, or it was drained and all messages have been read.
 
-        If the call is cancelled, no message is lost: the next call returns it.
+        If the call is cancelled, no message is lost. The next call returns it.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         if self._state is State.NEW:
@@ -97,7 +98,7 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                message = self._take()  # a message may have arrived in the same iteration of the event loop
+                message = self._take()  # it may have arrived in the event loop iteration in which the timeout expired
                 if message is not None:
                     self._newest = message
                     return message
@@ -127,7 +128,7 @@ class Messages(ReadHandle[Message]):
         return DeliveredMessage(frame, self._channel)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Return up to ``most`` messages that have arrived, without waiting. Internal."""
+        """Return up to ``most`` messages already received, without waiting. Internal."""
         if self._puller.leftover and self._state is State.OPEN:
             return []  # keep the order: `next` returns the leftover messages before it reads the buffer
         frames, commands = self._tracker.take_many(most)
@@ -138,7 +139,7 @@ class Messages(ReadHandle[Message]):
 
     @property
     def has_unacked(self) -> bool:
-        """Whether the program still has the newest message, and has not acked it. Internal."""
+        """Whether the application still references the last message returned, and has not acknowledged it. Internal."""
         if self._newest is not None:
             state, self._newest = ack_state(self._newest), None
             self._handed = None if state is None else ref(state)
@@ -162,7 +163,7 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             connection = self._context.connection
             await self._inbox.open_inbox()
-            if self._state is not State.NEW:  # closed meanwhile
+            if self._state is not State.NEW:  # the reader was closed in the meantime
                 await self._inbox.close()
                 return
             self._state = State.OPEN
@@ -204,7 +205,7 @@ class Messages(ReadHandle[Message]):
                 return
             await self._inbox.close()
             await self._inbox.open_inbox()
-            if self._state is not State.OPEN:  # ended meanwhile
+            if self._state is not State.OPEN:  # the reader was closed or drained in the meantime
                 await self._inbox.close()
             elif self._context.connection.is_connected:
                 self._connected()
@@ -299,9 +300,9 @@ class Messages(ReadHandle[Message]):
         await nak_all(self._context.connection, frames)
 
     async def drain(self) -> None:
-        """Stop requesting messages. The messages that have arrived can still be read, then the iteration ends.
+        """Stop requesting messages. Messages already received can still be read, then the iteration ends.
 
-        Use `close` instead if the unread messages should go to another reader.
+        Use `close` instead if other readers should get the unread messages.
         """
         if self._state is State.OPEN:
             self._state = State.DRAINING

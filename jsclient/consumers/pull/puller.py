@@ -119,10 +119,10 @@ class Puller:
         changed: Set after every arrival and change of state, to wake up the callers.
         readers: The continuous readers that were opened through the handle. They are closed with it.
         closed: True once the handle was closed.
-        arrived: Total number of messages that have arrived.
+        arrived: Total number of messages received.
         orphans: Requests in flight that have no caller any more.
         watch: Checks the consumer when no message arrives for a while.
-        in_hand: The messages that the program has.
+        in_hand: Keeps track of messages that the application still references.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class Puller:
         for slot in list(self.orphans):
             request = slot.request
             if request is None or request.ended or request.pull.group != group:
-                continue  # this inbox stays open only in case that a late message arrives
+                continue  # this inbox stays open only for late messages
             if missing <= 0:
                 break
             self.orphans.remove(slot)
@@ -330,7 +330,7 @@ class Puller:
         return slots
 
     def abandon_request(self, slot: PullInbox) -> None:
-        """Release a request when its caller stops waiting. Messages that have arrived go to the next call."""
+        """Release a request when its caller stops waiting. The next call returns the messages already received."""
         self._busy.discard(slot)
         if slot.frames:
             self.leftover.extend(slot.frames)

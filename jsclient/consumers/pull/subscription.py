@@ -24,7 +24,7 @@ __all__ = ["PullSubscription"]
 
 
 class PullSubscription(PullReading, Handle):
-    """A subscription to a pull consumer. Created by `JetStream.pull_subscribe`.
+    """A subscription to a pull consumer. Returned by `JetStream.pull_subscribe`.
 
     There are three ways of reading messages:
 
@@ -32,8 +32,8 @@ class PullSubscription(PullReading, Handle):
     * `messages` and ``async for`` read continuously.
     * `run` calls a handler with each message.
 
-    Several subscriptions may share a durable consumer, in one process or in many. The server then delivers each message
-    to one of them.
+    Several subscriptions, even in different processes, may share a durable consumer. The server then delivers each
+    message to only one of them.
     """
 
     def __init__(self, context: Context, binding: Binding, *, delete_on_close: bool | None) -> None:
@@ -62,13 +62,13 @@ class PullSubscription(PullReading, Handle):
     def created(self) -> bool:
         """True if this subscription created its consumer.
 
-        In that case the consumer is deleted when the subscription ends, unless ``delete_on_close`` is False.
+        If so, the consumer is deleted when the subscription ends, unless ``delete_on_close`` is False.
         """
         return self._binding.created
 
     @property
     def pending(self) -> int:
-        """Number of messages that arrived for calls that were cancelled. The next call returns them."""
+        """Number of messages that arrived for cancelled calls. The next call returns them."""
         return len(self._puller.leftover)
 
     @property
@@ -84,16 +84,17 @@ class PullSubscription(PullReading, Handle):
         return [reader for reader in self._puller.readers if isinstance(reader, Messages)]
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a user needs to read from this consumer, as in the server's configuration.
+        """Return the permissions that a NATS user needs to read from this consumer.
 
-        The user binds to the existing consumer, with the arguments ``stream`` and ``consumer``, and may neither create
-        nor delete a consumer. Like all permissions to send a request, these let a user store the answer elsewhere:
-        see "What each right lets a user do" in the documentation.
+        The result can be pasted into the server's configuration. It is meant for a user that subscribes with the
+        arguments ``stream`` and ``consumer``, and doesn't allow creating or deleting consumers. Like all permissions to
+        send requests, it lets the user have replies stored under other subjects. See "What each right lets a user do"
+        in the documentation.
 
         Args:
-            dead_letter: The argument ``dead_letter`` of `run`, for a worker.
-            inbox_prefix: The inbox prefix of the user's connection. With a different prefix for each user, no user can
-                read another user's messages.
+            dead_letter: The argument ``dead_letter`` of `run`, if the user runs a worker with it.
+            inbox_prefix: The inbox prefix of the user's connection. Give each user a different prefix, so that no user
+                can read the messages of another user.
 
         Raises:
             InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
@@ -116,8 +117,8 @@ class PullSubscription(PullReading, Handle):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`. Use a shorter
-                timeout for a health check.
+            timeout: Seconds to wait for the reply. Defaults to the ``timeout`` passed to `connect`. Consider a shorter
+                timeout for health checks.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
@@ -130,23 +131,18 @@ class PullSubscription(PullReading, Handle):
         return info
 
     def events(self) -> AsyncIterator[Event]:
-        """Iterate over the events of this subscription.
-
-        The iteration starts with the recent events. It waits for new events, and ends with the subscription.
-        """
+        """Iterate over the recent events of this subscription, then over new events until the subscription ends."""
         return self._log.read_events()
 
     async def unsubscribe(self) -> None:
-        """End the subscription. The consumer is deleted if this subscription created it.
+        """End the subscription. If this subscription created the consumer, it is deleted (see `created`).
 
-        If the consumer is not deleted, messages that arrived for cancelled calls are nak'ed, so that the server
-        delivers them again.
-
-        `unsubscribe` is idempotent.
+        If the consumer isn't deleted, messages that arrived for cancelled calls are nak'ed, so that the server delivers
+        them again. `unsubscribe` is idempotent.
 
         Raises:
-            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. The subscription is
-                closed anyway.
+            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. Nevertheless, the
+                subscription is closed.
         """
         try:
             await self._end_subscription()
@@ -158,7 +154,8 @@ class PullSubscription(PullReading, Handle):
     async def drain(self) -> None:
         """Stop the workers of this subscription, wait until they have ended, then unsubscribe.
 
-        If the consumer cannot be deleted, `drain` emits the event `DeleteFailed`, while `unsubscribe` raises an error.
+        Unlike `unsubscribe`, `drain` raises no error if the consumer can't be deleted. It emits the event
+        `DeleteFailed` instead.
         """
         await self._end_workers()
         try:

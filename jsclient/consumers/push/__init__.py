@@ -1,1 +1,1 @@
-"""Push subscriptions (ADR-15)."""
+"""Subscriptions to push consumers (ADR-15)."""

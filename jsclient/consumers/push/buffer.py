@@ -28,9 +28,9 @@ __all__ = ["Batches", "Callback", "PushBuffer"]
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 _TURN = 0.005  # callbacks yield to other tasks after this many seconds
-_FAST = 8  # while callbacks are fast, the clock is read only once for so many messages
-# If so many callbacks take less than a quarter of _TURN, the clock is read only after them. A larger number would block
-# the event loop for too long when the callbacks suddenly become slow.
+_FAST = 8  # while callbacks are fast, the clock is read only once for this many messages
+# If this many callbacks take less than a quarter of _TURN, the clock is read only after them. A larger number would
+# block the event loop for too long when the callbacks suddenly become slow.
 _FASTEST = 16
 
 
@@ -42,7 +42,7 @@ class PushBuffer:
         channel: Shared by the messages for sending acks.
         log: The recent events of the subscription.
         ready: Messages that can be read directly, without calling `take_message`. It is empty while that isn't allowed.
-        watching: True while missing heartbeats must be reported.
+        watching: True while missing heartbeats are to be reported.
         heard: Set to True when frames arrive. The subscription resets it to detect silence.
         ended: True once no more messages will arrive. Messages in the buffer can still be read.
         stall_watch: Checks the consumer when no message arrives for a while.
@@ -104,7 +104,7 @@ class PushBuffer:
 
     @property
     def arrived(self) -> int:
-        """Total number of messages that have arrived."""
+        """Total number of messages received."""
         return self.tracker.received
 
     @property
@@ -191,7 +191,7 @@ class PushBuffer:
                 raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             self.stall_watch.asked()
             if not await self._arrived.wait_until(deadline):
-                # A message may have arrived in the iteration of the event loop in which the timeout expired.
+                # A message may have arrived in the same event loop iteration in which the timeout expired.
                 message = self.take_message()
                 if message is not None:
                     return message

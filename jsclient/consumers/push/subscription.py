@@ -1,4 +1,4 @@
-"""The push subscriptions that `JetStream.subscribe` returns. Source: ADR-15."""
+"""Push subscriptions, which `JetStream.subscribe` returns. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _CHECK_AFTER = 2.5  # without heartbeats, the consumer is checked after this man
 
 
 class Subscription(ReadHandle[Message], Running):
-    """A push subscription. Created by `JetStream.subscribe`.
+    """A subscription to a push consumer. Returned by `JetStream.subscribe`.
 
     Read messages with `next`, ``async for`` or `batches`, handle them with `run`, or pass a callback to ``subscribe``.
-    Heartbeats and flow control are handled automatically. Events are available from `events`, and passed to the
-    connection's ``on_event``. An error status of the server is raised by the method that reads messages, or emitted as
-    an event if there is a callback. The subscription continues after it.
+    Heartbeats and flow control are handled automatically. Events are available from `events`, and are passed to the
+    connection's ``on_event``. If the server sends an error status, the method that reads messages raises it. If there
+    is a callback, the error is emitted as an event instead. In both cases the subscription continues.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def created(self) -> bool:
-        """True if this subscription created its consumer. It then deletes the consumer at its end, by default."""
+        """True if this subscription created its consumer. By default, it deletes such a consumer when it ends."""
         return self._binding.created
 
     @property
     def pending(self) -> int:
-        """Number of messages that have arrived and were not read yet."""
+        """Number of messages received but not read yet."""
         return self._buffer.tracker.pending
 
     @property
@@ -121,13 +121,13 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def dropped(self) -> int:
-        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports each time."""
+        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports them."""
         return self._buffer.tracker.dropped
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a NATS user needs in order to read from this consumer.
+        """Return the permissions that a NATS user needs to read from this consumer.
 
-        The result has the format of the server's configuration. It is meant for a user that subscribes with the
+        The result can be pasted into the server's configuration. It is meant for a user that subscribes with the
         arguments ``stream`` and ``consumer``, and doesn't allow creating or deleting consumers. To learn what else it
         allows, see "What each right lets a user do" in the documentation.
 
@@ -158,7 +158,7 @@ class Subscription(ReadHandle[Message], Running):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`.
+            timeout: Seconds to wait for the reply. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
@@ -176,20 +176,20 @@ class Subscription(ReadHandle[Message], Running):
         """Wait for the next message and return it.
 
         Args:
-            timeout: Seconds to wait. The default, None, waits without a limit.
+            timeout: Seconds to wait. By default, the call waits without a limit.
 
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
             StatusError: The server sent an error status. You may call `next` again for the message after it.
-            ClosedError: The subscription was closed, or it was drained and all messages were read.
+            ClosedError: The subscription was closed, or it was drained and all messages have been read.
             ConfigError: The subscription has a callback, which receives all messages.
 
-        If the call is cancelled, no message is lost: the next call returns it.
+        If the call is cancelled, no message is lost. The next call returns it.
         """
         return await self._buffer.next(timeout)
 
     async def __anext__(self) -> Message:
-        # Not an async generator, because it would be finished once it is cancelled, and lose the buffered messages.
+        # This isn't an async generator, because a cancellation would finish a generator and lose the buffered messages.
         buffer = self._buffer
         if buffer.ready:
             return DeliveredMessage(buffer.ready.popleft(), buffer.channel)
@@ -199,19 +199,19 @@ class Subscription(ReadHandle[Message], Running):
             raise StopAsyncIteration from None
 
     def batches(self, max_messages: int = 1000) -> AsyncIterator[list[Message]]:
-        """Iterate over lists of messages: all that have arrived, but at least one and at most ``max_messages``.
+        """Iterate over lists of messages. Each list has all messages already received, but at most ``max_messages``.
 
-        This is faster than reading messages one by one. Flow control requests between the messages are answered when
-        the list is created. The iteration ends with the subscription. Raises the errors of `next`.
+        The lists are never empty. This is faster than reading messages one by one. Flow control requests between the
+        messages are answered when a list is created. The iteration ends with the subscription. See `next` for errors.
         """
         return Batches(self._buffer, check_count("max_messages", max_messages))
 
     async def next_batch(self, max_messages: int = 1000) -> list[Message]:
-        """Wait for messages, and return up to ``max_messages`` that have arrived. Raises the errors of `next`."""
+        """Wait for at least one message, and return up to ``max_messages`` messages. Raises the errors of `next`."""
         return await self._buffer.next_batch(max_messages)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Return up to ``most`` messages that have arrived, without waiting. Internal."""
+        """Return up to ``most`` messages already received, without waiting. Internal."""
         ready, channel = self._buffer.ready, self._buffer.channel
         return [DeliveredMessage(ready.popleft(), channel) for _ in range(min(most, len(ready)))]
 
@@ -262,7 +262,7 @@ class Subscription(ReadHandle[Message], Running):
         if what is Lifecycle.CLOSED:
             self._end_subscription()
         elif what is Lifecycle.CONNECTED:
-            # The server may have removed the consumer meanwhile. Without heartbeats nothing else would reveal that.
+            # The server may have removed the consumer in the meantime. Without heartbeats, nothing else reveals that.
             self._check_consumer()
 
     def _look_up_consumer(self) -> None:
@@ -313,14 +313,14 @@ class Subscription(ReadHandle[Message], Running):
     # and waits until the messages in the buffer are handled or read (see `_emptied`). Both delete the consumer at last.
 
     async def unsubscribe(self) -> None:
-        """End the subscription immediately. The consumer is deleted if this subscription created it.
+        """End the subscription immediately. If this subscription created the consumer, it is deleted (see `created`).
 
-        If the consumer is not deleted, messages in the buffer are nak'ed, so that the server delivers them again. A
-        handler that is running is not interrupted. `unsubscribe` is idempotent.
+        If the consumer isn't deleted, messages in the buffer are nak'ed, so that the server delivers them again. A
+        running handler isn't interrupted. `unsubscribe` is idempotent.
 
         Raises:
-            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. The subscription is
-                closed anyway.
+            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. Nevertheless, the
+                subscription is closed.
         """
         if self._state is State.CLOSED:
             return
@@ -335,20 +335,20 @@ class Subscription(ReadHandle[Message], Running):
     close = unsubscribe
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """End the subscription after all messages that have arrived are handled.
+        """Stop receiving messages, and end the subscription once those already received have been handled.
 
-        With a callback or a worker, `drain` returns when all messages are handled. Otherwise it returns when the
-        messages in flight have arrived, and you can still read them. At the end, the consumer is deleted if this
-        subscription created it. If that fails, the event `DeleteFailed` reports it.
+        With a callback or a worker, `drain` returns once all messages have been handled. Without one, it returns once
+        the messages in flight have arrived, and you can still read them. If this subscription created the consumer, the
+        consumer is deleted at the end. If the deletion fails, the event `DeleteFailed` is emitted.
 
         Args:
-            timeout: Seconds for the whole drain. Messages that are not handled by then are abandoned.
+            timeout: Maximum duration of the drain in seconds. Messages not handled by then are abandoned.
 
         Raises:
-            RequestTimeoutError: The handler did not end in time. The subscription is closed anyway.
+            RequestTimeoutError: The handler did not end in time. Nevertheless, the subscription is closed.
             ClosedError: The connection was closed during the drain.
 
-        A second call waits for the same drain. If the callback calls `drain`, the call returns immediately.
+        A second call waits for the same drain. If the callback itself calls `drain`, the call returns immediately.
         If the call is cancelled, the drain continues in the background.
         """
         itself = self._is_handler(asyncio.current_task())  # a handler must not wait for its own end

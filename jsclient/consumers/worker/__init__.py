@@ -1,1 +1,1 @@
-"""Workers: handlers, settlement, dead letters."""
+"""Workers, which call handlers with messages, settle the messages, and store dead letters."""

@@ -173,7 +173,7 @@ class Advisories:
     async def _decide(self, case: _Case) -> bool:
         """Decide about an advisory. Returns False if that isn't possible yet."""
         if case.advisory.seq in self._done:
-            return True  # the message was acked after the advisory had arrived
+            return True  # the message has been acked since the advisory arrived
         answer = await self._state(case)
         if isinstance(answer, ConsumerInfo):
             unverified = ""

@@ -149,7 +149,7 @@ class HandlerPool:
         """Create a pool.
 
         Args:
-            refill: Takes messages that have arrived, as many as the capacity allows.
+            refill: Takes received messages from the source, as many as the capacity allows.
             on_stop: Called when a handler raises an exception that must end the worker, or when a task is cancelled.
         """
         self.changed: Signal = settling.changed  # set when a message is settled or an ack starts to wait
@@ -194,7 +194,7 @@ class HandlerPool:
                 self._start_task()
             missing -= 1
         deadline = self.load.deadline
-        # Without a deadline, let the timer fire in vain, because cancelling it each time is slower.
+        # If there is no deadline, let the timer fire without effect. That is cheaper than cancelling it every time.
         if deadline is not None:
             self._timer.set(deadline)
 
@@ -374,7 +374,7 @@ class HandlerPool:
                 try:
                     await work.latest.in_progress()
                 except JetStreamError:
-                    return  # while disconnected all of them fail. They are sent again after the reconnect
+                    return  # while disconnected, all keep-alives fail. They are sent again after the reconnect
 
     def hurry(self) -> None:
         """Stop waiting for a reconnect soon, if the worker is ending and only acks are left to be sent."""

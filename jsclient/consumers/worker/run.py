@@ -76,7 +76,7 @@ class Running:
         grace: float = 20.0,
         **group: Unpack[GroupOptions],
     ) -> Worker:
-        """Call ``handler`` with each message. Messages are acked when it returns, and retried when it raises.
+        """Call ``handler`` with each message. A message is acked if the handler returns, and retried if it raises.
 
         ::
 
@@ -85,38 +85,38 @@ class Running:
 
             await subscription.run(handle, concurrency=10)
 
-        ``await subscription.run(handle)`` runs until the subscription ends or the worker is stopped, and returns its
-        `WorkCounts`. ``worker = subscription.run(handle)`` starts the `Worker` in the background. You can stop it and
-        await it later.
+        ``await subscription.run(handle)`` runs until the subscription ends or the worker is stopped, and returns the
+        `WorkCounts` of the worker. ``worker = subscription.run(handle)`` starts the `Worker` in the background, so that
+        you can stop it and await it later.
 
         Args:
             handler: Called with each message. A coroutine function runs on the event loop. A plain function runs in a
                 thread, so it may block, but it cannot be interrupted. The result of the handler is ignored. If the
                 handler has acked, nak'ed or terminated the message, the worker does not ack it. The handler may raise
                 `Reject` for a message that can never be handled.
-            concurrency: The maximum number of handlers that run at the same time.
+            concurrency: Maximum number of handlers that run at the same time.
             key: A plain function that returns a key for a message. It is called on the event loop. Messages with the
                 same key are handled one after the other, in the order of the stream. Messages with different keys, or
                 with the key None, are handled concurrently. When a handler fails, this worker retries the message
                 before it handles the next message with the same key. There is no such order across several workers on
                 one consumer.
-            prefetch: Number of messages that may be buffered or in flight, in addition to those being handled. By
-                default, it adapts to the number of messages handled in half a second. It is then at least twice
-                ``concurrency`` (64 with ``key``), and at most 500 and the ``max_ack_pending`` of the consumer. Choose a
-                small number if some messages take long, because other workers can't handle buffered messages. A push
-                subscription ignores it, and receives as many messages as ``max_ack_pending`` allows.
-            keep_alive: Report progress to the server before the ``ack_wait`` of a message is over (or the entry of
-                ``backoff`` for this delivery), so that messages being handled or buffered are not redelivered.
+            prefetch: Maximum number of messages buffered or in flight, in addition to those being handled. By default,
+                it adapts to the number of messages handled in half a second. It is then at least twice ``concurrency``
+                (64 with ``key``), and at most 500 or the consumer's ``max_ack_pending``. Choose a small number if some
+                messages take long, because other workers can't handle buffered messages. Push subscriptions ignore
+                this argument, and receive as many messages as ``max_ack_pending`` allows.
+            keep_alive: Report progress to the server before the ``ack_wait`` of a message (or the ``backoff`` of this
+                delivery) is over, so that messages being handled or buffered are not redelivered.
             handler_timeout: Seconds after which a handler is cancelled and its message counts as failed. None disables
                 the timeout. If the handler ignores its cancellation, the message is given up, but the handler counts
                 towards ``concurrency`` until it ends.
-            retry_delay: Seconds before a failed message is retried, or a function that returns them for the number of
-                the attempt, starting at 1. The default is the ``backoff`` of the consumer. Without it, the delay is
-                0.5 s at first and doubles each time, up to 60 s.
-            max_deliver: Number of deliveries after which a failing message is not retried. The default is the
-                ``max_deliver`` of the consumer, or no limit. A message that arrives after more deliveries is not
-                handled again, because its handlers have never finished. The consumer must have no limit (-1) or a
-                larger limit, because otherwise it stops delivering the message before this worker can decide.
+            retry_delay: Seconds before a failed message is retried, or a function that returns the delay for the number
+                of an attempt, starting at 1. Defaults to the consumer's ``backoff``. If the consumer has none, the
+                delay is 0.5 s at first and doubles each time, up to 60 s.
+            max_deliver: Number of deliveries after which a failing message isn't retried. Defaults to the consumer's
+                ``max_deliver``, or to no limit. A message that arrives after more deliveries isn't handled again,
+                because its handlers have never finished. The consumer must have no limit (-1) or a larger limit.
+                Otherwise it would stop delivering the message before this worker can decide.
             dead_letter: A subject for copies of messages that can't be handled. Their headers ``Dead-Letter-…`` contain
                 the origin and the reason. In ``"dead.>"``, the subject of the message replaces ``>``. The message is
                 terminated after its copy is stored. If the consumer has ``max_deliver``, messages whose worker crashed
@@ -131,17 +131,17 @@ class Running:
                 `PullSubscription.fetch`.
 
         Raises:
-            ConfigError: A value is out of range, and no request was sent. All other errors are raised when the `Worker`
-                is awaited.
+            ConfigError: An argument is invalid. No request was sent. All other errors are raised when the `Worker` is
+                awaited.
 
-        If the handler raises an ``Exception``, or if something in it is cancelled, the event `HandlerFailed` reports
-        that, and the worker continues. Any other exception, such as ``SystemExit``, ends the worker.
+        If the handler raises an ``Exception``, or if something in it is cancelled, the event `HandlerFailed` is emitted
+        and the worker continues. Any other exception, such as ``SystemExit``, ends the worker.
 
         The server counts every delivery, including deliveries to a worker that crashed before it handled the message.
 
-        When the worker is stopped or cancelled, it doesn't start any handler, and returns the messages in its buffer to
-        the server. Running handlers have ``grace`` seconds to finish. A push subscription then ends too, as after
-        ``drain``, because the server would continue to deliver messages. A pull subscription can be run again.
+        When the worker is stopped or cancelled, it starts no more handlers, and returns the messages in its buffer to
+        the server. Running handlers have ``grace`` seconds to finish. A push subscription then ends too, because the
+        server would continue to deliver messages. A pull subscription can be run again.
 
         While the client reconnects, acks wait for the connection, and the worker keeps its messages.
         """

@@ -53,7 +53,7 @@ class Source(abc.ABC):
 
     @property
     def pending(self) -> int:
-        """Number of messages that have arrived and were not taken yet."""
+        """Number of messages received but not taken yet."""
         return 0
 
     @property
@@ -85,7 +85,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def take_available(self, most: int) -> list[Message]:
-        """Return up to ``most`` messages that have arrived, without waiting. Errors are left to `next`."""
+        """Return up to ``most`` messages already received, without waiting. Errors are raised only by `next`."""
 
     def resize(self, pull: int) -> None:  # noqa: B027  optional
         """Change the maximum number of messages requested or buffered. Does nothing by default."""
@@ -99,7 +99,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     async def end_source(self, timeout: float) -> list[Message]:
-        """End the source within ``timeout`` seconds. Return the messages that have arrived and were not taken."""
+        """End the source within ``timeout`` seconds. Return the received messages that were not taken."""
 
     def deleted(self) -> Coroutine[Any, Any, JetStreamError] | None:
         """Return a coroutine that returns an error once the consumer was deleted.

@@ -34,18 +34,18 @@ __all__ = ["Key", "Stops", "Worker"]
 
 Key: TypeAlias = Callable[[Message], Hashable | None]
 
-_MOST_KEPT = 10_000  # a push subscription keeps up to so many messages alive in addition to the capacity
+_MOST_KEPT = 10_000  # number of messages beyond the capacity that are kept alive for a push subscription
 _INTERRUPTED_TIMEOUT = 2.0  # seconds after the grace for storing the dead letters of interrupted messages
 
 _log = logging.getLogger("jsclient.worker")
 
 
 class Worker(Coroutine[Any, Any, WorkCounts]):
-    """A running worker. Created by the method ``run`` of a subscription or consumer.
+    """A running worker. Returned by the method ``run`` of a subscription or consumer.
 
     ``await worker`` waits until the worker has ended and returns its `WorkCounts`. You can also pass the worker to
     ``asyncio.TaskGroup.create_task``. ``async with worker`` stops the worker at the end of the block. If the worker
-    fails earlier, the block is cancelled, and the error is raised at its end.
+    fails before, the block is cancelled, and the error of the worker is raised at the end of the block.
     """
 
     if not TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     @property
     def counts(self) -> WorkCounts:
-        """Number of messages handled, failed and so on. The numbers change while the worker runs."""
+        """Counts of messages that were handled, failed and so on. They are updated while the worker runs."""
         return self._counts
 
     @property
@@ -121,8 +121,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         This method returns immediately. Use ``await worker`` to wait until the running handlers have ended.
 
         Args:
-            grace: Seconds after which handlers that are still running are cancelled, and their messages returned. The
-                default is the value passed to ``run``. You can call `stop` again to shorten the time.
+            grace: Seconds after which handlers that are still running are cancelled and their messages are returned.
+                Defaults to the value passed to ``run``. You can call `stop` again to shorten the time.
         """
         at = self._context.connection.now() + (self._options.grace if grace is None else grace)
         self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
@@ -143,15 +143,15 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
         Raises:
             ConsumerDeletedError: The consumer was deleted.
-            StatusError, PermissionDeniedError, ApiError, RequestTimeoutError: The worker could not start or continue.
+            StatusError, PermissionDeniedError, ApiError, RequestTimeoutError: A request that the worker needs failed.
             NoMatchingStreamError: No stream has the dead-letter subject.
-            ConfigError: The consumer does not ack messages one by one, or would receive its own dead letters.
+            ConfigError: The consumer has no individual acks, or would receive its own dead letters.
             BaseException: A handler raised an exception such as ``SystemExit``, which is not an ``Exception``.
 
         When an error is raised, all messages of the worker have been acked or returned to the server.
 
-        If the call is cancelled, it stops the worker, as with `stop`, and waits for its end. If it is cancelled again,
-        the running handlers are cancelled too.
+        If the call is cancelled, it calls `stop` and waits for the end of the worker. If it is cancelled again, the
+        running handlers are cancelled too.
         """
         self._awaited = True
         cancelled = False
@@ -229,7 +229,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             await asyncio.wait({self.task})
 
     def _report_unawaited(self, task: asyncio.Task[None]) -> None:
-        """Report the error that ended the worker as an event if the program doesn't await the worker."""
+        """Report the error that ended the worker as an event if the application doesn't await the worker."""
         if not task.cancelled() and (bug := task.exception()) is not None:
             self._error = bug
         self._started.set()
@@ -370,7 +370,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             self._note_taken(0)
 
     def _refill(self) -> None:
-        """Take messages that have arrived, as many as the capacity allows."""
+        """Take received messages from the source, as many as the capacity allows."""
         assert self._pool is not None
         free, prefetch = self._pool.load.room, self._pool.load.prefetch
         if free > 0 and not self._is_over and (messages := self._source.take_available(free)):
@@ -445,7 +445,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             async with asyncio.timeout(remaining):
                 self._accept(await self._source.end_source(remaining))
         except (TimeoutError, JetStreamError):
-            # The messages in the source can't be returned: the server redelivers them after ack_wait.
+            # The messages in the source can't be returned, so the server redelivers them after ack_wait.
             pool.wake()
         await pool.settling.give_back([*back, *pool.load.stop_starting()])
 

@@ -1,1 +1,1 @@
-"""Key-value buckets: names, entries, configurations, watches."""
+"""Key-value buckets and object stores without I/O: names, entries, descriptions and configurations."""

@@ -27,19 +27,27 @@ from .stream_fields import check_options, seconds_of, shared_fields, user_metada
 
 __all__ = ["BucketFields", "BucketStatus", "bucket_config", "check_bucket_stream"]
 
-_WINDOW: Final = 120.0  # seconds: the duplicate window of a bucket without a shorter TTL
+_WINDOW: Final = 120.0  # maximum duplicate window of a bucket, in seconds. It is shorter if the TTL is
 _MAX_HISTORY: Final = 64
 
 
 class BucketFields(TypedDict, total=False):
-    """The options of a key-value bucket.
+    """Options of a key-value bucket. Accepted as keyword arguments by `JetStream.create_key_value`.
 
-    ``history``: number of values kept for each key, 1 to 64. ``ttl``: seconds until a value expires.
-    ``limit_marker_ttl``: seconds for which the server keeps a marker of an expired value, 1 or more, so that watches
-    see the expiry (server 2.11). It also allows a TTL for each key. ``max_value_size``: maximum size of a value in
-    bytes. ``max_bytes``: maximum size of the bucket in bytes. ``compression``: whether files are compressed.
-    ``mirror``, ``sources``: other buckets to copy, by name or as `StreamSource`. ``extra``: further fields of the
-    stream's configuration.
+    * ``description``: Human-readable description.
+    * ``history``: Number of values to keep for each key, 1 to 64. Defaults to 1.
+    * ``ttl``: Seconds until a value expires. By default, values never expire.
+    * ``limit_marker_ttl``: Seconds for which the server keeps a marker after a value has expired, at least 1. With
+      markers, watches see that the value has expired. The option also allows a TTL for each key. Needs server 2.11.
+    * ``max_value_size``: Maximum size of a value in bytes.
+    * ``max_bytes``: Maximum size of the bucket in bytes.
+    * ``compression``: Compress the files on the server.
+    * ``mirror``: Another bucket to mirror, by name or as a `StreamSource`.
+    * ``sources``: Other buckets to copy from, by name or as `StreamSource`.
+    * ``allow_atomic``: Allow transactions. Needs server 2.12.
+    * ``extra``: Further fields of the stream's configuration.
+
+    The other options are fields of `StreamConfig`.
     """
 
     description: str | None
@@ -61,11 +69,11 @@ class BucketFields(TypedDict, total=False):
 
 
 def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
-    """Return the configuration of the stream of a bucket.
+    """Return the configuration of the stream that stores a bucket.
 
     Raises:
-        InvalidNameError: The name is not valid.
-        ConfigError: An option has a value that no bucket can have.
+        InvalidNameError: The name is invalid.
+        ConfigError: The value of an option is invalid.
         TypeError: An option does not exist.
     """
     check_options("a key-value bucket", options, BucketFields.__annotations__)
@@ -80,7 +88,7 @@ def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
         fields |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": marker_ttl}
     if ttl is not None:
         fields["duplicate_window"] = min(seconds_of(ttl), _WINDOW)
-    # A mirror uses the subjects of its origin, and must not have subjects itself.
+    # A mirror has the subjects of its origin, and must not have subjects of its own.
     if mirror is not None:
         fields |= {"mirror": _mirror(mirror), "mirror_direct": True}
     else:
@@ -105,7 +113,7 @@ def _mirror(mirror: str | StreamSource) -> StreamSource:
 
 
 def _source(source: str | StreamSource, bucket: str) -> StreamSource:
-    """Return the source of a bucket, with a transform of its subjects unless the user has set transforms."""
+    """Return the source of a bucket. If the user has set no subject transforms, add one for the bucket's subjects."""
     if not isinstance(source, str):
         if source.subject_transforms:
             return source
@@ -125,7 +133,7 @@ def _stream_name(name: str) -> str:
 
 
 def check_bucket_stream(info: StreamInfo) -> str:
-    """Return the bucket of a stream. Raises `NotABucketError` if it is not a key-value bucket."""
+    """Return the bucket of a stream. Raises `NotABucketError` if the stream isn't a key-value bucket."""
     name = info.config.name
     bucket = bucket_of(name)
     if bucket is None or (info.config.max_msgs_per_subject or 0) < 1:
@@ -134,18 +142,18 @@ def check_bucket_stream(info: StreamInfo) -> str:
 
 
 class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a key-value bucket at the time of the request.
+    """The state of a key-value bucket at the time of the request. Returned by `KeyValue.status`.
 
     Attributes:
-        bucket: The name of the bucket.
-        values: The number of entries, including deletions and history.
-        history: The number of entries kept for each key.
+        bucket: Name of the bucket.
+        values: Number of entries, including deletions and older values.
+        history: Maximum number of entries that are kept for each key.
         ttl: Seconds until a value expires, or 0 if values never expire.
-        limit_marker_ttl: Seconds for which markers of expired values are kept, or 0 for no markers.
-        size: The size of all entries in bytes.
-        is_compressed: Whether files are compressed.
-        metadata: The user's metadata.
-        config: The configuration of the stream.
+        limit_marker_ttl: Seconds for which markers of expired values are kept, or 0 if there are no markers.
+        size: Size of all entries in bytes.
+        is_compressed: Whether the server compresses the files of the bucket.
+        metadata: Metadata set by the user.
+        config: Configuration of the stream that stores the bucket.
     """
 
     bucket: str
@@ -160,7 +168,7 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, info: StreamInfo) -> BucketStatus:
-        """Read the status of a bucket from its stream's info. Raises `NotABucketError`."""
+        """Create the status from the info of a stream. Raises `NotABucketError` if the stream isn't a bucket."""
         config = info.config
         return cls(
             bucket=check_bucket_stream(info),

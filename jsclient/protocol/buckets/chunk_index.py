@@ -1,4 +1,4 @@
-"""Finds the chunk that contains a position of an object's content, and the message of a chunk."""
+"""Finds the chunk that contains a certain position of an object, and the message that contains the chunk."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["ChunkIndex"]
 
 
 class ChunkIndex:
-    """The sequence and the extent of each chunk of an object.
+    """The stream sequences of an object's chunks, and the positions of their first and last bytes.
 
     Attributes:
-        size: The size of all chunks.
+        size: Total size of all chunks in bytes.
     """
 
     def __init__(self, seqs: Sequence[int], starts: Sequence[int], size: int) -> None:
@@ -23,10 +23,11 @@ class ChunkIndex:
 
     @classmethod
     def regular(cls, info: ObjectInfo, first: int, last: int) -> ChunkIndex | None:
-        """Return the index of an object whose chunks follow each other in the stream and have the stored chunk size.
+        """Return the index of an object with regular chunks, or None if the chunks aren't regular.
 
-        ``first`` and ``last`` are the sequences of its first and last chunk. Returns None if the chunks are not
-        regular, so that the size of each chunk must be read.
+        Chunks are regular if they are adjacent in the stream and have the size given in the description. ``first`` and
+        ``last`` are the sequences of the first and the last chunk. If the chunks aren't regular, the size of each one
+        must be read.
         """
         size, length = info.size, info.max_chunk_size
         if not info.is_counted or not length or last - first + 1 != info.chunks:
@@ -37,7 +38,7 @@ class ChunkIndex:
 
     @classmethod
     def of_chunks(cls, chunks: Iterable[tuple[int, int]]) -> ChunkIndex:
-        """Return the index of chunks, from the sequence and the size of each chunk in order."""
+        """Create an index from the ``(sequence, size)`` pairs of all chunks in order."""
         seqs, starts, size = list[int](), list[int](), 0
         for seq, length in chunks:
             seqs.append(seq)
@@ -47,7 +48,7 @@ class ChunkIndex:
 
     @property
     def last(self) -> int:
-        """The number of the last chunk, counted from 0, or -1 if there are none."""
+        """Number of the last chunk, starting at 0, or -1 if there are no chunks."""
         return len(self._seqs) - 1
 
     def number_at(self, position: int) -> int:
@@ -62,6 +63,6 @@ class ChunkIndex:
         return self._seqs[number]
 
     def extent_of(self, number: int) -> tuple[int, int]:
-        """Return the position of a chunk's first byte, and the position after its last byte."""
+        """Return the positions of a chunk's first byte, and of the byte after its last one."""
         ends = number + 1
         return self._starts[number], self._starts[ends] if ends < len(self._starts) else self.size

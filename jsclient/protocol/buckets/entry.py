@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 OPERATION: Final = "KV-Operation"
-"""The header of a message that is not a value."""
+"""Header of a message that is not a value. It tells whether the key was deleted or purged."""
 
 OWN: Final = "Jsc-Own"
-"""The header that marks a value of a handle with ``own``, if it has no message id."""
+"""Header that marks a value written by a handle with ``own`` if the value has no message id."""
 
 Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
 
@@ -48,20 +48,20 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, gc=False):
-    """A value of a key, or the deletion of a key.
+    """An entry of a key-value bucket, which is either a value or the deletion of a key.
 
     Attributes:
-        bucket: The name of the bucket.
+        bucket: Name of the bucket.
         key: The key.
-        raw: The bytes of the value. Empty for a deletion, and for a watch with ``meta_only``.
-        revision: The sequence of the entry in the bucket, which increases with each change of any key.
-        created_ns: The exact time of storage, in nanoseconds since 1970.
-        operation: ``"PUT"`` for a value, ``"DEL"`` for a deletion, ``"PURGE"`` for a deletion of the whole history. A
-            marker that the server stores when a value has expired is a ``"PURGE"``.
-        delta: The number of entries that follow in the same read. 0 for `KeyValue.get`.
-        headers: The headers of the message, or None without headers.
-        size: The size of the value in bytes, even if ``meta_only`` omits the value.
-        is_initial: Whether the entry already existed when the watch began.
+        raw: The value as bytes. Empty for a deletion, or if a watch with ``meta_only`` has returned the entry.
+        revision: Stream sequence of the entry. It increases with each change of any key in the bucket.
+        created_ns: Time when the entry was stored, in nanoseconds since 1970.
+        operation: ``"PUT"`` for a value, ``"DEL"`` for a deletion, or ``"PURGE"`` if the history was deleted too. If a
+            value expires, the server stores a marker, whose operation is ``"PURGE"``.
+        delta: Number of entries that follow in the same read. Always 0 for `KeyValue.get`.
+        headers: Headers of the message, or None if it has none.
+        size: Size of the value in bytes. Also available if ``meta_only`` omits the value.
+        is_initial: Whether the entry already existed when the watch was opened.
         decoded: Internal.
     """
 
@@ -79,12 +79,13 @@ class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, 
 
     @property
     def value(self) -> ValueT:
-        """The value: ``raw``, or the value that the codec of the bucket decodes from it when it is first read.
+        """The value of the key.
 
-        With a codec it is None for a deletion, and for a watch with ``meta_only``.
+        Without a codec, it is the same as ``raw``. With a codec, ``raw`` is decoded on first access. The value is then
+        None for a deletion, or if a watch with ``meta_only`` has returned the entry.
 
         Raises:
-            ValueInvalidError: The codec cannot decode ``raw``.
+            ValueInvalidError: The codec can't decode ``raw``.
         """
         value: Any = self.raw
         if self.decoded is None:
@@ -98,17 +99,17 @@ class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, 
 
     @property
     def created(self) -> datetime:
-        """The time of storage in UTC, with microseconds."""
+        """Time when the entry was stored, in UTC and truncated to microseconds."""
         return _EPOCH + timedelta(microseconds=self.created_ns // 1000)
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the entry is a deletion."""
+        """Whether the entry is a deletion, a purge or an expiry rather than a value."""
         return self.operation != "PUT"
 
 
 def operation_of(headers: Mapping[str, str]) -> Operation:
-    """Return the operation of a message with these headers. An unknown operation counts as a deletion."""
+    """Return the operation of a message with these headers. An unknown operation is treated as a deletion."""
     if (operation := headers.get(OPERATION)) is not None:
         return "PURGE" if operation == PURGE else "PUT" if operation == "PUT" else "DEL"
     if (reason := headers.get(MARKER_REASON)) is not None:

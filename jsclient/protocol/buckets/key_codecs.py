@@ -1,4 +1,4 @@
-"""Codecs of keys, which store names that are not valid keys as valid keys. Source: ADR-54."""
+"""Key codecs, which encode arbitrary names as valid keys. Source: ADR-54."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ __all__ = [
     "encoded_key",
 ]
 
-_ROOT: Final = "_root_"  # stands for the slash at the start of a path
+_ROOT: Final = "_root_"  # represents the slash at the start of a path
 _WILDCARDS: Final = ("*", ">")
 
 
 class KeyCodec(Protocol):
-    """Encodes the keys of a bucket, and decodes them. The encoded key must be a valid key."""
+    """The interface of a codec that encodes and decodes the keys of a bucket. Encoded keys must be valid keys."""
 
     def encode(self, key: str) -> str:
         """Return the key as the bucket stores it."""
 
     def decode(self, stored: str) -> str:
-        """Return the key that is stored as ``stored``. Raise ``ValueError`` if no key is encoded like this."""
+        """Decode a stored key. Raise ``ValueError`` if ``stored`` isn't an encoded key."""
 
     def encode_filter(self, pattern: str) -> str:
-        """Return the filter that matches the stored keys. A token may be ``*``, and the last token ``>``."""
+        """Encode a filter so that it matches stored keys. A token may be ``*``, and the last token ``>``."""
 
 
 class Base64Keys:
-    """Stores each token of a key as URL-safe base64, so that keys can have any character. Dots separate tokens.
+    """Encodes each token of a key as URL-safe base64, so that keys may contain any characters. Dots separate tokens.
 
-    The padding is kept, like in the codec of nats.js.
+    The padding is kept for compatibility with the codec of nats.js.
     """
 
     def encode(self, key: str) -> str:
-        """Return the key with each token encoded. Raises `InvalidNameError` if it is not Unicode."""
+        """Encode each token of a key. Raises `InvalidNameError` if the key can't be encoded as UTF-8."""
         return ".".join(map(_base64, key.split(".")))
 
     def decode(self, stored: str) -> str:
-        """Return the key with each token decoded. Raises ``ValueError`` if a token is not base64 of UTF-8."""
+        """Decode each token of a key. Raises ``ValueError`` if a token is not base64-encoded UTF-8."""
         return ".".join(map(_text, stored.split(".")))
 
     def encode_filter(self, pattern: str) -> str:
-        """Return the filter with each token encoded that is not a wildcard."""
+        """Encode each token of a filter, except for wildcards."""
         tokens = pattern.split(".")
         return ".".join(token if token in _WILDCARDS else _base64(token) for token in tokens)
 
@@ -63,7 +63,7 @@ def _base64(token: str) -> str:
 
 
 def _text(token: str) -> str:
-    # Other clients omit the padding, or use the standard alphabet.
+    # Some clients omit the padding, or use the standard alphabet.
     padded = token.replace("+", "-").replace("/", "_").rstrip("=")
     try:
         return urlsafe_b64decode(padded + "=" * (-len(padded) % 4)).decode()
@@ -72,14 +72,15 @@ def _text(token: str) -> str:
 
 
 class PathKeys:
-    """Stores paths such as ``/config/app`` as keys such as ``_root_.config.app``. A slash at the end is omitted."""
+    """Encodes paths as keys. For example, ``/config/app`` becomes ``_root_.config.app``. Trailing slashes are dropped.
+    """
 
     def encode(self, key: str) -> str:
-        """Return the path as a key.
+        """Encode a path as a key.
 
         Raises:
-            InvalidNameError: The path has a dot or an empty part, or begins with ``_root_``: it would be decoded as a
-                different path.
+            InvalidNameError: The path contains a dot or an empty part, or begins with ``_root_``. The encoded key would
+                be decoded to a different path.
         """
         if "." in key:
             raise InvalidNameError("key", key, "a path has no dots: they would become slashes")
@@ -90,13 +91,13 @@ class PathKeys:
         return _dotted(key)
 
     def decode(self, stored: str) -> str:
-        """Return the path that is stored as this key."""
+        """Decode a stored key to a path."""
         root, dot, below = stored.partition(".")
         parts = below if root == _ROOT else stored
         return ("/" if root == _ROOT and (dot or stored == _ROOT) else "") + parts.replace(".", "/")
 
     def encode_filter(self, pattern: str) -> str:
-        """Return the filter of paths as a filter of keys."""
+        """Encode a filter for paths as a filter for keys."""
         return self.encode(pattern)
 
 
@@ -161,10 +162,10 @@ def encoded_filter(codec: KeyCodec, pattern: str) -> str:
 
 
 def decoded_key(codec: KeyCodec, stored: str) -> str:
-    """Return the key that was encoded as a stored key.
+    """Decode a stored key. If the codec can't decode it, or would encode the result differently, return it unchanged.
 
-    The result is the stored key itself if the codec cannot decode it, or would encode the key differently. Another
-    client may have stored such a key. It must neither end a reader nor be taken for the decoded key.
+    Other clients may have stored such keys. They must not cause errors in readers, and must not be confused with
+    properly encoded keys.
     """
     try:
         key = codec.decode(stored)

@@ -1,4 +1,4 @@
-"""Names of buckets and keys, and the subjects of keys. Source: ADR-6, ADR-8, ADR-57."""
+"""The names of buckets and keys, and the subjects under which keys are stored. Source: ADR-6, ADR-8, ADR-57."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
 _FILTER = re.compile(r"[-/_=.>*A-Za-z0-9]+")
 _STREAM: Final = "KV_"
-_INTERNAL: Final = "_kv"  # the prefix of keys that clients reserve for themselves (ADR-6)
+_INTERNAL: Final = "_kv"  # prefix of keys that are reserved for internal use by clients (ADR-6)
 
 
 def check_bucket(name: str) -> str:
-    """Return the name of a bucket if it is valid: letters, digits, ``-`` and ``_``. Raises `InvalidNameError`."""
+    """Return the name of a bucket. Raises `InvalidNameError` unless it consists of letters, digits, ``-`` and ``_``."""
     if not isinstance(name, str) or not _BUCKET.fullmatch(name):
         raise InvalidNameError("bucket", name, "a name is letters, digits, '-' and '_', at least one")
     return name
@@ -40,15 +40,15 @@ def stream_of(bucket: str) -> str:
 
 
 def bucket_of(stream: str) -> str | None:
-    """Return the bucket of a stream, or None if a bucket's stream cannot have this name."""
+    """Return the bucket that a stream stores, or None if the stream's name isn't that of a bucket."""
     name = stream.removeprefix(_STREAM)
     return name if name != stream and _BUCKET.fullmatch(name) else None
 
 
 def check_key(key: str) -> str:
-    """Return a key if it is valid. Raises `InvalidNameError`.
+    """Return ``key`` if it is valid. Otherwise raise `InvalidNameError`.
 
-    A key consists of letters, digits and ``-/_=.``. It has no empty token, and does not begin with ``_kv``.
+    A valid key consists of letters, digits and ``-/_=.``. It has no empty tokens, and doesn't begin with ``_kv``.
     """
     if not isinstance(key, str) or not _KEY.fullmatch(key) or _has_empty_token(key):
         raise InvalidNameError("key", key, _why(key, "-/_=."))
@@ -60,18 +60,19 @@ def check_key(key: str) -> str:
 
 
 def check_filters(filters: Iterable[str]) -> list[str]:
-    """Return valid key filters. A token may be ``*``, and the last token ``>``. Without filters, return ``>``.
+    """Check key filters and return them. If there are none, return ``>``, which matches all keys.
 
-    A filter that another filter includes is omitted, because the server refuses overlapping filters.
+    A token of a filter may be ``*``, and the last token ``>``. If another filter includes a filter, the latter is
+    omitted, because the server refuses overlapping filters.
 
     Raises:
-        InvalidNameError: A filter is not valid.
-        ConfigError: Two filters match some of the same keys, and neither includes the other.
+        InvalidNameError: A filter is invalid.
+        ConfigError: Two filters overlap, and neither of them includes the other.
     """
     checked: list[str] = []
     for pattern in filters:
         if type(pattern) is str and _KEY.fullmatch(pattern) and not _has_empty_token(pattern):
-            checked.append(pattern)  # a key, which needs no check of wildcards
+            checked.append(pattern)  # a plain key, so there are no wildcards to check
             continue
         if not isinstance(pattern, str) or not _FILTER.fullmatch(pattern):
             raise InvalidNameError("filter", pattern, _why(pattern, "-/_=., * and >"))
@@ -81,7 +82,7 @@ def check_filters(filters: Iterable[str]) -> list[str]:
         ]:
             raise InvalidNameError("filter", pattern, f"the wildcard in {bad[0]!r} is not a token by itself")
         checked.append(pattern)
-    # Keys cannot overlap, so each filter is compared only with those that have wildcards.
+    # Plain keys can't overlap, so it suffices to compare each filter with the filters that have wildcards.
     wildcards = [pattern for pattern in dict.fromkeys(checked) if "*" in pattern or ">" in pattern]
     widest = [
         pattern
@@ -114,16 +115,16 @@ def _why(key: object, allowed: str) -> str:
 
 
 class KeySpace(msgspec.Struct, frozen=True):
-    """The subjects of a bucket's keys, and the codecs of its keys and values.
+    """Maps the keys of a bucket to subjects, and encodes its keys and values.
 
     Attributes:
-        bucket: The name of the bucket.
-        reads: The prefix of the subjects in the stream.
-        writes: The prefix of the subjects to publish to, or "" if the handle is read-only.
+        bucket: Name of the bucket.
+        reads: Prefix of the subjects in the stream.
+        writes: Prefix of the subjects to publish to, or "" if the handle is read-only.
         validates: Whether keys must be valid for every client.
-        codec: Encodes values, or None for bytes.
-        key_codec: Encodes keys, or None.
-        own: Whether only values that were written by a handle with ``own`` count.
+        codec: Codec for values, or None if values are bytes.
+        key_codec: Codec for keys, or None.
+        own: Whether to ignore values that were not written by a handle with ``own``.
     """
 
     bucket: str
@@ -147,9 +148,9 @@ class KeySpace(msgspec.Struct, frozen=True):
         key_codec: KeyCodec | None = None,
         own: bool = False,
     ) -> KeySpace:
-        """Return the key space of a bucket, from the configuration of its stream and the prefix of the API.
+        """Create the key space of a bucket from the configuration of its stream and the API prefix.
 
-        The stream of a mirror has the subjects of its origin, and keys are written to the origin (ADR-57).
+        A mirror contains the subjects of its origin. Keys are therefore written to the origin (ADR-57).
         """
         origin, api = bucket, prefix
         mirror = None if config is None else config.mirror
@@ -158,12 +159,13 @@ class KeySpace(msgspec.Struct, frozen=True):
             if mirror.external is not None and mirror.external.api:
                 api = mirror.external.api
         start = f"$KV.{origin}."
-        # With another prefix, the API of the bucket's account or domain takes the message (nats.go: useJSPfx).
+        # With another API prefix, messages are published through the API of the bucket's account or domain, like
+        # nats.go does (useJSPfx).
         writes = start if api == DEFAULT_PREFIX else f"{api}.{start}"
         return cls(bucket, start, writes if writable else "", validates, codec, key_codec, own)
 
     def stored(self, key: str) -> str:
-        """Return a key as it is stored. Raises `InvalidNameError` if the result is not a valid key."""
+        """Encode a key. Raises `InvalidNameError` if the result is not a valid key."""
         if self.key_codec is not None:
             key = encoded_key(self.key_codec, key)
         if self.validates:
@@ -172,7 +174,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         return key
 
     def checked(self, key: str) -> str:
-        """Return ``key`` if it is a valid key. Raises `InvalidNameError` if it is not valid."""
+        """Return ``key`` unchanged if it is valid. Otherwise raise `InvalidNameError`."""
         self.stored(key)
         return key
 
@@ -181,9 +183,9 @@ class KeySpace(msgspec.Struct, frozen=True):
         return self.reads + self.stored(key)
 
     def target(self, key: str) -> str:
-        """Return the subject to which a value of a key is published.
+        """Return the subject to publish a value of this key to.
 
-        Raises `InvalidNameError`, and `ReadOnlyError` if the handle is read-only.
+        Raises `InvalidNameError` if the key is invalid, and `ReadOnlyError` if the handle is read-only.
         """
         self.check_writable()
         return self.writes + self.stored(key)
@@ -194,25 +196,22 @@ class KeySpace(msgspec.Struct, frozen=True):
             raise ReadOnlyError(self.bucket)
 
     def filters(self, filters: Iterable[str]) -> list[str]:
-        """Return filters as they match stored keys. Raises the errors of `check_filters`."""
+        """Encode filters so that they match stored keys. Raises the errors of `check_filters`."""
         if (codec := self.key_codec) is not None:
             filters = [encoded_filter(codec, pattern) for pattern in filters]
         return check_filters(filters)
 
     def subjects(self, filters: Iterable[str]) -> list[str]:
-        """Return the subjects of filters in the stream. Raises the errors of `check_filters`."""
+        """Return the subject filters for key filters. Raises the errors of `check_filters`."""
         return [self.reads + pattern for pattern in self.filters(filters)]
 
     def key(self, subject: str) -> str:
-        """Return the key of a subject in the stream."""
+        """Return the key that is stored under a subject."""
         stored = subject[len(self.reads) :]
         return stored if self.key_codec is None else decoded_key(self.key_codec, stored)
 
     def encoded(self, key: str, value: Any) -> Any:
-        """Return a value as bytes.
-
-        Without a codec, the value is returned unchanged. Raises `ConfigError` if encoding fails.
-        """
+        """Encode a value, or return it unchanged if there is no codec. Raises `ConfigError` if the encoding fails."""
         return value if self.codec is None else encoded_value(self.codec, key, value)
 
     @property
@@ -221,15 +220,15 @@ class KeySpace(msgspec.Struct, frozen=True):
         return None if self.codec is None else DecodedValue(self.codec)
 
     def is_stray(self, headers: Mapping[str, str]) -> bool:
-        """Return whether this handle has ``own``, and a message with these headers was not written by such a handle.
+        """Return whether a message with these headers is stray, so that a handle with ``own`` must ignore it.
 
-        A handle with ``own`` sets a message id or a mark. A stored answer to a direct get may copy both, but it also
-        has a sequence header. The markers of the server have neither, and are not stray.
+        Handles with ``own`` mark their values with a message id or a header. If the reply to a direct get was stored
+        under a key, it may contain copies of both, but also a sequence header. The server's own markers are not stray.
         """
         if not self.own:
             return False
         return SEQUENCE in headers or not any(name in headers for name in (MSG_ID, OWN, MARKER_REASON))
 
     def operation(self, headers: Mapping[str, str]) -> Operation:
-        """Return the operation of a message with these headers. A stray message counts as a deletion."""
+        """Return the operation of a message with these headers. A stray message is treated as a deletion."""
         return "DEL" if self.is_stray(headers) else operation_of(headers)

@@ -27,11 +27,16 @@ __all__ = ["ObjectStoreFields", "ObjectStoreStatus", "check_object_stream", "obj
 
 
 class ObjectStoreFields(TypedDict, total=False):
-    """The options of an object store.
+    """Options of an object store. Accepted as keyword arguments by `JetStream.create_object_store`.
 
-    ``ttl``: seconds until an object expires. ``max_bytes``: maximum size of the bucket in bytes. ``compression``:
-    whether files are compressed. ``mirror``: another object store to copy, by name or as `StreamSource`. ``extra``:
-    further fields of the stream's configuration.
+    * ``description``: Human-readable description.
+    * ``ttl``: Seconds until an object expires. By default, objects never expire.
+    * ``max_bytes``: Maximum size of the store in bytes.
+    * ``compression``: Compress the files on the server.
+    * ``mirror``: Another object store to mirror, by name or as a `StreamSource`.
+    * ``extra``: Further fields of the stream's configuration.
+
+    The other options are fields of `StreamConfig`.
     """
 
     description: str | None
@@ -49,11 +54,11 @@ class ObjectStoreFields(TypedDict, total=False):
 
 
 def object_config(bucket: str, **options: Unpack[ObjectStoreFields]) -> StreamConfig:
-    """Return the configuration of the stream of an object store.
+    """Return the configuration of the stream that stores an object store.
 
     Raises:
-        InvalidNameError: The name is not valid.
-        ConfigError: An option has a value that no bucket can have.
+        InvalidNameError: The name is invalid.
+        ConfigError: The value of an option is invalid.
         TypeError: An option does not exist.
     """
     check_options("an object store", options, ObjectStoreFields.__annotations__)
@@ -71,7 +76,7 @@ def object_config(bucket: str, **options: Unpack[ObjectStoreFields]) -> StreamCo
 
 
 def check_object_stream(info: StreamInfo) -> str:
-    """Return the bucket of a stream. Raises `NotABucketError` if it is not an object store."""
+    """Return the bucket of a stream. Raises `NotABucketError` if the stream isn't an object store."""
     config = info.config
     bucket = object_bucket_of(config.name)
     if bucket is None or (config.mirror is None and f"$O.{bucket}.M.>" not in (config.subjects or ())):
@@ -80,19 +85,19 @@ def check_object_stream(info: StreamInfo) -> str:
 
 
 class ObjectStoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an object store at the time of the request.
+    """The state of an object store at the time of the request. Returned by `ObjectStore.status`.
 
     Attributes:
-        bucket: The name of the bucket.
-        description: A text for people.
+        bucket: Name of the object store.
+        description: Human-readable description. It may be empty.
         ttl: Seconds until an object expires, or 0 if objects never expire.
-        storage: Where the objects are stored.
-        num_replicas: The number of servers that store the objects.
-        is_sealed: Whether the store can no longer be changed.
-        size: The size of all objects with their descriptions in bytes.
-        is_compressed: Whether files are compressed.
-        metadata: The user's metadata.
-        config: The configuration of the stream.
+        storage: Whether the server stores objects in files or in memory.
+        num_replicas: Number of servers that store each object.
+        is_sealed: Whether the store has been sealed, so that it can no longer be changed.
+        size: Size of all objects and their descriptions in bytes.
+        is_compressed: Whether the server compresses the files of the store.
+        metadata: Metadata set by the user.
+        config: Configuration of the stream that stores the objects.
     """
 
     bucket: str
@@ -108,7 +113,7 @@ class ObjectStoreStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, info: StreamInfo) -> ObjectStoreStatus:
-        """Read the status of a bucket from its stream's info. Raises `NotABucketError`."""
+        """Create the status from the info of a stream. Raises `NotABucketError` if the stream isn't an object store."""
         config = info.config
         return cls(
             bucket=check_object_stream(info),

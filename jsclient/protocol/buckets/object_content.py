@@ -13,12 +13,12 @@ __all__ = ["ChunkSplitter", "ContentCheck"]
 
 
 class ChunkSplitter:
-    """Splits content that arrives in pieces of any size into chunks of one size.
+    """Splits content, which arrives in pieces of any size, into chunks of equal size.
 
     Attributes:
-        chunk_size: The size of each chunk except the last.
-        size: The number of bytes in all chunks so far.
-        chunks: The number of chunks so far.
+        chunk_size: Size of each chunk except for the last one, in bytes.
+        size: Total size of all chunks so far, in bytes.
+        chunks: Number of chunks so far.
     """
 
     def __init__(self, chunk_size: int) -> None:
@@ -31,7 +31,7 @@ class ChunkSplitter:
     def add(self, piece: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Add a piece of content, and yield the chunks that it completes."""
         length = self.chunk_size
-        # If the content comes in pieces of this size, it need not be copied.
+        # If the pieces already have the size of a chunk, they need not be copied.
         if type(piece) is bytes and len(piece) == length and not self._partial:
             yield self._count(piece)
             return
@@ -64,12 +64,12 @@ class ChunkSplitter:
 
     @property
     def digest(self) -> str:
-        """The digest of all chunks so far, in the form in which it is stored."""
+        """Digest of all chunks so far, in the text form that descriptions contain."""
         return digest_text(self.digest_so_far)
 
     @property
     def digest_so_far(self) -> bytes:
-        """The digest of all chunks so far."""
+        """Digest of all chunks so far, as bytes."""
         return self._hash.digest()
 
 
@@ -77,9 +77,9 @@ class ContentCheck:
     """Checks the number and size of an object's chunks while they are read, and the digest at the end.
 
     Attributes:
-        received: The number of bytes in the chunks so far.
-        chunks: The number of chunks so far.
-        is_complete: Whether the last chunk was read, and the digest is right.
+        received: Total size of all chunks so far, in bytes.
+        chunks: Number of chunks so far.
+        is_complete: Whether the whole content has been read and the digest is correct.
     """
 
     def __init__(self, info: ObjectInfo) -> None:
@@ -92,11 +92,15 @@ class ContentCheck:
             self._verify()  # an empty object has no chunks to wait for
 
     def add(self, data: bytes, remaining: int) -> None:
-        """Check a chunk. ``remaining`` is the number of chunks after it, as counted by the server.
+        """Check the next chunk.
+
+        Args:
+            data: The chunk.
+            remaining: Number of chunks after this one, as reported by the server.
 
         Raises:
-            ObjectIncompleteError: There are too many bytes, or too few.
-            DigestMismatchError: It is the last chunk, and the digest differs.
+            ObjectIncompleteError: The object has more or fewer bytes than its description says.
+            DigestMismatchError: This is the last chunk, and the digest doesn't match the content.
         """
         info = self._info
         self._hash.update(data)
@@ -113,11 +117,11 @@ class ContentCheck:
     def add_at(self, position: int, data: bytes) -> None:
         """Check a piece of the content that begins at ``position``.
 
-        The digest is checked once the pieces have covered the whole content in order. Other pieces may be read in
-        between.
+        The digest is checked once the whole content has been read in order. Reads at other positions in between don't
+        matter.
 
         Raises:
-            DigestMismatchError: It is the last piece, and the digest differs.
+            DigestMismatchError: The whole content has been read, and the digest doesn't match.
         """
         if position == 0 and data:
             self._hash, self.received = hashlib.sha256(), 0

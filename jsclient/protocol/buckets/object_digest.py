@@ -1,4 +1,4 @@
-"""The digest of an object: ``SHA-256=`` and base64url. Source: ADR-20."""
+"""The digest of an object, which is stored as ``SHA-256=`` followed by base64url. Source: ADR-20."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _BYTES: Final = 32
 
 
 def digest_text(digest: bytes) -> str:
-    """Return a digest in the form in which it is stored."""
+    """Return a digest in the text form that descriptions contain."""
     return _PREFIX + urlsafe_b64encode(digest).decode()
 
 
 def read_digest(text: str) -> bytes | None:
-    """Return the digest that a text contains, or None if it is not a SHA-256 digest.
+    """Parse the text form of a digest. Return None if it isn't a SHA-256 digest.
 
-    Other clients write base64 without padding or with the standard alphabet, or hexadecimal digits.
+    Some clients omit the padding, use the standard base64 alphabet, or write hexadecimal digits.
     """
     if text[: len(_PREFIX)].upper() != _PREFIX:
         return None

@@ -1,4 +1,4 @@
-"""The description of an object, and its JSON. Source: ADR-20; the clients in Go, JavaScript, Python and Rust."""
+"""The description of an object, and its JSON form. Source: ADR-20; the clients for Go, JavaScript, Python and Rust."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...errors import ConfigError, ObjectInfoError
 __all__ = ["ObjectInfo", "ObjectLink", "check_headers", "check_metadata", "encode_info", "read_info"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# The message itself provides the time, and its sequence is the revision.
+# These fields aren't part of the JSON. The time and the revision come from the message.
 _NOT_STORED: Final = frozenset({"mtime", "revision"})
 _KNOWN: Final = frozenset(
     ("name", "description", "headers", "metadata", "options", "bucket", "nuid", "size", "chunks", "digest", "deleted")
@@ -21,11 +21,11 @@ _KNOWN: Final = frozenset(
 
 
 class ObjectLink(msgspec.Struct, frozen=True):
-    """The target of a link.
+    """The target of a link in an object store. See `ObjectInfo.link`.
 
     Attributes:
-        bucket: The name of the bucket.
-        name: The name of the object, or "" if the link leads to the bucket.
+        bucket: Name of the bucket that contains the target.
+        name: Name of the object, or "" if the target is the whole bucket.
     """
 
     bucket: str
@@ -33,25 +33,25 @@ class ObjectLink(msgspec.Struct, frozen=True):
 
 
 class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The description of an object.
+    """The description of an object or link. Returned by `ObjectStore.info` and by the methods that store objects.
 
     Attributes:
         bucket, name: The bucket and the name of the object.
-        size: The size of the object in bytes.
-        digest: The SHA-256 digest of the content, as ``SHA-256=`` and base64url, or "" without a digest.
-        revision: The sequence of this description in the bucket, which increases with each change of any object.
-        modified_ns: The time at which this description was stored, in nanoseconds since 1970. After a write, it is
-            the time of this machine.
-        description: A text for people.
-        headers: The headers of the object, each with a list of values.
-        metadata: The user's metadata.
-        chunks: The number of messages that contain the content.
-        max_chunk_size: The size of each chunk except the last, or 0 if it is unknown.
-        nuid: The unique name under which the chunks are stored. "" for a link.
-        link: The target, if this is a link.
-        is_deleted: Whether the object was deleted.
-        is_counted: Whether the description has size and chunks, which some clients omit.
-        extra: Fields that other clients have stored.
+        size: Size of the object in bytes.
+        digest: SHA-256 digest of the content, as ``SHA-256=`` followed by base64url, or "" if there is no digest.
+        revision: Stream sequence of this description. It increases with each change of any object in the bucket.
+        modified_ns: Time when this description was stored, in nanoseconds since 1970. In a description returned by a
+            method that writes, it is the time of the local clock.
+        description: Human-readable description. It may be empty.
+        headers: Headers of the object. Each name maps to a list of values.
+        metadata: Metadata set by the user.
+        chunks: Number of messages that contain the content.
+        max_chunk_size: Size of each chunk except for the last one in bytes, or 0 if it is unknown.
+        nuid: Unique name under which the chunks are stored. Empty for a link.
+        link: Target of the link, or None if this is not a link.
+        is_deleted: Whether the object has been deleted.
+        is_counted: Whether the description contains ``size`` and ``chunks``. Some clients omit them.
+        extra: Unknown fields, which other clients have stored.
     """
 
     bucket: str
@@ -73,17 +73,17 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def modified(self) -> datetime:
-        """The time at which this description was stored, in UTC with microseconds."""
+        """Time when this description was stored, in UTC and truncated to microseconds."""
         return _EPOCH + timedelta(microseconds=self.modified_ns // 1000)
 
     @property
     def is_link(self) -> bool:
-        """Whether the object is a link."""
+        """Whether this is the description of a link."""
         return self.link is not None
 
 
 def check_headers(headers: Mapping[str, str | Sequence[str]] | None) -> dict[str, list[str]]:
-    """Return headers with a list of values for each name. Raises `ConfigError` if they are not valid."""
+    """Return headers as a mapping from names to lists of values. Raises `ConfigError` if they are invalid."""
     checked: dict[str, list[str]] = {}
     for name, values in _mapping("headers", headers).items():
         texts = [values] if isinstance(values, str) else values
@@ -98,7 +98,7 @@ def check_headers(headers: Mapping[str, str | Sequence[str]] | None) -> dict[str
 
 
 def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Return a copy of metadata. Raises `ConfigError` if it is not valid."""
+    """Return a copy of the user's metadata. Raises `ConfigError` if it is invalid."""
     checked = dict(_mapping("metadata", metadata))
     for name, text in checked.items():
         if not isinstance(name, str) or not isinstance(text, str):
@@ -115,7 +115,7 @@ def _mapping(name: str, value: Any) -> Mapping[Any, Any]:
 
 
 def encode_info(info: ObjectInfo) -> bytes:
-    """Return the description as JSON. Empty fields are omitted, like in other clients."""
+    """Encode a description as JSON. Empty fields are omitted, like other clients do."""
     options: dict[str, Any] = {}
     if info.link is not None:
         options["link"] = {"bucket": info.link.bucket}
@@ -139,12 +139,12 @@ def encode_info(info: ObjectInfo) -> bytes:
 
 
 def read_info(data: bytes, *, bucket: str, name: str, revision: int, time_ns: int) -> ObjectInfo:
-    """Read a description. Fields that are absent, null or of another type get their defaults.
+    """Decode a description. Fields that are missing, null or of the wrong type get their defaults.
 
     Args:
-        data: The JSON.
-        bucket, name: The bucket and the name of its subject, for a description without them.
-        revision, time_ns: The sequence and the time of its message.
+        data: The description as JSON.
+        bucket, name: The bucket and the name according to the subject, used if the description doesn't contain them.
+        revision, time_ns: Sequence and time of the message that contains the description.
 
     Raises:
         ObjectInfoError: The data is not a JSON object.
@@ -157,8 +157,8 @@ def read_info(data: bytes, *, bucket: str, name: str, revision: int, time_ns: in
         raise ObjectInfoError(bucket, name, "it is no JSON object")
     options = fields.get("options")
     options = options if isinstance(options, dict) else {}
-    # A missing size differs from zero: an object of zero bytes is complete, but without a size the number of chunks is
-    # unknown.
+    # A missing size isn't the same as a size of zero. An object of zero bytes is complete without any chunks. If the
+    # size is missing, the number of chunks is unknown.
     size, chunks = _number(fields.get("size")), _number(fields.get("chunks"))
     return ObjectInfo(
         bucket=bucket,

@@ -1,4 +1,4 @@
-"""Names of object stores and objects, and the subjects of their messages. Source: ADR-6, ADR-20."""
+"""The names of object stores and objects, and the subjects of their messages. Source: ADR-6, ADR-20."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NUID_LENGTH: Final = 22
 
 
 def object_stream_of(bucket: str) -> str:
-    """Return the name of the stream of an object store. Raises `InvalidNameError`."""
+    """Return the name of the stream of an object store. Raises `InvalidNameError` if the bucket's name is invalid."""
     return f"{_STREAM}{check_bucket(bucket)}"
 
 
 def object_bucket_of(stream: str) -> str | None:
-    """Return the bucket of a stream, or None if an object store's stream cannot have this name."""
+    """Return the bucket that a stream stores, or None if the stream's name isn't that of an object store."""
     name = stream.removeprefix(_STREAM)
     try:
         return check_bucket(name) if name != stream else None
@@ -35,7 +35,7 @@ def object_bucket_of(stream: str) -> str | None:
 
 
 def check_object_name(name: str) -> str:
-    """Return the name of an object if it is valid, which is any text that is not empty. Raises `InvalidNameError`."""
+    """Return the name of an object. Raises `InvalidNameError` if it is empty or not valid text."""
     if not isinstance(name, str):
         raise InvalidNameError("object", name, f"a str is needed, not {type(name).__name__}")
     if not name:
@@ -48,7 +48,7 @@ def check_object_name(name: str) -> str:
 
 
 def nuid_of(number: int) -> str:
-    """Return a unique name for the chunks of an object, 22 letters and digits, from a random number of 132 bits."""
+    """Return a unique name for the chunks of an object. It has 22 letters and digits, and encodes a random number."""
     digits = []
     for _ in range(_NUID_LENGTH):
         number, digit = divmod(number, len(_DIGITS))
@@ -57,14 +57,14 @@ def nuid_of(number: int) -> str:
 
 
 class ObjectSpace(msgspec.Struct, frozen=True):
-    """The subjects of the messages of an object store.
+    """The subjects of the messages in an object store.
 
-    The subjects do not depend on an API prefix or a domain, because the server maps only the subjects of its API.
+    They don't depend on an API prefix or a domain, because the server maps only the subjects of its API.
 
     Attributes:
-        bucket: The name of the bucket.
-        start: The prefix of the subjects.
-        is_copy: Whether the bucket is a mirror, which has the subjects of its origin and can only be read.
+        bucket: Name of the bucket.
+        start: Prefix of the subjects.
+        is_copy: Whether the bucket is a mirror. A mirror has the subjects of its origin, and is read-only.
     """
 
     bucket: str
@@ -73,18 +73,18 @@ class ObjectSpace(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, bucket: str, config: StreamConfig | None) -> ObjectSpace:
-        """Return the object space of a bucket, from the configuration of its stream."""
+        """Create the object space of a bucket from the configuration of its stream."""
         mirror = None if config is None else config.mirror
         origin = bucket if mirror is None else object_bucket_of(mirror.name or "") or bucket
         return cls(bucket, f"$O.{origin}.", mirror is not None)
 
     @property
     def infos(self) -> str:
-        """The filter that matches the descriptions of all objects."""
+        """Subject filter that matches the descriptions of all objects."""
         return f"{self.start}M.>"
 
     def info_subject(self, name: str) -> str:
-        """Return the subject of the description of an object. Raises `InvalidNameError`."""
+        """Return the subject of an object's description. Raises `InvalidNameError` if the name is invalid."""
         token = urlsafe_b64encode(check_object_name(name).encode()).decode()
         subject = f"{self.start}M.{token}"
         if len(subject) > MAX_SUBJECT_BYTES:
@@ -98,7 +98,7 @@ class ObjectSpace(msgspec.Struct, frozen=True):
         return f"{self.start}C.{nuid}"
 
     def name_of(self, subject: str) -> str:
-        """Return the name of the object whose description has this subject, or "" for another subject."""
+        """Return the name of the object whose description has this subject, or "" if it isn't such a subject."""
         token = subject.removeprefix(f"{self.start}M.")
         try:
             return urlsafe_b64decode(token.encode()).decode() if token != subject else ""

@@ -1,4 +1,4 @@
-"""The results of a check of an object store, and of the removal of garbage from it."""
+"""The results of `ObjectStore.check` and `ObjectStore.gc`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
-    """Chunks without a description. They remain from an earlier upload, or belong to an upload in progress.
+    """Chunks that belong to no object. They were left behind by a failed upload, or belong to one in progress.
 
     Attributes:
-        nuid: The unique name under which the chunks are stored.
-        chunks: The number of chunks.
-        modified_ns: The time at which the newest chunk was stored, in nanoseconds since 1970.
+        nuid: Unique name under which the chunks are stored.
+        chunks: Number of chunks.
+        modified_ns: Time when the newest chunk was stored, in nanoseconds since 1970.
     """
 
     nuid: str
@@ -31,17 +31,17 @@ class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def modified(self) -> datetime:
-        """The time at which the newest chunk was stored, in UTC with microseconds."""
+        """Time when the newest chunk was stored, in UTC and truncated to microseconds."""
         return _EPOCH + timedelta(microseconds=self.modified_ns // 1000)
 
 
 class BrokenObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object or link that cannot be read.
+    """An object or link that can't be read. Listed in an `ObjectStoreReport`.
 
     Attributes:
-        name: The name of the object or link.
-        info: The description, or None if it is not valid.
-        error: The error that `ObjectStore.get` raises, such as `ObjectIncompleteError`.
+        name: Name of the object or link.
+        info: Description of the object or link, or None if it is invalid.
+        error: The error that `ObjectStore.get` would raise, for example `ObjectIncompleteError`.
     """
 
     name: str
@@ -53,10 +53,10 @@ class ObjectStoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `ObjectStore.check`.
 
     Attributes:
-        objects: The number of objects and links that were checked.
-        orphans: Chunks without a description.
-        broken: Objects with missing chunks, a wrong size or digest, or an invalid description.
-        broken_links: Links whose target does not exist, or is not an object.
+        objects: Number of objects and links that were checked.
+        orphans: Chunks that belong to no object, oldest first.
+        broken: Objects with missing chunks, an incorrect size or digest, or an invalid description.
+        broken_links: Links whose targets do not exist or are not objects.
     """
 
     objects: int
@@ -66,7 +66,7 @@ class ObjectStoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether every object and link can be read. Orphan chunks only waste storage."""
+        """Whether all objects and links can be read. Orphans are not considered, because they only waste storage."""
         return not self.broken and not self.broken_links
 
 
@@ -74,8 +74,8 @@ class RemovedGarbage(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `ObjectStore.gc`.
 
     Attributes:
-        orphans: The removed chunks that had no description.
-        deletions: The removed descriptions of deleted objects.
+        orphans: Chunks that belonged to no object and were removed.
+        deletions: Descriptions of deleted objects that were removed.
     """
 
     orphans: Sequence[OrphanChunks] = ()

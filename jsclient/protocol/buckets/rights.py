@@ -1,8 +1,9 @@
-"""The permissions of the users of a bucket, and the exports and imports for users of a separate account.
+"""The permissions that users of a bucket need, and the exports and imports for users of a separate account.
 
-A *reader* may create consumers, which can deliver to any subject of the account. Any user can have the answers to its
-requests stored under any subject, because NATS does not check reply subjects. So readers, writers and admins must be
-trusted. Other users get a separate account, in which the answers to their requests stay.
+A *reader* may create consumers, which can deliver to any subject of the account. In addition, any user can have the
+replies to its requests stored under any subject, because NATS doesn't check reply subjects. Therefore only trusted
+users should become readers, writers or admins. Other users should get a separate account. The replies to their requests
+then stay in that account.
 
 Source: nats-server server/jetstream_api.go, server/accounts.go; ADR-8 and ADR-20 for the subjects.
 """
@@ -21,22 +22,21 @@ from ..wire.names import check_publish_subject
 __all__ = ["BucketRights", "BucketRole", "local_info"]
 
 BucketRole: TypeAlias = Literal["reader", "writer", "admin"]
-"""The role of a user. A reader can read, a writer can also write, and an admin can also change and delete the bucket.
-"""
+"""Role of a user. A reader can read, a writer can also write, and an admin can also change and delete the bucket."""
 
 _ROLES: Final = get_args(BucketRole)
 
 
 class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
-    """The subjects for which the users of a bucket need permissions.
+    """The subjects that users of a bucket need permissions for.
 
     Attributes:
-        api: The subjects of the API that reaches the bucket.
-        stream: The name of the bucket's stream.
-        stored: The filters of all subjects of the stream.
-        written: The filters of the subjects to which values are published. Empty for a read-only bucket.
-        removes: Whether a writer removes messages, such as the chunks of an object that was replaced.
-        asks: Further subjects to which a writer sends requests.
+        api: Subjects of the API through which the bucket is reached.
+        stream: Name of the bucket's stream.
+        stored: Filters that match all subjects of the stream.
+        written: Filters that match the subjects to which values are published. Empty for a read-only bucket.
+        removes: Whether writers need to remove messages, for example the chunks of replaced objects.
+        asks: Further subjects to which writers send requests.
     """
 
     api: Api
@@ -47,9 +47,9 @@ class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
     asks: tuple[str, ...] = ()
 
     def of_role(self, role: BucketRole, inbox_prefix: str) -> dict[str, Any]:
-        """Return the permissions of a user, in the form of the server's configuration.
+        """Return the permissions of a user with this role. The result can be pasted into the server's configuration.
 
-        Raises `ConfigError` for an unknown role, and `InvalidNameError` for an inbox prefix that is not a subject.
+        Raises `ConfigError` if the role is unknown, and `InvalidNameError` if ``inbox_prefix`` is not a subject.
         """
         if role not in _ROLES:
             raise ConfigError(f"role is {role!r:.40}: 'reader', 'writer' or 'admin' is needed")
@@ -70,14 +70,14 @@ class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _requests(self) -> list[str]:
-        """The requests that change nothing and are answered to the inbox of the user."""
+        """Subjects of the requests that change nothing and whose replies go to the inbox of the user."""
         api, stream = self.api, self.stream
         newest = [f"{api.direct_get(stream)}.{subject}" for subject in self.stored]
         return [api.stream_info(stream), *newest, api.direct_get(stream), api.stream_msg_get(stream)]
 
     @property
     def _consumers(self) -> list[str]:
-        """The requests of watches, which create consumers with one or more filters."""
+        """Subjects of the requests that watches send to create consumers with one or more filters."""
         api, stream = self.api, self.stream
         create = f"{api.prefix}.CONSUMER.CREATE.{stream}.*"
         return [
@@ -109,8 +109,8 @@ class BucketRights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def local_info(api: Api, stream: str) -> tuple[str, ...]:
-    """Return the request for the info of a stream with this name in the user's own domain.
+    """Return the subject of the request for the info of a stream in the user's own domain.
 
-    The result is empty if ``api`` already reaches that domain.
+    The result is empty if ``api`` already leads to that domain.
     """
     return () if api.prefix == DEFAULT_PREFIX else (Api(DEFAULT_PREFIX).stream_info(stream),)

@@ -1,4 +1,4 @@
-"""Stream fields that follow from the options of a bucket, for all kinds of buckets."""
+"""Converts the options that all kinds of buckets have in common to fields of the stream's configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SAME_NAME: Final = (
 
 
 def check_options(owner: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise ``TypeError`` for an unknown option, and `ConfigError` if both a mirror and sources are given."""
+    """Raise ``TypeError`` if an option does not exist, and `ConfigError` if both a mirror and sources are given."""
     known = list(known)
     for name in options:
         if name not in known:
@@ -41,10 +41,7 @@ def seconds_of(value: float | timedelta) -> float:
 
 
 def shared_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stream fields for the options that all buckets have.
-
-    Raises `ConfigError` if the TTL is not positive.
-    """
+    """Return the stream fields for the common options. Raises `ConfigError` if the TTL is not positive."""
     fields = {name: options[name] for name in _SAME_NAME if name in options}
     if options.get("compression"):
         fields["compression"] = StoreCompression.S2
@@ -55,5 +52,5 @@ def shared_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def user_metadata(config: StreamConfig) -> dict[str, str]:
-    """Return the user's metadata by name, without the server's metadata."""
+    """Return the metadata that the user has set, without the metadata that the server adds."""
     return {key: text for key, text in (config.metadata or {}).items() if not key.startswith("_nats.")}

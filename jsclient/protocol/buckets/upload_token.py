@@ -1,4 +1,4 @@
-"""The token of an upload that can be resumed, and the stored chunks with which the upload can continue."""
+"""The token of a resumable upload, and the selection of stored chunks after which the upload can continue."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ...errors import ConfigError
 
 __all__ = ["UploadToken", "has_mark", "mark_of_chunk", "split_stored"]
 
-_DIGEST: Final = 18  # bytes of the digest in the id of a chunk
+_DIGEST: Final = 18  # number of bytes of the digest that the message id of a chunk contains
 
 
 class UploadToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Identifies an upload that can be resumed. Its text is JSON.
+    """Identifies a resumable upload. The text form is JSON.
 
     Attributes:
         bucket, name: The bucket and the name of the object.
-        nuid: The unique name under which the chunks are stored.
-        chunk_size: The size of each chunk except the last, in bytes.
+        nuid: Unique name under which the chunks are stored.
+        chunk_size: Size of each chunk except for the last one, in bytes.
     """
 
     bucket: str
@@ -31,12 +31,12 @@ class UploadToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        """The token as a str, to be stored by the user."""
+        """The token as text, which the user can save."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def of_text(cls, text: str) -> UploadToken:
-        """Read a token from its text. Raises `ConfigError` if the text is not a token."""
+        """Parse the text form of a token. Raises `ConfigError` if the text is not a token."""
         try:
             token = msgspec.json.decode(text, type=cls)
         except (TypeError, ValueError):
@@ -47,19 +47,19 @@ class UploadToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def mark_of_chunk(number: int, digest: bytes) -> str:
-    """Return the end of a chunk's message id, which identifies the content up to the end of this chunk.
+    """Return the suffix of a chunk's message id, which identifies the content up to the end of the chunk.
 
-    A later attempt of the upload compares it with its content.
+    When the upload is resumed, the suffix is compared with the content to be uploaded.
 
     Args:
-        number: The number of the chunk, from 1 on.
-        digest: The SHA-256 digest of the content up to the end of this chunk.
+        number: Number of the chunk, starting at 1.
+        digest: SHA-256 digest of the content up to the end of the chunk.
     """
     return f":{number}:{urlsafe_b64encode(digest[:_DIGEST]).decode()}"
 
 
 def has_mark(msg_id: str, mark: str) -> bool:
-    """Return whether a message id ends with the mark of a chunk."""
+    """Return whether a message id ends with this suffix of a chunk."""
     return msg_id.endswith(mark)
 
 
@@ -74,13 +74,13 @@ ChunkT = TypeVar("ChunkT", bound=_Listed)
 
 
 def split_stored(chunks: Iterable[ChunkT], chunk_size: int) -> tuple[list[ChunkT], list[ChunkT]]:
-    """Return the chunks after which an upload can continue, and the remaining chunks.
+    """Return the chunks after which an upload can continue, and the superfluous chunks.
 
-    The remaining chunks were stored out of order or twice.
+    Superfluous chunks were stored twice or out of order.
 
     Args:
-        chunks: The chunks in the order of the bucket.
-        chunk_size: The size of each chunk except the last, in bytes.
+        chunks: The chunks in the order in which the bucket contains them.
+        chunk_size: Size of each chunk except for the last one, in bytes.
     """
     usable, surplus = list[ChunkT](), list[ChunkT]()
     for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Encodes and decodes the values of a bucket. Errors of a codec become typed errors."""
+"""Encodes and decodes the values of a bucket, and converts the exceptions that codecs raise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DecodedValue", "check_codec", "encoded_value"]
 
 
 def check_codec(name: str, codec: object, methods: tuple[str, ...]) -> None:
-    """Raise `ConfigError` if a codec is a class, or lacks one of these methods."""
+    """Raise `ConfigError` if a codec is a class instead of an instance, or lacks one of these methods."""
     if codec is None:
         return
     if isinstance(codec, type):
@@ -22,10 +22,10 @@ def check_codec(name: str, codec: object, methods: tuple[str, ...]) -> None:
 
 
 def encoded_value(codec: Codec[Any], key: str, value: Any) -> bytes:
-    """Return a value as bytes.
+    """Encode a value as bytes.
 
     Raises:
-        ConfigError: The codec cannot encode the value, or returns something other than bytes.
+        ConfigError: The codec can't encode the value, or its result isn't bytes.
     """
     try:
         data = codec.encode(value)
@@ -41,7 +41,7 @@ def encoded_value(codec: Codec[Any], key: str, value: Any) -> bytes:
 
 
 class DecodedValue:
-    """Decodes the value of an entry when it is first read, and keeps the result."""
+    """Decodes the value of an entry on first access, and keeps the result."""
 
     __slots__ = ("codec", "error", "is_decoded", "value")
 
@@ -52,7 +52,7 @@ class DecodedValue:
         self.error: Exception | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Compare the codecs. Entries are equal if they have the same bytes and the same codec."""
+        """Compare the codecs. Entries are equal if they have the same raw values and the same codec."""
         return isinstance(other, DecodedValue) and self.codec is other.codec
 
     def __hash__(self) -> int:
@@ -62,7 +62,7 @@ class DecodedValue:
         return f"<value by {type(self.codec).__name__}>"
 
     def decode_once(self, data: bytes) -> Any:
-        """Return the decoded value. Every call must pass the same bytes. Raises the error of the codec."""
+        """Return the decoded value. All calls must pass the same bytes. Raises the exception of the codec."""
         if not self.is_decoded:
             self.is_decoded = True
             try:
