@@ -245,7 +245,9 @@ class NatsFileSystem(AsyncFileSystem):
     async def _rm_file(self, path: str, **_: Any) -> None:
         with _as_files(path):
             store, name = await self._object(path)
-            await store.info(name)  # raises an error if the object has been deleted, unlike `ObjectStore.delete`
+            await store.info(
+                name
+            )  # raises an error if the object has been deleted, unlike `ObjectStore.delete`
             await store.delete(name)
 
     async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None, **_: Any) -> None:
@@ -319,9 +321,7 @@ class _File(AbstractBufferedFile):
     def __init__(self, fs: NatsFileSystem, path: str, mode: str, **options: Any) -> None:
         self._reader: Any = None
         self._upload: _Upload | None = None
-        self._turn = (
-            asyncio.Lock()
-        )  # serializes reads, because caches of fsspec read in several threads and the reader has only one position
+        self._turn = asyncio.Lock()  # serializes reads, because caches of fsspec read in several threads and the reader has only one position
         if mode == "rb":
             self._reader, self._info = sync(fs.loop, _open_reader, fs, path)
             options["size"] = self._info["size"]

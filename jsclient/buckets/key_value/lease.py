@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Lease"]
 
-_OWNER: Final = "Jsc-Lease"  # header with a random id, which tells this lock's value from those of other clients
+_OWNER: Final = (
+    "Jsc-Lease"  # header with a random id, which tells this lock's value from those of other clients
+)
 # The lock is considered lost when only this fraction of the TTL remains, so that the block has time to stop.
 _MARGIN: Final = 0.1
 _LEAST: Final = 0.1  # minimum timeout for removing the value, in seconds

@@ -98,7 +98,9 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                message = self._take()  # it may have arrived in the event loop iteration in which the timeout expired
+                message = (
+                    self._take()
+                )  # it may have arrived in the event loop iteration in which the timeout expired
                 if message is not None:
                     self._newest = message
                     return message
