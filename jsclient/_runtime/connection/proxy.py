@@ -71,8 +71,8 @@ def _parsed(text: str) -> ParseResult:
         url = urlparse(text)
         host, port = url.hostname, url.port
     except ValueError:
-        pass  # raised outside of the handler: the original error would show the URL as the context
-    # A path or a query may be the rest of a password that is not percent-encoded.
+        pass  # raise the new error outside of the handler, because the context of the error would reveal the URL
+    # If a password isn't percent-encoded, its rest may look like a path or a query.
     if not host or _CONTROL.search(text) or "@" in url._replace(netloc="").geturl():
         raise ConfigError(
             "proxy is not a valid URL: http://host:port is needed, and user info in it must be percent-encoded"

@@ -126,11 +126,11 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._feed(rest)
         self._arrived(bytes(self._unread))
         self._unread.clear()
-        if self._at_end or self._lost:  # bytes since the end of the handshake
+        if self._at_end or self._lost:  # bytes have arrived since the end of the handshake
             asyncio.get_running_loop().call_soon(self._end, self._error)
 
     def _feed(self, data: bytes) -> None:
-        if self._reader is None:  # the bytes before have ended the connection
+        if self._reader is None:  # the bytes processed before have ended the connection
             return
         try:
             self._reader.feed(data)

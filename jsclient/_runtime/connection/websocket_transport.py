@@ -100,7 +100,7 @@ class WebSocketTransport(TcpTransport):
     def _unwrapped(self, data: bytes) -> bytes:
         """Return the payloads of the frames in received bytes, and answer the last ping. Raises `ProtocolError`."""
         frames = self._frames
-        if frames is None:  # an answer that opened no WebSocket
+        if frames is None:  # the reply did not open a WebSocket
             return b""
         payload = frames.receive(data)
         if frames.ping is not None and not self.is_closing():
