@@ -321,7 +321,8 @@ class _File(AbstractBufferedFile):
     def __init__(self, fs: NatsFileSystem, path: str, mode: str, **options: Any) -> None:
         self._reader: Any = None
         self._upload: _Upload | None = None
-        self._turn = asyncio.Lock()  # serializes reads, because caches of fsspec read in several threads and the reader has only one position
+        # Serializes reads, because caches of fsspec read in several threads, and the reader has only one position.
+        self._turn = asyncio.Lock()
         if mode == "rb":
             self._reader, self._info = sync(fs.loop, _open_reader, fs, path)
             options["size"] = self._info["size"]

@@ -163,7 +163,7 @@ async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
             if is_jsack(frame[1]):
                 await connection.ack(frame[1], AckKind.NAK.value, settles=False)
     except JetStreamError:
-        pass  # the server redelivers them later, after ack_wait
+        pass  # the server redelivers the messages after ack_wait
 
 
 async def pages(context: Context, api: str, field: str, /, **fields: Any) -> AsyncIterator[Any]:

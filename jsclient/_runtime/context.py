@@ -79,7 +79,7 @@ class _PendingRequest(NamedTuple):
 
 
 EXPLAINED = frozenset({10026, 10028, 10047, 10099, 10100})  # error codes that `refusals.explained` explains
-_LEAST_PAUSE = 1.0  # seconds to wait before a request is sent again, at least
+_LEAST_PAUSE = 1.0  # minimum number of seconds before a request is sent again
 _OF_STORED = b"\r\nNats-Sequence: "  # a header that the server adds to a stored message
 
 
@@ -160,7 +160,7 @@ class Requests:
             frame = await future
         except BaseException:
             if len(self._waiting) == 1:
-                self._timer.cancel()  # no other request waits
+                self._timer.cancel()  # no other request is waiting
             raise
         finally:
             del self._waiting[key]
@@ -189,7 +189,7 @@ class Requests:
         """
         connection, inbox = self._connection, self._inbox
         out = connection.outbox
-        # Each of these conditions needs a wait or raises an error, which `ask` does.
+        # In each of these cases the call must wait or raise an error. `ask` takes care of that.
         if (
             (out is None or out.is_full or inbox is None or inbox.denied is not None)
             or (self._closed or self._timer is None or not connection.is_connected)
@@ -273,7 +273,7 @@ class Requests:
 
     async def _open_inbox(self) -> None:
         if self._inbox is not None and self._inbox.denied is not None:
-            # Permissions may change: subscribe again. The request fails if the permission is still missing.
+            # Permissions may have changed, so subscribe again. The request fails if the permission is still missing.
             denied, self._inbox = self._inbox, None
             await self._connection.unsubscribe(denied)
         async with self._opening:
@@ -472,6 +472,6 @@ class Context:
             if error.err_code not in EXPLAINED:
                 raise
             refused = error
-        from .refusals import explained  # imported here: it is seldom needed, and imports the models
+        from .refusals import explained  # imported here, because it is seldom needed and imports all models
 
         raise await explained(self, refused, body)

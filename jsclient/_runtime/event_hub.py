@@ -21,8 +21,8 @@ OnEvent: TypeAlias = Callable[[Event], Awaitable[None] | None]
 
 _log = logging.getLogger("jsclient")
 _CAPACITY = 1000
-_AT_ONCE = 100  # coroutines of ``on_event`` that run concurrently
-_KINDS = 1000  # kinds of failures that are counted
+_AT_ONCE = 100  # maximum number of ``on_event`` coroutines that run concurrently
+_KINDS = 1000  # maximum number of kinds of failures to count
 _SAME_OUTAGE = 60.0  # seconds within which two failures belong to one outage
 
 

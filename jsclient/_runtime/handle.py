@@ -47,7 +47,7 @@ _log = logging.getLogger("jsclient")
 class State(Enum):
     """The state of a handle, which only moves forward. A drained reader is closed when its last message was read."""
 
-    NEW = "new"  # not opened yet. The handle opens when it is first used
+    NEW = "new"  # not opened yet. The handle is opened on first use
     OPEN = "open"
     DRAINING = "draining"
     CLOSED = "closed"

@@ -138,12 +138,12 @@ class Threads:
 def _outcome(
     function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Any, BaseException | None]:
-    # Return the error as a value: a future cannot raise StopIteration, and SystemExit would end the thread.
+    # Return the error as a value, because a future can't raise StopIteration, and SystemExit would end the thread.
     try:
         result = function(*args, **named)
     except BaseException as error:  # noqa: BLE001  raised again on the event loop
         return None, error
-    # A wrapper can return a generator: `check_handler` cannot see that.
+    # A wrapper may return a generator, which `check_handler` can't detect.
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         return None, TypeError("the handler returned a generator, which does not run: leave yield out")
     return result, None

@@ -36,6 +36,6 @@ class LoopEnd:
         try:
             yield
         finally:
-            if self._generator is not None:  # closed by the loop, not by `stop_watching`
+            if self._generator is not None:  # the event loop has closed the generator, not `stop_watching`
                 self._generator = None
                 await self._callback()

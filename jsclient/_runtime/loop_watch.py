@@ -12,7 +12,7 @@ __all__ = ["LoopWatch", "longest"]
 
 T = TypeVar("T")
 
-BLOCKED = 1.0  # seconds after which a block is reported
+BLOCKED = 1.0  # a blocked event loop is reported after this many seconds
 _BEAT = 0.1  # seconds between two timestamps that show, while handlers run, that the loop is not blocked
 
 
@@ -42,13 +42,13 @@ class LoopWatch(Generic[T]):
         self._handled, self._report = handled, report
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._beat = 0.0  # when the loop was last known to be free
+        self._beat = 0.0  # time when the event loop was last known to be responsive
         self._times = 0
 
     def check_loop(self, now: float) -> None:
         """Report the time for which the loop was blocked. Called before a handler starts, and at each beat."""
         blocked = now - self._beat
-        # Without a handler since the last beat, another part of the program has blocked.
+        # If no handler has run since the last beat, another part of the program has blocked the event loop.
         if self._timer is not None and blocked >= BLOCKED and (handled := list(self._handled())):
             self._times += 1
             if not self._times & (self._times - 1):

@@ -188,7 +188,7 @@ async def publish(
             timeout=seconds,
             stream_exists=stream_exists,
         )
-    except RequestTimeoutError as error:  # a lookup may show that no stream has the subject
+    except RequestTimeoutError as error:  # a lookup may reveal that no stream stores the subject
         from .refusals import unanswered
 
         raise await unanswered(context, error, subject) from None
@@ -237,7 +237,7 @@ async def _send(
                 raise final from None
             if (
                 not pause
-            ):  # an earlier attempt may be stored: find out with a message that cannot be stored itself
+            ):  # an earlier attempt may have been stored. Find out with a message that can't be stored
                 payload, block = b"", question_about(headers[MSG_ID], secrets.token_hex(11))
         except (DisconnectedError, RequestTimeoutError) as error:
             remaining, pause = deadline - loop.time(), PAUSE
@@ -311,7 +311,7 @@ async def request_stored(
             answer = await context.requests.ask(subject, payload, header=header, timeout=remaining, what=what)
         except NoRespondersError as error:
             remaining, expected = deadline - loop.time(), encoded in context.answered
-            # If a stream has answered on the subject, it still stores the subject. It may have no leader for a moment.
+            # If a stream has answered before, it still stores the subject. It may have no leader at the moment.
             final, pause = recovery.refusal(error, subject, remaining, expected=expected)
             if pause is None:
                 raise final from None

@@ -41,7 +41,7 @@ async def explained(context: Context, error: ApiError, body: Any) -> ApiError:
             return error.with_advice(await _taken(context, error, body["config"]) or error.advice)
         account = from_wire(AccountInfo, await _ask(context, context.api.account_info()))
     except (JetStreamError, KeyError, TypeError, ValueError):
-        return error  # no permission, or no answer
+        return error  # the permission is missing, or no reply arrived
     in_memory = error.err_code == _NO_MEMORY
     return error.with_advice(storage_advice(account, reserved=_reserved(body), in_memory=in_memory))
 
@@ -63,7 +63,7 @@ async def unanswered(context: Context, error: RequestTimeoutError, subject: str)
             optional=True,
         )
     except JetStreamError:
-        return error  # no permission, or no answer either
+        return error  # the permission is missing, or no reply arrived this time either
     if answer.get("streams"):
         return error
     why = (

@@ -21,7 +21,7 @@ from .connection.credentials_file import read_file
 
 __all__ = ["with_context"]
 
-_SHOWN: Final = {"name", "description", "color_scheme"}  # they change only what the tool shows
+_SHOWN: Final = {"name", "description", "color_scheme"}  # these fields only affect the output of the nats tool
 
 _UNSUPPORTED: Final = {
     "socks_proxy": "jsclient has no SOCKS proxy",
@@ -61,7 +61,7 @@ _FILES: Final = {"creds", "nkey", "ca", "cert", "key"}
 _SECRETS: Final = {"token", "password", "creds", "nkey", "user_jwt", "user_seed"}
 _WAYS: Final = ("user", "creds", "nkey", "user_jwt")
 
-# If one option of a group is given, the others are not taken from the context.
+# If the caller passes one option of a group, the other options of the group aren't taken from the context.
 _GROUPS: Final = (IDENTITY, {"tls", "tls_cert", "tls_key"}, {"domain", "prefix"})
 
 _REFERENCE: Final = re.compile(r"(?i)(op|nsc|env|data|file):(?://)?")
@@ -154,7 +154,7 @@ def _options(fields: Mapping[str, Any], shown: str) -> dict[str, Any]:
         if name in _USED and not isinstance(value, bool if name == "tls_first" else str):
             needs = "true or false" if name == "tls_first" else "a text"
             raise ConfigError(f"{name} is {type(value).__name__} in {shown}: it must be {needs}")
-    # The tool refuses to save these contexts, and reads one identity of a file that has several: which one, is a guess.
+    # The nats tool refuses to save contexts with several identities. If a file has several, it is unclear which to use.
     if len(ways := [name for name in _WAYS if name in fields]) > 1:
         raise ConfigError(f"{' and '.join(ways)} are all set in {shown}: keep one identity")
     if "user_seed" in fields and "user_jwt" not in fields:

@@ -55,7 +55,7 @@ class Tasks:
         try:
             yield
         finally:
-            if self._tasks:  # closed by the loop, not by `_discard`
+            if self._tasks:  # the event loop has closed the generator, not `_discard`
                 self._at_end, self._ended_loop = None, loop
                 await self._finish_tasks()
 
@@ -84,7 +84,7 @@ class Tasks:
     def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._discard(task)
         if not task.cancelled():
-            task.exception()  # mark as retrieved: it is raised to the caller
+            task.exception()  # mark the exception as retrieved, because the caller gets it
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._discard(task)

@@ -126,7 +126,7 @@ class Attempt:
     async def _connect(self) -> ServerLink:
         server, settings, transport = self._server, self._settings, self._transport
         secure_url = server.url.scheme in {"tls", "wss"}
-        # A context is created only if it is needed, because it reads the authorities of this machine.
+        # Create a context only if it is needed, because that reads the machine's certificate authorities.
         if isinstance(transport, WebSocketTransport):
             context = settings.context if server.url.scheme == "wss" else None
             await transport.open_websocket(server.url, context, self._name)
@@ -162,7 +162,7 @@ class Attempt:
             case Write(data):
                 self._transport.write(data)
             case Ready():
-                pass  # the caller has ended the attempt already
+                pass  # the caller has already ended the attempt
         return []
 
     # --- why it failed ---------------------------------------------------------------------------------------
@@ -209,6 +209,6 @@ class Attempt:
         transport = self._transport
         if began or not self._first or not transport.is_open or not transport.upgradable:
             return None
-        # Each side waits for the other: find out whether the server expects TLS first.
+        # The client and the server wait for each other, so find out whether the server expects TLS first.
         check = begins_with_info if self._settings.tls_first else begins_with_tls
         return await check(self._server.url)

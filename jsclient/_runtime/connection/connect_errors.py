@@ -23,7 +23,7 @@ def reason(error: BaseException) -> str:
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether the server refused the credentials."""
-    # Only an -ERR line counts: "expired" in a TLS error is about the server's certificate.
+    # Look only at -ERR lines, because "expired" in a TLS error refers to the server's certificate.
     return isinstance(error, RefusedError) and is_authentication(reason(error))
 
 

@@ -69,7 +69,7 @@ class Connection(abc.ABC):
         self.inbox_prefix = inbox_prefix
         self.denied: list[OnDenied] = []
         self.optional: set[str] = set()  # subjects of requests whose denial is raised, but not reported
-        self.echoes: bool = True  # whether the server sends this client its own messages
+        self.echoes: bool = True  # whether the server delivers the client's own messages back to it
         self.connects: int = 0  # number of reconnects
         self.loop: asyncio.AbstractEventLoop | None = (
             None  # the event loop of the first use, to which the connection belongs
@@ -395,5 +395,5 @@ class HoldingSink:
         self._replace(self)
 
     def _replace(self, sink: Sink) -> None:
-        if self._key in self._sinks:  # otherwise the sink was unsubscribed
+        if self._key in self._sinks:  # if it is missing, the sink has been unsubscribed
             self._sinks[self._key] = sink

@@ -69,7 +69,7 @@ def check_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "user_jwt_cb" in callbacks:
         callbacks["user_jwt_cb"] = _Jwt(callbacks["user_jwt_cb"])
-    # A file is checked now, so that a mistake is raised before connecting. An expired JWT is only logged.
+    # Check a file now, so that mistakes are reported before connecting. An expired JWT is only logged.
     if "user_credentials" not in options:
         return callbacks
     user = credentials_of(options["user_credentials"])

@@ -174,7 +174,7 @@ def _text(part: _Part) -> str:
     if callable(part.source):
         return _returned(part.source, part.shown)
     text, problem = read_file(part.source)
-    # A text that was passed instead of a path may be a secret, so the error does not show it.
+    # If text was passed instead of a path, it may be a secret, so don't show it in the error.
     if problem and is_secret(part.source):
         raise CredentialsError(
             "it is the text of credentials, not shown here, where the path of a file is needed: "

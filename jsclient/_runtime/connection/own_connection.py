@@ -67,7 +67,7 @@ class OwnConnection(Connection):
         self._max_payload = DEFAULT_MAX_PAYLOAD
         self._up = False
         self._closing = False
-        self._given_up = ""  # the reason why the client has closed the connection itself
+        self._given_up = ""  # reason why the client itself has given up the connection
         self._denials = Denials()
 
     async def open(
@@ -350,7 +350,7 @@ class OwnConnection(Connection):
         sinks[key] = sink
         if isinstance(sink, HoldingSink):
             sink.installed(sinks, key)
-        if self._takes_commands:  # otherwise the next connection subscribes
+        if self._takes_commands:  # if there is no connection, the next one sends all subscriptions
             self._out.write(inbox.command())
         return inbox
 

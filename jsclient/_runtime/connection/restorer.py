@@ -63,7 +63,7 @@ class Restorer:
         self._connector: Connector | None = None
         self._options: dict[str, Any] = {}
         self._outage = Outage()
-        self._broken: Exception | None = None  # why a link ended before it was confirmed
+        self._broken: Exception | None = None  # the reason why a connection ended before it was confirmed
         self.task: LastingTask = LastingTask(self._restore, "reconnect")
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Restorer:
         self._pings.stop(DisconnectedError(reason(error)))
 
     async def _restore(self) -> None:
-        # A connection may be lost again in the moment it is restored.
+        # A connection may be lost again at the very moment it is restored.
         while not self._connection.is_connected and not self._connection.is_closed:
             try:
                 await self._make_attempts()

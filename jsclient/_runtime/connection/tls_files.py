@@ -33,10 +33,10 @@ class TlsFiles:
         Raises:
             FileError: A file cannot be read or is malformed, or the key does not belong to the certificate.
         """
-        # The versions are read first: a file that is replaced while it is loaded is loaded again the next time.
+        # Get the versions first, so that a file that is replaced while it is being loaded is loaded again next time.
         versions = [_version(path) for path in (self._ca, self._cert, self._key) if path is not None]
         if self._context is None or versions != self._versions:
-            self._context = None  # so that files that cannot be used are read at each attempt
+            self._context = None  # so that unusable files are read again in each attempt
             self._context, self._versions = self._loaded(), versions
         return self._context
 
@@ -101,7 +101,7 @@ def check_tls(options: Mapping[str, Any]) -> ssl.SSLContext | TlsFiles | None:
     if tls is None and not names:
         return None
     cert, key = (_path(name, options[name]) if name in names else None for name in ("tls_cert", "tls_key"))
-    # The files are read once now, so that a mistake is raised before connecting.
+    # Load the files once now, so that mistakes are reported before connecting.
     files = TlsFiles(None if tls is None or tls is True else _path("tls", tls), cert, key)
     try:
         files.context()
@@ -117,7 +117,7 @@ def _path(name: str, value: object) -> str:
         if name == "tls":
             what = f"an ssl.SSLContext, True, or {what} with an authority"
         raise ConfigError(f"{name} is {type(value).__name__}: it must be {what}")
-    if "-----" in path or "\n" in path or "\0" in path:  # not shown, as it may contain a key
+    if "-----" in path or "\n" in path or "\0" in path:  # don't show the text, because it may contain a key
         raise ConfigError(
             f"{name} is a text, not shown here, where the path of a file is needed: "
             "for the text of an authority, pass ssl.create_default_context(cadata=text) as tls"

@@ -23,7 +23,7 @@ class UnconfirmedAcks:
     __slots__ = ("_confirmed", "_marks", "_ping_due", "acks")
 
     def __init__(self) -> None:
-        self.acks: deque[bytes] = deque()  # the writer of an ack appends it here too
+        self.acks: deque[bytes] = deque()  # the writer of an ack must append it here too
         self._confirmed = 0
         self._marks: deque[int] = deque()  # acks written before each PING in flight
         self._ping_due = False

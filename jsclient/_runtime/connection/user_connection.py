@@ -37,7 +37,7 @@ __all__ = ["UserConnection"]
 # seconds between checks. The callbacks of nats-py belong to the user, so its state is polled
 _POLL_EVERY = 0.05
 _PONG = 600  # seconds to wait for a PONG, longer than nats-py keeps a connection that does not answer
-_DRAINED = 9.0  # seconds to wait for nats-py's drain, which fails if no PONG arrives within 10
+_DRAINED = 9.0  # seconds to wait for nats-py's drain, which fails if no PONG arrives within 10 seconds
 _DRAIN_LIMIT = 15.0  # seconds after which the drain has ended in any case
 _NO_LIMIT = 0  # In nats-py, 0 disables a limit. The tracker has its own limit
 
@@ -100,7 +100,7 @@ class UserConnection(Connection):
         self._inboxes: set[_Subscription] = set()
         self._waiting: dict[
             asyncio.Task[Any], int
-        ] = {}  # tasks that wait for a PONG, with the reconnects so far
+        ] = {}  # tasks that wait for a PONG, and the number of reconnects before each started
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, JetStreamError):
@@ -195,7 +195,7 @@ class UserConnection(Connection):
         await self.publish(reply.decode("utf-8", "surrogateescape"), payload)
 
     def check_sendable(self, size: int = 0) -> None:
-        self.check_open()  # the user's client may still be connected
+        self.check_open()  # the user's nats-py client may still be connected
         super().check_sendable(size)
 
     async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
@@ -236,17 +236,17 @@ class UserConnection(Connection):
         try:
             await nats_subscription.unsubscribe()
         except nats.errors.Error:
-            pass  # closed, draining or drained: the subscription no longer exists
+            pass  # the client is closed, draining or drained, so the subscription no longer exists
 
     async def drain(self, inbox: Any, timeout: float) -> None:
         nats_subscription, deadline = inbox.nats_subscription, self.now() + timeout
         try:
             if nats_subscription is not None and self.is_connected:
-                # nats-py's drain waits for a PONG too, and must not be cancelled meanwhile.
+                # nats-py's drain() waits for a PONG too, and must not be cancelled while it does.
                 await self.ping(timeout)
                 draining = self._start_waiting(nats_subscription.drain(), ends_with_connection=False)
-                # A failed drain leaves a subscription that nobody can end, and that nats-py would repeat after each
-                # reconnect. If the drain still waits for its PONG, `unsubscribe` can end the subscription.
+                # If drain() fails, the subscription is orphaned, and nats-py would resubscribe after every
+                # reconnect. While drain() is still waiting for its PONG, `unsubscribe` can end the subscription.
                 if not await self._drained(draining, min(deadline, self.now() + _DRAINED)):
                     asyncio.get_running_loop().call_later(_DRAIN_LIMIT, draining.cancel)
         except JetStreamError:
@@ -285,7 +285,7 @@ class UserConnection(Connection):
             took = pinging.result()
         except (nats.errors.Error, asyncio.CancelledError) as error:
             raise DisconnectedError(str(error) or "the connection was lost before a PONG came") from error
-        # Messages that arrived before the PONG may still wait in nats-py's queue.
+        # Messages that arrived before the PONG may still be in nats-py's queue.
         for _ in range(3):
             await asyncio.sleep(0)
         return took
@@ -295,7 +295,7 @@ class UserConnection(Connection):
         reconnects = self._nc.stats["reconnects"]
         await self._nc.flush(_PONG)
         if self._ended or reconnects != self._nc.stats["reconnects"]:
-            raise nats.errors.ConnectionClosedError  # otherwise the wait for a second PONG would never end
+            raise nats.errors.ConnectionClosedError  # without this, the wait for the second PONG would never end
         started = time.perf_counter()
         await self._nc.flush(_PONG)  # its `rtt` does the same, from nats-py 2.15 on
         return time.perf_counter() - started
@@ -316,14 +316,14 @@ class UserConnection(Connection):
     def _waited(self, task: asyncio.Task[Any]) -> None:
         self._waiting.pop(task, None)
         if not task.cancelled():
-            task.exception()  # mark as retrieved: the caller may be gone
+            task.exception()  # mark the exception as retrieved, because the caller may have been cancelled
 
     async def close(self) -> None:
         """Stop using the connection, which the user closes."""
         self._end()
         self._end_waiting()
         await self._tasks.cancel()
-        for inbox in list(self._inboxes):  # these belong to handles whose end was cancelled
+        for inbox in list(self._inboxes):  # these inboxes belong to handles whose close was cancelled
             await self.unsubscribe(inbox)
 
     def _end(self) -> None:

@@ -40,7 +40,7 @@ class _Lengths(dict[bytes, int]):
 
     def __missing__(self, text: bytes) -> int:
         if len(text) > 8 or not text.isdigit():
-            return sys.maxsize  # longer than the bytes that were read
+            return sys.maxsize  # the line continues beyond the bytes that were read
         if len(self) == self.CAPACITY:
             self.clear()
         length = self[text] = int(text)
@@ -214,7 +214,7 @@ class FrameReader:
     def _hand_over(self, sid: bytes, batch: list[Frame]) -> None:
         sink = self.sinks.get(sid)
         if sink is None:
-            return  # the subscription was removed meanwhile
+            return  # the subscription has been removed in the meantime
         self.messages_read += len(batch)
         try:
             sink(batch)
@@ -247,7 +247,7 @@ class FrameReader:
         return []
 
 
-READ_SIZE = 64 * 1024  # bytes of one read
+READ_SIZE = 64 * 1024  # maximum number of bytes to read at once
 
 MOST_UNSENT_PONGS = 1000
 """The number of PONGs that are written while the buffer is full. A server sends a PING every 2 minutes by default."""

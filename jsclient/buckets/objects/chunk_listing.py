@@ -70,7 +70,7 @@ async def _chunk_at(site: ObjectSite, nuid: str, seq: int) -> ListedChunk | None
 
 
 async def count_all_chunks(site: ObjectSite) -> dict[str, ChunkTotal]:
-    """Return the totals of all chunks in the bucket, by the nuid of the object. May raise any error of an API request."""
+    """Return the totals of all chunks in the bucket, by nuid. May raise any error of an API request."""
     totals, start = dict[str, ChunkTotal](), len(site.space.chunk_subject(""))
     async with aclosing(_headers(site, site.space.chunk_subject(">"))) as messages:
         async for message in messages:

@@ -72,7 +72,7 @@ def _text(token: str) -> str:
 
 
 class PathKeys:
-    """Encodes paths as keys. For example, ``/config/app`` becomes ``_root_.config.app``. Trailing slashes are dropped."""
+    """Encodes paths as keys, without trailing slashes. For example, ``/config/app`` becomes ``_root_.config.app``."""
 
     def encode(self, key: str) -> str:
         """Encode a path as a key.
