@@ -21,7 +21,11 @@ from .connection.credentials_file import read_file
 
 __all__ = ["with_context"]
 
-_SHOWN: Final = {"name", "description", "color_scheme"}  # these fields only affect the output of the nats tool
+_SHOWN: Final = {
+    "name",
+    "description",
+    "color_scheme",
+}  # these fields only affect the output of the nats tool
 
 _UNSUPPORTED: Final = {
     "socks_proxy": "jsclient has no SOCKS proxy",
