@@ -20,8 +20,7 @@ class LostStreamData(Model, frozen=True, kw_only=True):
     """Messages that were lost because a file was damaged.
 
     Attributes:
-        msgs: Stream sequences of the lost messages.
-        bytes: Total size of the lost messages, in bytes.
+        msgs, bytes: Stream sequences of the lost messages, and their total size in bytes.
     """
 
     msgs: list[int] | None = None
@@ -32,8 +31,7 @@ class StreamState(Model, frozen=True, kw_only=True):
     """Summary of the messages in a stream.
 
     Attributes:
-        messages: Number of messages.
-        bytes: Total size of the messages, in bytes.
+        messages, bytes: Number of messages, and their total size in bytes.
         first_seq: Stream sequence of the oldest message, or ``last_seq + 1`` if the stream is empty.
         first_ts: Time at which the oldest message was stored, or None if the stream is empty.
         last_seq: The last sequence that was assigned. It doesn't change when messages are removed.
