@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from .._runtime.context import Context
 from .._runtime.event_hub import EventLog
 from .._runtime.retry import Retry
-from ..errors import ClosedError, JetStreamError, PositionInvalidError, StreamNotFoundError
+from ..errors import ClosedError, DisconnectedError, JetStreamError, PositionInvalidError, StreamNotFoundError
 from ..protocol.events import StreamReset
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.models.stream import StreamInfo
@@ -40,6 +41,7 @@ _SHORTEST, _LONGEST = 0.25, 30.0  # seconds without a message after which the hi
 _GONE_AFTER: Final = 5.0  # seconds for which the stream must be missing before the reader fails
 _RECHECK: Final = 0.5  # seconds between two requests for a missing stream
 _ANY: Final = 2**63
+_CLOSED: Final = "the watch or its connection is closed"
 
 
 def common_filter(filters: Sequence[str]) -> str:
@@ -78,6 +80,7 @@ class LogEntries:
         self._start: Position | None = None  # where the reader begins
         self._log: StreamLog | None = None
         self._reader: LogReader | None = None
+        self._is_ended = False
         self.is_current: bool = False
         self.incarnation: str = ""
 
@@ -171,7 +174,7 @@ class LogEntries:
             try:
                 records = await reader.next_batch(_RUN, up_to=up_to)
                 if not records and reader.is_closed:
-                    raise ClosedError("the watch or its connection is closed")
+                    raise ClosedError(_CLOSED)
                 return records
             except (PositionInvalidError, StreamNotFoundError):
                 await self._begin_again()
@@ -210,10 +213,16 @@ class LogEntries:
         connection, tries = self._context.connection, Retry()
         missing_since: float | None = None
         while True:
-            await connection.wait_connected(None)
+            self._check_open()
+            with suppress(DisconnectedError):
+                await connection.wait_connected(connection.now() + _RECHECK)
+            if not connection.is_connected:
+                continue
             now = connection.now()
             try:
-                return await self._look_up()
+                found = await self._look_up()
+                self._check_open()
+                return found
             except StreamNotFoundError:
                 missing_since = now if missing_since is None else missing_since
                 if now - missing_since >= _GONE_AFTER:
@@ -223,6 +232,10 @@ class LogEntries:
                 missing_since = None
                 if not await tries.again(error):
                     raise
+
+    def _check_open(self) -> None:
+        if self._is_ended:
+            raise ClosedError(_CLOSED)
 
     def _report_reset(self, extent: Extent) -> None:
         event = StreamReset(stream=self._stream, last_stream_seq=self.position, stream_seq=extent.last_seq)
@@ -252,7 +265,8 @@ class LogEntries:
         return record.subject.encode(), reply.encode(), block, data
 
     async def end_entries(self) -> None:
-        """Stop reading."""
+        """Stop reading. A call that looks the stream up raises `ClosedError`."""
+        self._is_ended = True
         if self._reader is not None:
             await self._reader.close()
 

@@ -218,6 +218,12 @@ class BucketReader(Generic[EntryT]):
             raise no_bucket(missing, self._create) from None
         self._log, self.is_current = log, log.is_current
 
+    def skip_initial(self) -> None:
+        """Return every entry as a change, also those that existed at the opening. Call it before the first read."""
+        self.is_current = True
+        if self._log is not None:
+            self._log.is_current = True
+
     @property
     def place(self) -> tuple[int, str] | None:
         """The sequence up to which all messages were returned, and the incarnation of the stream.

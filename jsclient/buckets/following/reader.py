@@ -61,11 +61,17 @@ class SharedReader(Generic[EntryT]):
         self.is_current = opened.is_current
         self._join_now(source)
 
-    async def _open_own(self, config: ConsumerConfig) -> None:
-        self._own = own = BucketReader(
+    async def _open_own(self, config: ConsumerConfig) -> BucketReader[EntryT]:
+        """Read with a consumer of this watch alone. If the call fails or is cancelled, nothing has changed."""
+        own = BucketReader(
             self._context, self._stream, config, self._decode, self._create, events=self._member.events
         )
         await own.open()
+        self._own = own
+        if self._member.is_closed:
+            await own.close()
+        self._check_open()
+        return own
 
     async def _open_late(self, source: SharedSource) -> bool:
         """Read what exists by direct gets, since other watches have a consumer. Return False if that is impossible."""
@@ -186,7 +192,8 @@ class SharedReader(Generic[EntryT]):
 
     async def _fall_behind(self, source: SharedSource) -> None:
         """Read by direct gets what the window has no more, or with a consumer where that is not allowed."""
-        position, incarnation = source.place(self._member), await source.incarnation_known()
+        incarnation = await source.incarnation_known()
+        position = source.place(self._member)  # of the stream with this incarnation: nothing is awaited in between
         if incarnation:
             self._log = self._new_log()
             self._log.continue_after(incarnation, position)
@@ -194,11 +201,11 @@ class SharedReader(Generic[EntryT]):
         await self._open_after(position)
 
     async def _open_after(self, position: int) -> None:
-        """Read what follows with a consumer."""
+        """Read what follows with a consumer, as changes."""
         config = self._config.replace(
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=position + 1
         )
-        await self._open_own(config)
+        (await self._open_own(config)).skip_initial()
 
     def _end_later(self, end: Coroutine[Any, Any, None]) -> None:
         self._context.tasks.start(end, "end of the reader of a watch")

@@ -203,7 +203,8 @@ class SharedSource:
             if shared is None or shared:
                 return shared
             if frames := self._take_run(messages):
-                if window.pass_by(follower, sequences(frames[-1][1])[0], len(frames)):
+                revisions = sequences(frames[0][1])[0], sequences(frames[-1][1])[0]
+                if window.pass_by(follower, revisions, len(frames)):
                     return Alone(frames)
                 window.add_frames(frames, numbers_of(frames))
             else:

@@ -142,9 +142,15 @@ class Window:
         follower.position, follower.era = taken[-1].revision, taken[-1].era
         return taken
 
-    def pass_by(self, follower: Follower, revision: int, count: int) -> bool:
-        """Let messages go directly to a follower, up to a revision. Return False if another follower needs them."""
+    def pass_by(self, follower: Follower, revisions: tuple[int, int], count: int) -> bool:
+        """Let messages go directly to a follower, from the first of these revisions to the last.
+
+        Returns False if another follower needs them, or if this one may have read some before it joined.
+        """
+        first, revision = revisions
         if len(self._followers) > 1 or follower.index != self._end:
+            return False
+        if follower.era == self.era and first <= follower.position:
             return False
         self._base = self._end + count
         self._messages, self._bytes = [], 0

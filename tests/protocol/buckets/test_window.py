@@ -82,11 +82,11 @@ def test_bytes_are_bounded() -> None:
 def test_alone_nothing_is_kept() -> None:
     window = Window(4)
     follower = joined(window, 4)
-    assert window.pass_by(follower, 9, 3)
+    assert window.pass_by(follower, (5, 9), 3)
     assert (window.floor, taken(window, follower)) == (9, [])
     other = Follower()
     window.register(other)
-    assert not window.pass_by(follower, 12, 1)
+    assert not window.pass_by(follower, (12, 12), 1)
     add(window, 12)
     assert taken(window, follower) == [12]
     assert window.join_after(other, 11)
@@ -138,3 +138,13 @@ def test_nothing_is_missed(steps: list[tuple[int, str, int]], size: int) -> None
             assert run == [*range(positions[number] + 1, positions[number] + len(run) + 1)]
             assert run or positions[number] >= last
             positions[number] += len(run)
+
+
+def test_messages_that_one_follower_has_read_do_not_pass_by_again() -> None:
+    """A follower may have read further than the consumer has delivered, and may be the only one."""
+    window = Window(4)
+    far = joined(window, 12)
+    assert not window.pass_by(far, (11, 14), 4)
+    add(window, 11, 12, 13, 14)
+    assert taken(window, far) == [13, 14]
+    assert window.pass_by(far, (15, 15), 1)
