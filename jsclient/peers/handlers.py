@@ -74,8 +74,7 @@ class RaisedEvent:
     """An event, as a handler receives it. ``event["Id"]`` is short for ``event.attrs["Id"]``.
 
     Attributes:
-        domain: The domain of the event.
-        type: The type of the event.
+        domain, type: The domain and the type of the event.
         attrs: The attributes of the event.
         eci: The channel on which the event arrived, or None if the peer raised it itself.
         relationship: The established relationship to which the channel belongs, in the form of `Peer.established`. None
