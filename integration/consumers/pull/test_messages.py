@@ -15,6 +15,7 @@ from integration.kit.judge.reading import alarms, numbers, of, take, wait_for_ev
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
+from integration.kit.network.wire import TO_CLIENT
 
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
 
@@ -408,3 +409,21 @@ async def test_limits_hold_after_many_reconnects(
     await near.ping()
     assert reader.pending <= 10
     await reader.stop()
+
+
+async def test_close_takes_no_other_message(tap: Any, near: Any, stream: OwnStream) -> None:
+    """The messages that no fetch has asked for keep their only delivery."""
+    await stream.publish(3)
+    config = jsclient.ConsumerConfig(max_deliver=1)
+    sub = await near.pull_subscribe(stream.all, durable="once", delete_on_close=False, config=config)
+    tap.stall(TO_CLIENT)
+    fetching = asyncio.create_task(sub.fetch(1, expires=20))
+    await eventually(lambda: tap.sent(NEXT), 10, "the request")
+    fetching.cancel()
+    await asyncio.wait({fetching})
+    closing = asyncio.create_task(sub.unsubscribe())
+    await asyncio.sleep(0.05)
+    tap.unstall(TO_CLIENT)
+    await closing
+    again = await near.pull_subscribe(stream.all, durable="once")
+    assert numbers(await again.fetch(3, no_wait=True)) == [2, 3]

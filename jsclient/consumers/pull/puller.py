@@ -412,7 +412,8 @@ class Puller:
 
         The server answers a PING before it serves a request. If the inbox is unsubscribed in between, the server drops
         the message that it delivers, which then is redelivered only after ``ack_wait``. The server serves requests in
-        order, so its answer to one more request, which does not wait, shows that it has served the others.
+        order, so its answer to one more request, which does not wait, shows that it has served the others. No message
+        is as small as the ``max_bytes`` of that request, so that it does not use up a delivery of another message.
         """
         recent = self.now() - _SERVED
         pulls = [
@@ -424,12 +425,12 @@ class Puller:
             return
         try:
             async with asyncio.timeout(min(_FLUSH, self.context.timeout)):
-                slot = await self.request(Pull(1, no_wait=True, group=pulls[-1].group))
+                slot = await self.request(Pull(1, None, 1, no_wait=True, group=pulls[-1].group))
                 try:
                     while slot.request is not None and not slot.request.ended and not slot.frames:
                         await self.changed.wait()
                 finally:
-                    self.abandon_request(slot)  # its message is returned with the others
+                    self.abandon_request(slot)  # an old server ignores max_bytes: its message is returned
         except (JetStreamError, TimeoutError):
             pass  # the connection is lost or the server is slow, so ack_wait decides
 
