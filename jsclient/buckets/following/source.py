@@ -89,7 +89,9 @@ class SharedSource:
         self.window: Window | None = None
 
     @classmethod
-    def source_for(cls, context: Context, stream: str, config: ConsumerConfig, member: SourceMember) -> SharedSource:
+    def source_for(
+        cls, context: Context, stream: str, config: ConsumerConfig, member: SourceMember
+    ) -> SharedSource:
         """Return the source of the members with equal filters, and make this watch a member."""
         key = (SharedSource, context.api.prefix, stream, *sorted(config.filters), bool(config.headers_only))
         source: SharedSource | None = context.shared.get(key)
