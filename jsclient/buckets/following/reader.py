@@ -54,7 +54,10 @@ class SharedReader(Generic[EntryT]):
             if is_first or not await self._open_late(source):
                 await self._open_own(self._config)
         except BaseException:
+            was_closed = self._member.is_closed
             await self.close()
+            if not was_closed:  # it can be opened again
+                self._member, self._own, self._log, self._source = SourceMember(), None, None, None
             raise
         opened = self._own or self._log
         assert opened is not None
