@@ -13,8 +13,9 @@ from integration.buckets.kit import keys_of
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import of
 from integration.kit.judge.waiting import eventually, within
-from jsclient import BucketNotFoundError, DisconnectedError, RequestTimeoutError
+from jsclient import BucketNotFoundError, ClosedError, DisconnectedError, RequestTimeoutError
 from jsclient.buckets.following.reader import SharedReader
+from jsclient.buckets.log_entries import LogEntries
 from jsclient.events import StreamReset
 
 pytestmark = pytest.mark.server(">=2.11")
@@ -210,3 +211,57 @@ async def test_recreated_while_it_is_behind(js: Any, make: Any, name: str) -> No
         await kv.put("new", b"2")
         assert (await within(30, slow.next(), "the change")).value == b"2"
         await fast.end()
+
+
+async def fallen_behind(kv: Any, writer: Any) -> tuple[Any, Follows]:
+    """Return an open watch that has read nothing of 12,000 messages, and one that has read all of them."""
+    slow = kv.watch()
+    await slow.__aenter__()
+    fast = Follows(kv.watch())
+    await within(30, fast.opened.wait(), "the fast watch is open")
+    await publish(writer, kv, 12_000, 400)
+    await eventually(lambda: len(fast.revisions) == 12_000, 60, "the fast watch has read everything")
+    return slow, fast
+
+
+@pytest.mark.limit(180)
+async def test_without_the_right_to_direct_gets(own_server: Any, connect: Any) -> None:
+    """A watch that has fallen behind reads on with a consumer of its own. What it reads are changes."""
+    denied = {"publish": {"deny": ["$JS.API.DIRECT.GET.>"]}}
+    users = [{"user": "top", "password": "x"}, {"user": "user", "password": "x", "permissions": denied}]
+    own = await own_server(config={"authorization": {"users": users}})
+    top = await connect(own, user="top", password="x")
+    js = await connect(own, user="user", password="x", timeout=2.0)
+    await top.create_key_value("cfg", history=64, storage="memory")
+    slow, fast = await fallen_behind(await js.key_value("cfg"), top)
+    async with slow:
+        entries = [await within(20, slow.next(), "an entry") for _ in range(12_000)]
+    assert [entry.revision for entry in entries] == [*range(1, 12_001)]
+    assert not any(entry.is_initial for entry in entries)
+    await fast.end()
+
+
+async def test_closed_while_it_looks_the_stream_up(
+    js: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fast = await fallen_behind(await make(history=64), js)
+    look_up, entered, goes_on = LogEntries._look_up, asyncio.Event(), asyncio.Event()
+
+    async def held(self: Any) -> Any:
+        found = await look_up(self)
+        entered.set()
+        await goes_on.wait()
+        return found
+
+    async def read() -> None:
+        while True:
+            await slow.next()
+
+    monkeypatch.setattr(LogEntries, "_look_up", held)
+    reading = asyncio.create_task(read())
+    await within(20, entered.wait(), "the stream is looked up")
+    await slow.close()
+    goes_on.set()
+    with pytest.raises(ClosedError):
+        await within(10, reading, "the end")
+    await fast.end()

@@ -164,3 +164,15 @@ async def test_closed_connection(connect: Any, server: Any, kv: Any) -> None:
             with suppress(ClosedError):
                 await within(10, task, "the end")
         assert [entry async for entry in first] == []
+
+
+async def test_opened_again_after_a_failure(js: Any, make: Any, name: str) -> None:
+    kv = await make()
+    await js.delete_key_value(name)
+    watch = kv.watch()
+    with pytest.raises(BucketNotFoundError):
+        await watch.__aenter__()
+    await make()
+    await kv.put("a", b"1")
+    async with watch:
+        assert await until_current(watch) == {"a": b"1"}

@@ -54,7 +54,10 @@ class SharedReader(Generic[EntryT]):
             if is_first or not await self._open_late(source):
                 await self._open_own(self._config)
         except BaseException:
+            was_closed = self._member.is_closed
             await self.close()
+            if not was_closed:  # it can be opened again
+                self._member, self._own, self._log, self._source = SourceMember(), None, None, None
             raise
         opened = self._own or self._log
         assert opened is not None
@@ -193,7 +196,9 @@ class SharedReader(Generic[EntryT]):
     async def _fall_behind(self, source: SharedSource) -> None:
         """Read by direct gets what the window has no more, or with a consumer where that is not allowed."""
         incarnation = await source.incarnation_known()
-        position = source.place(self._member)  # of the stream with this incarnation: nothing is awaited in between
+        position = source.place(
+            self._member
+        )  # of the stream with this incarnation: nothing is awaited in between
         if incarnation:
             self._log = self._new_log()
             self._log.continue_after(incarnation, position)
