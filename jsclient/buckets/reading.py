@@ -242,11 +242,14 @@ class BucketReader(Generic[EntryT]):
         """What receives the messages of the consumer, or None if there is no consumer."""
         return self._puller
 
-    def give_up_consumer(self) -> list[Frame]:
-        """Leave the consumer to another reader. Returns the messages that have arrived and were not returned."""
-        frames, self._arrived = self._arrived, []
+    @property
+    def has_unread(self) -> bool:
+        """Whether messages have arrived that were not returned yet."""
+        return bool(self._arrived) or (self._puller is not None and bool(self._puller.front))
+
+    def give_up_consumer(self) -> None:
+        """Leave the consumer to another reader, which is possible while `has_unread` is False."""
         self._puller = self._consumer = None
-        return frames
 
     def silence(self) -> None:
         """Keep further events from the log that was given."""

@@ -129,16 +129,16 @@ class SharedSource:
             return self.window
 
     def adopt(self, member: SourceMember, reader: BucketReader[Any]) -> bool:
-        """Use the consumer of a member that has read what existed. Return False if there is another consumer."""
+        """Use the consumer of a member that has read all that has arrived. Return False if that is impossible."""
         puller = reader.puller
         if self.window is not None or puller is None or self._opening.locked():
             return False
-        frames = reader.give_up_consumer()
-        position = sequences(frames[0][1])[0] - 1 if frames else puller.tracker.position
-        window = self._use(puller, position)
-        member.follows = window.join_after(member.follower, position)
-        if frames:
-            window.add_frames(frames, numbers_of(frames))
+        # Unread messages may belong to the stream before it was recreated, and the window could not tell them apart.
+        if reader.has_unread:
+            return False
+        reader.give_up_consumer()
+        position = puller.tracker.position
+        member.follows = self._use(puller, position).join_after(member.follower, position)
         return True
 
     def _use(self, puller: OrderedPuller, position: int) -> Window:

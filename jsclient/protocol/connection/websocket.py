@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import ParseResult
+from urllib.parse import ParseResult, quote
 
 from ...errors import ProtocolError
 from .handshake import HandshakeError
@@ -33,6 +33,9 @@ _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]*)?\r?\n")
 
 _CONTINUATION, _BINARY, _CLOSE, _PING, _PONG = 0x0, 0x2, 0x8, 0x9, 0xA
 
+_PATH: Final = "%/?:@!$&'()*+,;=~-._"
+"""Characters of a path and a query that are not percent-encoded. Source: RFC 3986."""
+
 _NO_HTTP: Final = "what answers there is no WebSocket: it does not speak HTTP"
 
 _PIECE: Final = 16 * 1024
@@ -49,7 +52,7 @@ def opening_request(url: ParseResult, key: str, headers: Iterable[Header]) -> by
     if not any(name.lower() == "host" for name, _ in given):
         given.insert(0, ("Host", _host(url)))
     path = url._replace(scheme="", netloc="", fragment="").geturl()
-    path = path if path.startswith("/") else f"/{path}"
+    path = quote(path if path.startswith("/") else f"/{path}", safe=_PATH)
     lines = [f"{name}: {value}" for name, value in (*given, *own, ("Sec-WebSocket-Key", key))]
     return "\r\n".join([f"GET {path} HTTP/1.1", *lines, "", ""]).encode("latin-1")
 

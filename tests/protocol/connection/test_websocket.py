@@ -53,6 +53,11 @@ def test_key_of_the_standard():
     assert accept_key(KEY) == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
+def test_path_is_percent_encoded():
+    request = opening_request(urlparse("ws://host/пут ь?a=b%20c"), KEY, [])
+    assert request.startswith(b"GET /%D0%BF%D1%83%D1%82%20%D1%8C?a=b%20c HTTP/1.1\r\n")
+
+
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 125, 126, 65535, 65536, 70_001])
 def test_frame_of_client_is_masked(size: int) -> None:
     payload = random.Random(size).randbytes(size)

@@ -6,7 +6,7 @@ import base64
 import os
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import ParseResult
 
 from ....protocol.connection.handshake import HandshakeError
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ..wire import Outbox
 
 __all__ = ["WebSocketTransport"]
+
+
+_UNSENT: Final = 64 * 1024  # bytes that wait to be sent when no more pings are answered
 
 
 class WebSocketTransport:
@@ -132,7 +135,8 @@ class WebSocketTransport:
         data = bytes(self._received) + data
         self._received.clear()
         payload = frames.receive(data)
-        if frames.ping is not None and not self.is_closing():
+        # A server that sends pings and does not read must not fill the buffer: a later ping is answered instead.
+        if frames.ping is not None and not self.is_closing() and self._tcp.backlog() <= _UNSENT:
             self._tcp.write(pong(frames.ping, os.urandom(4)))
             frames.ping = None
         return payload
