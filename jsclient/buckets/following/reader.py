@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ...errors import ClosedError, ConsumerLimitError, PermissionDeniedError, StreamNotFoundError
+from ...errors import (
+    ClosedError,
+    ConsumerLimitError,
+    DisconnectedError,
+    NoRespondersError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
 from ...protocol.buckets.window import WindowMessage
 from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
@@ -90,8 +98,8 @@ class SharedReader(Generic[EntryT]):
         try:
             if not await log.begin_entries(without_consumer=True):
                 return False
-        except PermissionDeniedError:
-            return False
+        except (PermissionDeniedError, DisconnectedError, RequestTimeoutError, NoRespondersError):
+            return False  # the creation of a consumer waits for the connection, and has an error of its own
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         self._log = log
@@ -184,11 +192,11 @@ class SharedReader(Generic[EntryT]):
         if own is not None:
             if source.adopt(member, own):
                 self._own = None
-            elif (place := own.place) is not None and source.join(member, *place):
+            elif (place := own.place) is not None and source.join_window(member, *place):
                 self._own = None
                 own.silence()
                 self._end_later(own.close())
-        elif log is not None and source.join(member, log.position, log.incarnation):
+        elif log is not None and source.join_window(member, log.position, log.incarnation):
             self._log = None
             self._end_later(log.end_entries())
         return member.follows
@@ -229,7 +237,7 @@ class SharedReader(Generic[EntryT]):
             part for part in (self._own and self._own.close(), self._log and self._log.end_entries()) if part
         ]
         if source is not None:
-            source.wake()
+            source.wake_members()
             parts.append(source.leave(member))
         tasks = [self._context.tasks.start(part, "end of a watch") for part in parts]
         if tasks:

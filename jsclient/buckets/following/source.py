@@ -123,7 +123,7 @@ class SharedSource:
                 puller = await open_puller(self._context, self._stream, config, create)
                 self._use(puller, puller.tracker.position)
                 if not self.members:
-                    await self._end()
+                    await self._end_consumer()
                     raise ClosedError("the watch is closed")
             assert self.window is not None
             return self.window
@@ -181,7 +181,7 @@ class SharedSource:
         assert self.window is not None
         return member.follower.position if member.follower.era == self.window.era else 0
 
-    def join(self, member: SourceMember, position: int, incarnation: str) -> bool:
+    def join_window(self, member: SourceMember, position: int, incarnation: str) -> bool:
         """Let a member read from the window after a position. Return False if messages would be missing."""
         if self.window is None or self.floor(incarnation) is None:
             return False
@@ -219,7 +219,7 @@ class SharedSource:
             self._error = error
             raise
 
-    def wake(self) -> None:
+    def wake_members(self) -> None:
         """Let waiting members look whether they were closed."""
         if self._puller is not None:
             self._puller.changed.set()
@@ -232,8 +232,8 @@ class SharedSource:
         if not self.members:
             if self._context.shared.get(self._key) is self:
                 del self._context.shared[self._key]
-            await self._end()
+            await self._end_consumer()
 
-    async def _end(self) -> None:
+    async def _end_consumer(self) -> None:
         if self._puller is not None:
             await self._puller.stop_reading()

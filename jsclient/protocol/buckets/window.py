@@ -68,12 +68,12 @@ class Window:
     _bytes: int = 0
 
     @property
-    def _end(self) -> int:
+    def _end_index(self) -> int:
         return self._base + len(self._messages)
 
     def register(self, follower: Follower) -> None:
         """Keep what arrives from now on for a follower, which may join when it has read what is before."""
-        follower.index = self._end
+        follower.index = self._end_index
         self._followers.add(follower)
 
     def remove_follower(self, follower: Follower) -> None:
@@ -104,14 +104,14 @@ class Window:
             WindowMessage(frame, *three, era) for frame, three in zip(frames, numbers, strict=True)
         ]
         self._bytes += sum(map(frame_size, frames))
-        self._drop()
+        self._drop_oldest()
 
-    def _drop(self) -> None:
+    def _drop_oldest(self) -> None:
         """Drop what all followers have read, once it is worth it, and what does not fit."""
         messages = self._messages
         if len(messages) <= min(_KEPT, self.max_count) and self._bytes <= min(_KEPT_BYTES, self.max_bytes):
             return
-        count = min((follower.index for follower in self._followers), default=self._end) - self._base
+        count = min((follower.index for follower in self._followers), default=self._end_index) - self._base
         count = max(count, len(messages) - self.max_count, 0)
         size = self._bytes - sum(frame_size(message.frame) for message in messages[:count])
         while size > self.max_bytes and count < len(messages) - 1:
@@ -148,11 +148,11 @@ class Window:
         Returns False if another follower needs them, or if this one may have read some before it joined.
         """
         first, revision = revisions
-        if len(self._followers) > 1 or follower.index != self._end:
+        if len(self._followers) > 1 or follower.index != self._end_index:
             return False
         if follower.era == self.era and first <= follower.position:
             return False
-        self._base = self._end + count
+        self._base = self._end_index + count
         self._messages, self._bytes = [], 0
         follower.index, follower.position, follower.era = self._base, revision, self.era
         self.floor = revision
