@@ -307,9 +307,8 @@ class ConnectOptions(TypedDict, total=False):
     ws_connection_headers: HeadersOption | None
 
 
-_LOCAL = (
-    "nats://127.0.0.1:4222",
-)  # compared by identity, because the caller may pass the same URL explicitly
+# Compared by identity, because the caller may pass the same URL explicitly.
+_LOCAL = ("nats://127.0.0.1:4222",)
 
 
 def connect(

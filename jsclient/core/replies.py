@@ -75,10 +75,8 @@ class Replies(ReadHandle[CoreMessage]):
         if tracker is not None and tracker.error is not None:
             self._error, tracker.error = tracker.error, None
         if self._error is not None:
-            error, self._error = (
-                self._error,
-                None,
-            )  # raise the error only once; the next call raises `ClosedError`
+            # Raise the error only once. The next call raises `ClosedError`.
+            error, self._error = self._error, None
             raise error
         raise ClosedError("all replies were read")
 

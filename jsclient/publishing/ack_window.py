@@ -231,9 +231,7 @@ class AckWindow(Generic[TicketT]):
                 self.connection.send(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
             except (DisconnectedError, ClosedError):
                 self.window.not_sent(entry)
-            except (
-                JetStreamError
-            ) as error:  # since the reconnect, the server has a lower size limit for messages
+            except JetStreamError as error:  # since the reconnect, the server has a lower size limit
                 self.window.remove(reply)
                 self.fail_publishes([(entry, unknown(entry) if entry.unconfirmed else error)])
 

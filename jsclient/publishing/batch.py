@@ -337,9 +337,7 @@ class AtomicBatch:
             if self._failure is error:
                 raise
             raise self._failure from error
-        except (
-            BaseException
-        ):  # a cancelled message may or may not have been sent, so the batch can't continue
+        except BaseException:  # a cancelled message may have been sent, so the batch can't continue
             self._drop()
             self._failure = BatchAbandonedError(
                 f"batch {tracker.id} was abandoned at message {tracker.sent}: the publish was cancelled"

@@ -62,10 +62,8 @@ class Tally:
     first_seq: int = 0
     last_seq: int = 0
     streams: set[str] = field(default_factory=set)
-    acks: list[PubAck] = field(default_factory=list)  # acknowledgements that have not been counted yet
-    runs: list[AckRun] = field(
-        default_factory=list
-    )  # runs of acknowledgements that have not been counted yet
+    acks: list[PubAck] = field(default_factory=list)  # acknowledgements not counted yet
+    runs: list[AckRun] = field(default_factory=list)  # runs of acknowledgements not counted yet
     # Called with new acks before they are counted.
     on_acks: Callable[[list[PubAck]], None] | None = None
     on_run: Callable[[str, list[int]], None] | None = (

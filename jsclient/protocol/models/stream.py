@@ -19,8 +19,7 @@ __all__ = ["LostStreamData", "StreamAlternate", "StreamInfo", "StreamSourceInfo"
 class LostStreamData(Model, frozen=True, kw_only=True):
     """Messages that were lost because a file was damaged.
 
-    Attributes:
-        msgs, bytes: Stream sequences of the lost messages, and their total size in bytes.
+    ``msgs`` contains the stream sequences of the lost messages, and ``bytes`` is their total size in bytes.
     """
 
     msgs: list[int] | None = None
