@@ -218,6 +218,7 @@ async def test_a_key_that_the_codec_cannot_decode(js: Any, name: str) -> None:
     assert await kv.purge_deletes(older_than=0) == 1
 
 
+@pytest.mark.server(">=2.11")
 async def test_foreign_keys_of_another_form(js: Any, make: Any) -> None:
     """A key that the codec would store under another name hides no key of ours, and a cache is a mapping of ours."""
     raw = await make()
