@@ -11,8 +11,8 @@ from importlib.metadata import version
 import nats.jetstream
 from nats.client import Client, connect
 
-from benchmarks.job import HEADER, HEADERS, Job, Meter, payload, shares
-from benchmarks.partner import BEGIN, CREDIT, ECHO, MORE
+from benchmarks.clients.core_works import core_works
+from benchmarks.job import HEADER, HEADERS, Job, Meter, payload
 
 VERSION = version("nats-jetstream")
 
@@ -121,58 +121,6 @@ async def _publish(job: Job, meter: Meter) -> None:
             part.done(len(part.latencies), ack.sequence)
 
 
-async def _core_publish(job: Job, meter: Meter) -> None:
-    data, subject = payload(job), job.subject
-    async with _plain(job) as nc:
-        for part in meter.parts():
-            for _ in range(part.count):
-                await nc.publish(subject, data)
-            await nc.flush()
-            part.done(part.count, part.last)
-
-
-async def _core_subscribe(job: Job, meter: Meter) -> None:
-    async with _plain(job) as nc:
-        for part in meter.parts():
-            sub = await nc.subscribe(job.subject)
-            await nc.publish(BEGIN, b"%d" % part.count)
-            seen, count, data = 0, part.count, 0
-            async for msg in sub:
-                data += len(msg.data)
-                seen += 1
-                if not seen % CREDIT:
-                    await nc.publish(MORE, b"")
-                if seen == count:
-                    break
-            assert data == count * job.size
-            await sub.unsubscribe()
-            part.done(seen, part.last)
-
-
-async def _core_request(job: Job, meter: Meter) -> None:
-    data = payload(job)
-    async with _plain(job) as nc:
-        for part in meter.parts():
-            for _ in range(part.count):
-                began = time.perf_counter_ns()
-                await nc.request(ECHO, data, timeout=5.0)
-                part.latencies.append(time.perf_counter_ns() - began)
-            part.done(part.count, part.last)
-
-
-async def _core_requests(job: Job, meter: Meter) -> None:
-    data = payload(job)
-    async with _plain(job) as nc:
-
-        async def request(count: int) -> None:
-            for _ in range(count):
-                await nc.request(ECHO, data, timeout=30.0)
-
-        for part in meter.parts():
-            await asyncio.gather(*map(request, shares(part.count)))
-            part.done(part.count, part.last)
-
-
 WORKS = {
     "ordered": _ordered,
     "messages": _messages,
@@ -180,8 +128,5 @@ WORKS = {
     "next": _next,
     "publisher": _publisher,
     "publish": _publish,
-    "core-publish": _core_publish,
-    "core-subscribe": _core_subscribe,
-    "core-request": _core_request,
-    "core-requests": _core_requests,
+    **core_works(_plain, lambda sub: sub),
 }

@@ -14,10 +14,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from benchmarks.clients.core_works import core_works
 from benchmarks.clients.slow import Slow
-from benchmarks.job import HEADER, HEADERS, Job, Meter, payload, shares
+from benchmarks.job import HEADER, HEADERS, Job, Meter, payload
 from benchmarks.pacer import flooded, paced, requested
-from benchmarks.partner import BEGIN, CREDIT, ECHO, MORE
 
 VERSION = version("nats-py")
 
@@ -251,58 +251,6 @@ async def _subscriptions(job: Job, meter: Meter) -> None:
                 await sub.unsubscribe()
 
 
-async def _core_publish(job: Job, meter: Meter) -> None:
-    data, subject = payload(job), job.subject
-    async with _connected(job) as nc:
-        for part in meter.parts():
-            for _ in range(part.count):
-                await nc.publish(subject, data)
-            await nc.flush()
-            part.done(part.count, part.last)
-
-
-async def _core_subscribe(job: Job, meter: Meter) -> None:
-    async with _connected(job) as nc:
-        for part in meter.parts():
-            sub = await nc.subscribe(job.subject)
-            await nc.publish(BEGIN, b"%d" % part.count)
-            seen, count, data = 0, part.count, 0
-            async for msg in sub.messages:
-                data += len(msg.data)
-                seen += 1
-                if not seen % CREDIT:
-                    await nc.publish(MORE, b"")
-                if seen == count:
-                    break
-            assert data == count * job.size
-            await sub.unsubscribe()
-            part.done(seen, part.last)
-
-
-async def _core_request(job: Job, meter: Meter) -> None:
-    data = payload(job)
-    async with _connected(job) as nc:
-        for part in meter.parts():
-            for _ in range(part.count):
-                began = time.perf_counter_ns()
-                await nc.request(ECHO, data, timeout=5.0)
-                part.latencies.append(time.perf_counter_ns() - began)
-            part.done(part.count, part.last)
-
-
-async def _core_requests(job: Job, meter: Meter) -> None:
-    data = payload(job)
-    async with _connected(job) as nc:
-
-        async def request(count: int) -> None:
-            for _ in range(count):
-                await nc.request(ECHO, data, timeout=30.0)
-
-        for part in meter.parts():
-            await asyncio.gather(*map(request, shares(part.count)))
-            part.done(part.count, part.last)
-
-
 async def _slow_callback(job: Job, meter: Meter) -> None:
     async with _connected(job) as nc:
         for part in meter.parts():
@@ -351,10 +299,7 @@ WORKS = {
     "publish": _publish,
     "end-to-end": _end_to_end,
     "subscriptions": _subscriptions,
-    "core-publish": _core_publish,
-    "core-subscribe": _core_subscribe,
-    "core-request": _core_request,
-    "core-requests": _core_requests,
+    **core_works(_connected, lambda sub: sub.messages),
     "slow callback": _slow_callback,
     "slow ordered": _slow_ordered,
     "slow messages": _slow_messages,
