@@ -12,6 +12,9 @@ from integration.interop.other_client import SERVICE_CLIENTS, Answer, ClientName
 from integration.kit.judge.waiting import eventually
 from jsclient import CoreMessage, ServiceError
 
+# The services of nats-py 2.16 take their start time from a function that Python 3.12 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning:nats.micro.service")
+
 
 @pytest.fixture(params=SERVICE_CLIENTS)
 async def theirs(request: pytest.FixtureRequest, client_named: ClientNamed) -> AsyncIterator[OtherClient]:
