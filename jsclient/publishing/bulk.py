@@ -345,7 +345,7 @@ class BulkPublisher:
             self._out.write(burst_commands(subjects, replies, headers, payloads, heads, burst.sizes))
 
     def _end_of_burst(self, columns: _Columns, start: int, stop: int) -> int:
-        """Return where the burst that begins at ``start`` ends, which is at ``stop`` or earlier.
+        """Return the end of the burst that begins at ``start``. The end is at most ``stop``.
 
         A burst has at least one message.
 

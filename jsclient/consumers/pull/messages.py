@@ -199,8 +199,8 @@ class Messages(ReadHandle[Message]):
     async def _change_inbox(self) -> None:
         """Replace the inbox after the connection was lost.
 
-        The server serves the old requests as long as a client subscribes to their inbox. Without a new inbox it would
-        therefore deliver messages for the old requests as well as for the new ones.
+        The server serves the old requests as long as the client is subscribed to their inbox. Without a new inbox, it
+        would deliver messages for the old requests as well as for the new ones.
         """
         async with self._starting:
             if self._state is not State.OPEN:
@@ -241,7 +241,7 @@ class Messages(ReadHandle[Message]):
                         subject, encode_pull(command.pull), reply=self._inbox.reply(command.number)
                     )
                 except JetStreamError:
-                    self._tracker.disconnected()  # it sends new requests after the reconnect
+                    self._tracker.disconnected()  # the tracker sends new requests after the reconnect
             elif isinstance(command, Emit):
                 puller.emit(command.event)
             elif isinstance(command, NotAnswered):
@@ -263,7 +263,7 @@ class Messages(ReadHandle[Message]):
             if not is_missing(error):
                 return
             if puller.config is None:
-                self._tracker.fail(error)  # "not found" is more helpful than "deleted" if it was never seen
+                self._tracker.fail(error)  # "not found" is clearer than "deleted" if it was never seen
             else:
                 puller.emit(self._tracker.consumer_is_gone())
             puller.changed.set()
