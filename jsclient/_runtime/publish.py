@@ -235,9 +235,8 @@ async def _send(
             )
             if pause is None:
                 raise final from None
-            if (
-                not pause
-            ):  # an earlier attempt may have been stored. Find out with a message that can't be stored
+            # An earlier attempt may have been stored. Find out with a message that can't be stored.
+            if not pause:
                 payload, block = b"", question_about(headers[MSG_ID], secrets.token_hex(11))
         except (DisconnectedError, RequestTimeoutError) as error:
             remaining, pause = deadline - loop.time(), PAUSE

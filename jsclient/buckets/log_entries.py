@@ -71,9 +71,8 @@ class LogEntries:
         self._context, self._stream, self._config = context, stream, config
         self._filters = config.filters or [">"]
         self._events, self._push = events, push
-        self._snapshot: deque[Record] = (
-            deque()
-        )  # the newest message of each subject, if they are read together
+        # The newest message of each subject, if they are read together.
+        self._snapshot: deque[Record] = deque()
         self._ahead: deque[Record] = deque()  # messages that were read together with those before them
         self._end = 0  # sequence of the last message that existed at the opening
         self._after = 0  # sequence after which it begins, while the stream was not looked up

@@ -128,9 +128,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         self._check = check
         self._error: JetStreamError | None = None
         self._ended = False
-        self._changed = (
-            Signal() if changed is None else changed
-        )  # tables with one signal are awaited together
+        # Tables with one signal are awaited together.
+        self._changed = Signal() if changed is None else changed
         self._watching: WeakSet[TableChanges] = WeakSet()
         self._tasks = [
             log.tasks.start(self._follow(), f"table of {log.subject}"),

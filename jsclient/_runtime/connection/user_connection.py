@@ -98,9 +98,8 @@ class UserConnection(Connection):
         self._was_up = bool(nc.is_connected)
         self._ended = False
         self._inboxes: set[_Subscription] = set()
-        self._waiting: dict[
-            asyncio.Task[Any], int
-        ] = {}  # tasks that wait for a PONG, and the number of reconnects before each started
+        # Tasks that wait for a PONG, and the number of reconnects before each started.
+        self._waiting: dict[asyncio.Task[Any], int] = {}
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, JetStreamError):

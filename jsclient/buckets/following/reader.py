@@ -204,9 +204,8 @@ class SharedReader(Generic[EntryT]):
     async def _fall_behind(self, source: SharedSource) -> None:
         """Read by direct gets what the window has no more, or with a consumer where that is not allowed."""
         incarnation = await source.incarnation_known()
-        position = source.place(
-            self._member
-        )  # of the stream with this incarnation: nothing is awaited in between
+        # Of the stream with this incarnation: nothing is awaited in between.
+        position = source.place(self._member)
         if incarnation:
             self._log = self._new_log()
             self._log.continue_after(incarnation, position)

@@ -54,9 +54,8 @@ class Messages(ReadHandle[Message]):
         self._inbox = ReaderInbox(puller.context.connection, self._receive_frames)
         self._timer: Timer | None = None
         self._state = State.NEW
-        self._flush: asyncio.Task[None] | None = (
-            None  # receives the messages in flight after the iteration has ended
-        )
+        # Receives the messages in flight after the iteration has ended.
+        self._flush: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._newest: Message | None = None  # the message that was returned last
         self._handed: ref[AckState] | None = None  # ack state of that message, set by `has_unacked`
@@ -98,9 +97,8 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                message = (
-                    self._take()
-                )  # it may have arrived in the event loop iteration in which the timeout expired
+                # It may have arrived in the event loop iteration in which the timeout expired.
+                message = self._take()
                 if message is not None:
                     self._newest = message
                     return message

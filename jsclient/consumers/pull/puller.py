@@ -62,9 +62,8 @@ class PullInbox:
         # Messages for the caller, None if no call is waiting for them.
         self.frames: deque[Frame] | None = None
         self.until: float = 0.0  # time until which the inbox must stay open, in monotonic seconds
-        self.is_alone: bool = (
-            False  # True if the caller should wake up only when the request has ended, not for each message
-        )
+        # True if the caller should wake up only when the request has ended, not for each message.
+        self.is_alone: bool = False
 
     def receive_frames(self, frames: list[Frame]) -> None:
         """Process the frames that arrive in the inbox. The connection calls this method."""
@@ -147,9 +146,8 @@ class Puller:
         self._timer = Timer(self.changed.set)
         self.readers: set[Closable] = set()
         self.now: Callable[[], float] = context.connection.running_loop().time
-        self.was_there: bool = (
-            False  # whether the consumer existed when last looked up after a request without answer
-        )
+        # Whether the consumer existed when last looked up after a request without answer.
+        self.was_there: bool = False
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
         # Each inbox is in one of these collections: it is free, a caller is waiting for its request, or the caller has

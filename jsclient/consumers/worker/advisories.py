@@ -51,9 +51,8 @@ _TRIES: Final = 5  # number of attempts to request the state of the consumer
 _TURN: Final = 100  # number of decisions after which other tasks may run
 _NAMED: Final = 100  # number of messages that `close` reports one by one
 _AGAIN: Final = 2.0  # seconds between two checks of a contradiction
-_APART: Final = (
-    0.25  # minimum interval of requests for the state, in seconds, so that many advisories share an answer
-)
+# Minimum interval of requests for the state, in seconds, so that many advisories share an answer.
+_APART: Final = 0.25
 _DENIED: Final = 60.0  # after the request was denied, it is not repeated for this many seconds
 
 

@@ -167,9 +167,8 @@ class HandlerPool:
         self._idle_timer = Timer(self._end_idle)
         self._watch = LoopWatch(self._handled, settling.slow)
         self._slots: list[HandlerTask] = []
-        self._idle: list[
-            HandlerTask
-        ] = []  # a stack, so that tasks that aren't needed stay idle and eventually end
+        # A stack, so that tasks that aren't needed stay idle and eventually end.
+        self._idle: list[HandlerTask] = []
         self._woken = 0  # number of tasks that were woken up and have not looked for a message yet
         self._turn_ends: float | None = None  # in monotonic seconds, None before the first message of a turn
         self._turn_over = False  # True if a turn has taken longer than _TURN

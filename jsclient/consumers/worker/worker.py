@@ -80,9 +80,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._over = Signal()
         self._waiting = Waiting(context.connection.now())
         self._pull = 0  # number of messages that the source requests at a time
-        self._holding = (
-            False  # True while the feeder takes over messages, which would be lost if it were cancelled
-        )
+        # True while the feeder takes over messages, which would be lost if it were cancelled.
+        self._holding = False
         self._stop_at: float | None = None  # time when handlers are cancelled, in monotonic seconds
         self._is_over = False
         self._waiter: Generator[Any, None, WorkCounts] | None = None  # the `wait` that a task runs

@@ -329,9 +329,8 @@ class ConsumeTracker:
             return False
         if event is not None:
             commands.append(Emit(event))
-        if (
-            PENDING_MESSAGES not in fields
-        ):  # the server refused the request on arrival, before it served any part
+        # The server refused the request on arrival, before it served any part.
+        if PENDING_MESSAGES not in fields:
             for pull in (pull for recent, pull in self._last if recent == number):
                 fields = Headers({PENDING_MESSAGES: str(pull.batch), PENDING_BYTES: str(pull.max_bytes or 0)})
         self.buffer.ended(Meaning.ENDED, Ending.UNPINNED, fields, now)

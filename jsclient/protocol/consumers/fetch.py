@@ -224,9 +224,8 @@ class PullRequest:
                 self.ending = Ending.FULL
         elif self.owed_bytes is not None and self.owed_bytes <= 0:
             self.settled = True
-            self.end_request(
-                Ending.MAX_BYTES
-            )  # the request is filled to the byte, and the server sends no status
+            # The request is filled to the byte, and the server sends no status.
+            self.end_request(Ending.MAX_BYTES)
 
     def status(self, code: int, description: str, now: float) -> None:
         """Process a status that arrived on the inbox of this request."""

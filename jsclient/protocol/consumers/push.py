@@ -240,9 +240,8 @@ class PushTracker:
     received: int = 0
     dropped: int = 0
     foreign: int = 0
-    front: deque[Frame] = field(
-        init=False
-    )  # messages that can be taken from the left without calling `take_frame`
+    # Messages that can be taken from the left without calling `take_frame`
+    front: deque[Frame] = field(init=False)
     # the queue, whose marks are flow control requests and errors to raise
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # the prefix that the next message's JSAck is expected to have

@@ -399,9 +399,8 @@ def ended(
     passed = extras(attrs)
     sent_attrs = {"Id": record.id, **passed}
     eci = record.tx
-    if (
-        record.state is RelationshipState.OUTBOUND
-    ):  # on a public channel, Tx proves that this side is the requester
+    # On a public channel, Tx proves that this side is the requester.
+    if record.state is RelationshipState.OUTBOUND:
         sent_attrs, eci = sent_attrs | {"Tx": record.rx}, record.well_known_tx
     assert eci is not None
     sent, inner, outer = _ENDS[record.state]

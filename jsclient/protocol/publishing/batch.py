@@ -96,9 +96,8 @@ class BatchTracker:
     accepted: bool = False  # whether the server has confirmed the batch
     state: BatchState = BatchState.OPEN
     _held: BatchMessage | None = None
-    _buffered: list[BatchMessage] | None = field(
-        default_factory=list
-    )  # all messages that were sent, or None if they are too large
+    # All messages that were sent, or None if they are too large.
+    _buffered: list[BatchMessage] | None = field(default_factory=list)
     _buffered_size: int = 0
     first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)

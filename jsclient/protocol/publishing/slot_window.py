@@ -154,9 +154,8 @@ class SlotWindow(PublishWindow[TicketT]):
             if stop == start:
                 while stop < count and frames[stop][0] in in_flight:
                     stop += 1
-                if (
-                    stop == start
-                ):  # an error, an unusual ack, or an answer to no publish or to a repeated attempt
+                # An error, an unusual ack, or an answer to no publish or to a repeated attempt.
+                if stop == start:
                     self.expand()
                     slots.rest(_RESTING)
                     stop = count

@@ -111,9 +111,8 @@ class Hints:
         self.deadline = math.inf
         if not readers:
             return []
-        if (
-            now - self._hint_at > _PATIENCE
-        ):  # the last check: the server has refused the records that were not found by now
+        # The last check: the server has refused the records that were not found by now.
+        if now - self._hint_at > _PATIENCE:
             self._behind = dict.fromkeys(self._behind, 0)
             self._pause = _PAUSE
             if not self.all_heard:

@@ -87,9 +87,8 @@ else:
                     check_fields(cls, fields)
                     raise
 
-    except (
-        TypeError
-    ):  # in this version of msgspec the metaclass cannot be subclassed: its own error is raised
+    except TypeError:
+        # In this version of msgspec the metaclass cannot be subclassed: its own error is raised.
         Named = type(msgspec.Struct)
 
 

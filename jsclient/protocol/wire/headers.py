@@ -78,9 +78,8 @@ class Headers(dict[str, str]):
         """Copy a mapping, or (name, value) pairs in which names may repeat."""
         if headers == ():
             pairs: Iterable[tuple[str, str]] = ()
-        elif (
-            all_pairs := getattr(headers, "pairs", None)
-        ) is not None:  # `Headers`, or the headers of a message
+        elif (all_pairs := getattr(headers, "pairs", None)) is not None:
+            # `Headers`, or the headers of a message.
             pairs = all_pairs()
         else:
             pairs = headers.items() if isinstance(headers, Mapping) else headers

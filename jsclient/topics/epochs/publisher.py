@@ -59,9 +59,8 @@ class PartitionPublisher(Handle, Generic[T]):
         self._out = outlet
         self._core, self._producer, self._taken_at = taken
         self._seq = self._taken_at  # sequence of the last frontier record
-        self._last_seq = (
-            self._taken_at
-        )  # sequence of the subject's last message, which the next record must follow
+        # Sequence of the subject's last message, which the next record must follow.
+        self._last_seq = self._taken_at
         self._topic = history.topic
         self._partition = partition
         self._codec = codec

@@ -32,9 +32,8 @@ from .log_iteration import Newest, newest_own, passable_reason
 
 __all__ = ["LogProducer"]
 
-_MISMATCHES: Final = (
-    3  # refusals in a row, with the same expected sequence, after which another producer is assumed
-)
+# Refusals in a row, with the same expected sequence, after which another producer is assumed.
+_MISMATCHES: Final = 3
 
 _LAST_WORDS: Final = 2.0  # seconds that closing the connection waits for members in flight
 
