@@ -178,7 +178,7 @@ class FastIngest:
         tracker, channel = self._tracker, self._channel
         to, waiting, together = check_subject(subject), iter(payloads), _FIRST
         if not tracker.sent:
-            # The first message alone, because its answer says whether the stream accepts.
+            # Send the first message alone, because its answer says whether the stream accepts the ingest.
             for payload in waiting:
                 await self.publish(subject, payload)
                 break
@@ -308,7 +308,7 @@ class FastIngest:
                 tracker.no_stream = None
                 channel.write(*first)
         finally:
-            # The call was cancelled, or the connection was closed.
+            # If the first message is still refused, the call was cancelled, or the connection was closed.
             if (error := tracker.no_stream) is not None:
                 tracker.not_begun(error)
         if tracker.accepted:

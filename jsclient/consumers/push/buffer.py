@@ -228,7 +228,7 @@ class PushBuffer:
         return bool(front)
 
     def take_message(self) -> Message | None:
-        """Answer flow control requests that precede the next message, and return the message or None if there is none."""
+        """Answer flow control requests that precede the next message, then return that message or None."""
         while True:
             frame, commands = self.tracker.take_frame()
             if commands:
