@@ -166,7 +166,7 @@ class Requests:
             del self._waiting[key]
             self._repeated.pop(key, None)
             if future.done() and not future.cancelled():
-                future.exception()  # mark as retrieved: a failed publish is raised instead
+                future.exception()  # mark as retrieved, because a failed publish raises its own error
         return _checked(subject, frame)
 
     def ask_now(

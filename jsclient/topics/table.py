@@ -1,7 +1,8 @@
 """`TopicTable`: the newest record of each subject of a topic, kept current.
 
 A table is a snapshot of the newest records and a reader after it, with the guarantees of `Topic.each`: pushes may be
-lost, and servers may restart. Records that were replaced before they were read are no gap, since newer records follow.
+lost, and servers may restart. Records that were replaced before they were read are not a gap, since newer ones
+follow.
 
 No record shows that messages were removed from the stream. Therefore the number of removed messages is looked up from
 time to time. When it has changed, the table is compared with the sequences of the newest messages, and the stream's
@@ -79,7 +80,7 @@ class _Compared:
     _end: int = 0
 
     def equal(self, removed: int, end: int, read: int) -> None:
-        """Note that no difference was found.
+        """Record that a comparison found no difference.
 
         ``end`` is the stream's last sequence, and ``read`` the reader's sequence before the comparison.
         """
@@ -88,7 +89,7 @@ class _Compared:
             self._equal, self._end = removed, end
 
     def note_difference(self) -> None:
-        """Note that a difference was found, or that the table could not be compared."""
+        """Record that a difference was found, or that the table could not be compared."""
         self.removed = self._equal = -1
 
 
@@ -238,8 +239,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         try:
             async with aclosing(self._reader.batches()) as batches:
                 async for records in batches:
-                    # Removals are marked by headers. If no record has headers and nobody reads changes, all records can
-                    # be added together.
+                    # Removals are marked by headers. If no record has headers and no `TableChanges` exists, all
+                    # records can be added together.
                     if self._watching or [record for record in records if record.headers]:
                         for record in records:
                             self._set(record.subject, None if _is_removal(record.headers) else record)

@@ -289,7 +289,7 @@ class PartitionPublisher(Handle, Generic[T]):
             )
 
     async def _store(self, write: Callable[[], Coroutine[Any, Any, int]]) -> None:
-        """Write a frontier record. Invalid messages that other clients have stored under the subject are passed over.
+        """Write a frontier record. Invalid messages that other clients have stored under the subject are skipped.
 
         After a failure, the state of the partition is unknown, so every further call of the publisher raises the error.
         """
