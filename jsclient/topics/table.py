@@ -65,11 +65,12 @@ class _Newest(NamedTuple):
 
 @dataclass(slots=True)
 class _Compared:
-    """The removals from the stream that are known to be in the table.
+    """Tracks whether the table is known to lack all messages that were removed from the stream.
 
-    They are known after two comparisons in a row found no difference, since the servers of the consumer and of the
-    history may have lagged at one of them. Before the second comparison the reader must have read what was stored at
-    the first, since a page of the history may have been read before a removal and arrive after both comparisons.
+    That is known once two comparisons in a row have found no difference. One comparison isn't enough, because the
+    server of the consumer or of the history may lag. Before the second comparison, the reader must also have read
+    everything that was stored at the first. Without that condition, a page of the history that was read before a
+    removal could still arrive after both comparisons.
 
     Attributes:
         removed: The number of messages that were removed from the stream until then, or -1 to compare again.
@@ -338,7 +339,10 @@ class TopicTable(Handle, Mapping[str, Record]):
             await asyncio.sleep(_RECHECK)
 
     async def _ask_leader(self, subjects: list[str]) -> list[_Newest]:
-        """Request the newest record of each subject. Return the answers that go back, which are not applied yet."""
+        """Request the newest record of each subject and update the table.
+
+        Return older answers without applying them.
+        """
         older: list[_Newest] = []
         for first in range(0, len(subjects), _AT_ONCE):
             requests = map(self._newest_of, subjects[first : first + _AT_ONCE])
@@ -361,7 +365,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         return _Newest(subject, before, await self._log.last(subject))
 
     def _apply(self, answer: _Newest) -> None:
-        """Apply an answer to the table, unless the reader returns its record or has returned a newer record."""
+        """Apply an answer to the table, unless the reader will return its record or has returned a newer record."""
         subject, before, newest = answer
         known = 0 if before is None else before.seq
         if newest is not None and (newest.seq == known or newest.seq > max(self.position.seq, known)):
@@ -427,7 +431,7 @@ class TableChanges(ReadHandle[TableChange]):
 async def open_table(
     log: StreamLog, *, check: float, changed: Signal | None = None, **options: Any
 ) -> TopicTable:
-    """Open a table. The other options are those of `LogReader`. If the call is cancelled, no reader stays open.
+    """Open a table. ``options`` are passed to `LogReader`. If the call is cancelled, no reader stays open.
 
     ``changed`` is set after each change. Several tables can share it, so that a task can wait for any of them.
     """
