@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lease"]
 
-# Header with a random id, which tells this lock's value from those of other clients.
+# Header with a random id, which distinguishes this lock's value from the values of other clients.
 _OWNER: Final = "Jsc-Lease"
 # The lock is considered lost when only this fraction of the TTL remains, so that the block has time to stop.
 _MARGIN: Final = 0.1
