@@ -245,9 +245,8 @@ class NatsFileSystem(AsyncFileSystem):
     async def _rm_file(self, path: str, **_: Any) -> None:
         with _as_files(path):
             store, name = await self._object(path)
-            await store.info(
-                name
-            )  # raises an error if the object has been deleted, unlike `ObjectStore.delete`
+            # Raises an error if the object has been deleted, unlike `ObjectStore.delete`
+            await store.info(name)
             await store.delete(name)
 
     async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None, **_: Any) -> None:

@@ -50,7 +50,7 @@ _SINCE = {
 
 
 def check_known(context: Context, config: ConsumerConfig) -> None:
-    """Raise `ConfigError` for an invalid configuration, or a field that the server is too old for and would ignore."""
+    """Raise `ConfigError` if the configuration is invalid or has a field that this server is too old to support."""
     check_consumer(config, datetime.now(UTC))
     for field, version in _SINCE.items():
         if getattr(config, field):
@@ -87,7 +87,8 @@ async def consumer_info(
 ) -> ConsumerInfo:
     """Return the consumer's current state.
 
-    Raises `ConsumerNotFoundError`, `ConfigError`, or any API request error.
+    Raises `ConsumerNotFoundError` if the consumer doesn't exist, or `ConfigError` if an argument is invalid. May
+    raise any other error common to API requests.
     """
     if timeout is not None:
         check_seconds("timeout", timeout)
@@ -108,9 +109,10 @@ async def create_consumer(
     """Create a consumer. An existing consumer of this name with another configuration is never changed.
 
     Raises:
-        ConfigError: The server does not know a field. No request was sent.
+        ConfigError: The configuration is invalid, or the server doesn't support one of its fields. No request was
+            sent.
 
-    May also raise any error of an API request.
+        May also raise any error common to API requests.
     """
     check_known(context, config)
     warn_of_units(stream, config)
@@ -130,7 +132,7 @@ async def create_consumer(
 async def delete_consumer(
     context: Context, stream: str, consumer: str, *, timeout: float | None = None
 ) -> bool:
-    """Delete a consumer. Returns False if it does not exist. May raise any error of an API request."""
+    """Delete a consumer. Return False if it doesn't exist. May raise any error common to API requests."""
     try:
         await context.call(
             context.api.consumer_delete(stream, consumer),
@@ -143,7 +145,7 @@ async def delete_consumer(
 
 
 async def is_gone(context: Context, stream: str, consumer: str) -> bool:
-    """Return whether the server answers that the consumer or its stream does not exist. False without an answer."""
+    """Return True if the server confirms that the consumer or its stream doesn't exist, otherwise False."""
     try:
         await consumer_info(context, stream, consumer)
     except JetStreamError as error:
@@ -167,7 +169,7 @@ async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
 
 
 async def pages(context: Context, api: str, field: str, /, **fields: Any) -> AsyncIterator[Any]:
-    """Yield the items of a list request, page by page. Raises `ProtocolError` or any API request error."""
+    """Yield the items of a list request, page by page. May raise `ProtocolError` or any error of an API request."""
     offset: int | None = 0
     while offset is not None:
         answer = await context.call(api, page_request(offset, **fields), what=f"list {field}")
@@ -184,7 +186,8 @@ async def subject_pages(
 
     ``timeout`` is the number of seconds for all pages. None means the default timeout for each page.
 
-    Raises `StreamNotFoundError`, `ProtocolError`, or any API request error.
+    Raises `StreamNotFoundError` if the stream doesn't exist, or `ProtocolError` if an answer is malformed. May raise
+    any other error common to API requests.
     """
     offset: int | None = 0
     now = context.connection.now

@@ -121,8 +121,8 @@ class Requests:
 
         The timeout includes waiting for a connection. A request is never sent without a connection.
 
-        ``again`` is true if the request changes nothing on the server. The request is then repeated each quarter of
-        the timeout and after a reconnect, because the first answer may be lost with a leader or the connection.
+        If ``again`` is True, the request changes nothing on the server. It is then repeated after each quarter of the
+        timeout and after a reconnect, because the first answer may be lost with a leader or the connection.
 
         Raises:
             RequestTimeoutError: No reply arrived within ``timeout`` seconds.
@@ -166,7 +166,7 @@ class Requests:
             del self._waiting[key]
             self._repeated.pop(key, None)
             if future.done() and not future.cancelled():
-                future.exception()  # mark as retrieved: a failed publish is raised instead
+                future.exception()  # mark as retrieved, because a failed publish raises its own error
         return _checked(subject, frame)
 
     def ask_now(
@@ -184,8 +184,8 @@ class Requests:
 
         Call ``answered`` with its reply, or with an error of `ask`.
 
-        With ``urgent``, the request is written at once, see `Connection.publish`. If the result is False, nothing was
-        sent, and ``answered`` is not called. Use `ask` instead.
+        If ``urgent`` is True, the request is written at once. See `Connection.publish`. If the result is False,
+        nothing was sent, and ``answered`` is never called. Use `ask` instead.
         """
         connection, inbox = self._connection, self._inbox
         out = connection.outbox
@@ -220,7 +220,10 @@ class Requests:
         return True
 
     async def _ready(self, deadline: float, what: str, timeout: float) -> None:
-        """Wait for the connection, and subscribe to the answers. Raises `RequestTimeoutError` if the time is over."""
+        """Wait for the connection, and subscribe to the answers.
+
+        Raises `RequestTimeoutError` if the deadline passes.
+        """
         try:
             await self._connection.wait_connected(deadline)
         except DisconnectedError:
@@ -269,7 +272,7 @@ class Requests:
                     pending.subject, repeat.payload, reply=key.decode(), header=repeat.header
                 )
             except JetStreamError:
-                pass  # not connected: it is sent again after the reconnect, or fails at its deadline
+                pass  # not connected, so it is sent again after the reconnect, or fails at its deadline
 
     async def _open_inbox(self) -> None:
         if self._inbox is not None and self._inbox.denied is not None:
@@ -328,7 +331,7 @@ class Requests:
 
 
 def _checked(subject: str, frame: Frame) -> Frame:
-    """Return the reply. Raises `NoRespondersError` if the server answers that the subject has no subscriber."""
+    """Return the reply. Raises `NoRespondersError` if the server reports that the subject has no subscribers."""
     # Servers before 2.14 return a stored message with its own status line.
     if frame[2] and not frame[3] and inline_status(frame[2]) == 503 and _OF_STORED not in frame[2]:
         raise NoRespondersError(503, f"no responders on {subject!r}")
@@ -412,7 +415,10 @@ class Context:
     def attach(
         self, handle: Closable, listener: Listener | None = None, denied: OnDenied | None = None
     ) -> None:
-        """Register a handle until `detach`. Its hooks are called, and it is abandoned when the connection closes."""
+        """Register a handle until `detach`.
+
+        Its callbacks are called, and it is abandoned when the connection closes.
+        """
         self.open.add(handle)
         if listener is not None:
             self.connection.add_listener(listener, denied)
@@ -447,7 +453,7 @@ class Context:
         Args:
             subject: The full API subject.
             body: The body, which is sent as JSON. With None, the request is empty.
-            timeout: Seconds to wait for the answer. By default the timeout of the context.
+            timeout: Seconds to wait for the answer. Defaults to the timeout of the context.
             what: A description of the operation, for error texts.
             optional: The caller can continue without the answer, so a denial is raised but not reported as an event.
 

@@ -173,7 +173,7 @@ class EventLog:
         return _EventReader(self)
 
     async def event_after(self, number: int) -> tuple[int, Event] | None:
-        """Wait for the first event numbered ``number`` or higher. Returns None if the log has ended."""
+        """Wait for the first event numbered ``number`` or higher, and return it. Return None if the log has ended."""
         while True:
             for entry in self._events:
                 if entry[0] >= number:

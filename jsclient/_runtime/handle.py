@@ -45,7 +45,10 @@ _log = logging.getLogger("jsclient")
 
 
 class State(Enum):
-    """The state of a handle, which only moves forward. A drained reader is closed when its last message was read."""
+    """The state of a handle, which only moves forward.
+
+    A drained reader is closed once its last message has been read.
+    """
 
     NEW = "new"  # not opened yet. The handle is opened on first use
     OPEN = "open"
@@ -136,7 +139,7 @@ P = ParamSpec("P")
 
 
 class Asking(Coroutine[Any, Any, T]):
-    """A request that is not sent yet. Await it, or let a task run it."""
+    """A request that has not been sent yet. Await it, or let a task run it."""
 
     _how = "'await' sends the request"
     _read = _how

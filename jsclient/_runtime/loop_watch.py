@@ -19,8 +19,9 @@ _BEAT = 0.1  # seconds between two timestamps that show, while handlers run, tha
 class LoopWatch(Generic[T]):
     """Detects a handler that blocks the event loop, so that no ack, heartbeat or keep-alive is sent.
 
-    While handlers run, a timer notes every 0.1 s that the loop is free. The caller of a handler compares the time,
-    which it reads anyway, with ``due``, and calls `check_loop` from then on. A message costs no more than that.
+    While handlers run, a timer notes every 0.1 s that the loop is free. Code that calls a handler compares the time,
+    which it reads anyway, with ``due``, and calls `check_loop` once ``due`` has passed. No other work is needed per
+    message.
 
     Attributes:
         due: The time from which to call `check_loop`, in monotonic seconds of the loop.

@@ -32,7 +32,7 @@ async def check_match(
     if not filters or (known is not None and not impossible_filters(filters, known)):
         return
     if known is None and context.connection.outbox is None:
-        # a user's nats-py connection does not report a denial, so the request would take the whole timeout
+        # A user's nats-py connection doesn't report a denial, so the request would take the whole timeout.
         return
     try:
         subject = context.api.stream_info(stream)
@@ -53,7 +53,7 @@ async def check_match(
 
 
 async def _stores(context: Context, stream: str, subject: str) -> bool:
-    """Return whether a stored message matches, since the stream may have had other subjects."""
+    """Return whether a stored message matches. When it was stored, the stream may have had other subjects."""
     try:
         await context.call(
             context.api.stream_msg_get(stream),

@@ -166,7 +166,7 @@ async def publish(
 ) -> PubAck:
     """Publish a message and wait for its ack. See `JetStream.publish`.
 
-    With ``stream_exists``, "no responders" is retried until the timeout, because the subject cannot be wrong.
+    If ``stream_exists`` is True, "no responders" is retried until the timeout, because the subject cannot be wrong.
     """
     if type(subject) is not str or subject not in known_subjects:
         check_subject(subject)
@@ -216,8 +216,7 @@ async def _send(
             if repeatable or not context.connection.is_connected:
                 await _connected(context, deadline, timeout, sent=retries is not None)
                 remaining = deadline - loop.time()
-            # An attempt takes less than the timeout, so that the publish can be sent again if its answer is
-            # lost.
+            # An attempt takes less than the timeout, so that the message can be sent again if its answer is lost.
             if repeatable:
                 remaining = min(remaining, ATTEMPT if retries is None else retries.attempt)
             answer = await context.requests.ask(
@@ -235,9 +234,8 @@ async def _send(
             )
             if pause is None:
                 raise final from None
-            if (
-                not pause
-            ):  # an earlier attempt may have been stored. Find out with a message that can't be stored
+            # Without a pause, an earlier attempt may have been stored. Find out with a message that can't be stored.
+            if not pause:
                 payload, block = b"", question_about(headers[MSG_ID], secrets.token_hex(11))
         except (DisconnectedError, RequestTimeoutError) as error:
             remaining, pause = deadline - loop.time(), PAUSE
@@ -294,13 +292,13 @@ async def request_stored(
 ) -> bytes:
     """Send a message whose answer is not a plain ack, and return the answer.
 
-    "No responders" is retried like for a publish without an id. If a stream has answered on this subject before, it
-    is retried until the timeout, otherwise for three attempts in total. ``recovery`` counts these attempts.
+    "No responders" is retried as for a publish without an id. If a stream has answered on this subject before, the
+    message is sent again until the timeout. Otherwise, there are three attempts in total, which ``recovery`` counts.
 
     Raises:
         NoRespondersError: No stream received the message, so it was not stored.
 
-    Also raises the errors of `Requests.ask`.
+    May also raise any other error of `Requests.ask`.
     """
     loop, recovery = context.connection.running_loop(), recovery or Recovery()
     encoded = known_subjects.get(subject) or subject.encode()

@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["Signal", "Tasks", "Timer", "clock", "step_at_once", "until_done"]
 
 _LAST = 1.0  # seconds for a task to finish, and then for its cancellation, when the event loop ends
-_ROUNDS = 3  # rounds of cancellations, as a cancelled task may start another task
+_ROUNDS = 3  # rounds of cancellations, because a cancelled task may start another task
 
 
 def clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
@@ -191,7 +191,7 @@ class Signal:
                     waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Return at the next `set`."""
+        """Wait for the next call of `set`."""
         waiter = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         try:

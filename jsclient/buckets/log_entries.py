@@ -1,7 +1,7 @@
-"""Reading the messages of a bucket in order without a consumer, by direct gets.
+"""Reads the messages of a bucket in order by direct gets, without a consumer.
 
-A bucket is read like this where the server creates no further consumer, and where a watch joins others that already
-share one. The reader of a topic does most of it.
+This is used if the server creates no further consumer, and if a watch joins other watches that already share one.
+Most of the work is done by the reader of a topic.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CLOSED: Final = "the watch or its connection is closed"
 
 
 def common_filter(filters: Sequence[str]) -> str:
-    """Return a filter that matches whatever one of these filters matches."""
+    """Return a filter that matches every subject that one of these filters matches."""
     if len(filters) == 1:
         return filters[0]
     common: list[str] = []
@@ -61,23 +61,22 @@ class LogEntries:
 
     Attributes:
         is_current: Whether all messages that existed at the opening were returned.
-        incarnation: The creation time of the stream that is read, as an ordered reader knows it.
+        incarnation: The creation time of the stream that is read, in the form that ordered readers use.
     """
 
     def __init__(
         self, context: Context, stream: str, config: ConsumerConfig, events: EventLog, *, push: Push
     ) -> None:
-        """Prepare to read. ``push`` is how further messages are noticed, see `Topic.each`."""
+        """Prepare to read. ``push`` selects how the server announces further messages. See `Topic.each`."""
         self._context, self._stream, self._config = context, stream, config
         self._filters = config.filters or [">"]
         self._events, self._push = events, push
-        self._snapshot: deque[Record] = (
-            deque()
-        )  # the newest message of each subject, if they are read together
+        # The newest message of each subject, if they are read together.
+        self._snapshot: deque[Record] = deque()
         self._ahead: deque[Record] = deque()  # messages that were read together with those before them
         self._end = 0  # sequence of the last message that existed at the opening
-        self._after = 0  # sequence after which it begins, while the stream was not looked up
-        self._start: Position | None = None  # where the reader begins
+        self._after = 0  # sequence after which to begin, before the stream is looked up
+        self._start: Position | None = None  # position at which the reader begins
         self._log: StreamLog | None = None
         self._reader: LogReader | None = None
         self._is_ended = False
@@ -96,9 +95,9 @@ class LogEntries:
     # --- opening -----------------------------------------------------------------------------------------
 
     async def begin_entries(self, *, without_consumer: bool = False) -> bool:
-        """Find out what exists. Return False if that takes a consumer, and none may be created.
+        """Find out which messages exist. Return False if this needs a consumer although none may be created.
 
-        Raises `StreamNotFoundError`, and any error of an API request.
+        Raises `StreamNotFoundError`, or any other error common to API requests.
         """
         log, extent = await self._look_up()
         policy = self._config.deliver_policy
@@ -126,7 +125,7 @@ class LogEntries:
         answer = await context.call(context.api.stream_info(self._stream), None, what="look up the state")
         info = from_wire(StreamInfo, answer)
         log = StreamLog(context, Stream(context, info), common_filter(self._filters))
-        log.newest_only = True  # a message that was replaced before it was read is no gap
+        log.newest_only = True  # a message that was replaced before it was read is not a gap
         log.is_one_subject = False  # a message never ends a key, whatever its headers are
         self._log, self.incarnation = log, str(info.created)
         return log, log.read_extent(answer)
@@ -137,7 +136,7 @@ class LogEntries:
         self.is_current = self.position >= self._end
 
     def continue_after(self, incarnation: str, seq: int) -> None:
-        """Read what follows a message of the stream with this incarnation, as changes."""
+        """Continue after a message of the stream with this incarnation. Later messages are returned as changes."""
         self.incarnation, self._after, self.is_current = incarnation, seq, True
 
     # --- reading -----------------------------------------------------------------------------------------
@@ -145,10 +144,10 @@ class LogEntries:
     async def next_frames(self, up_to: int = _ANY) -> list[Frame]:
         """Return the frames of the next messages. All of them existed at the opening, or none of them.
 
-        The list is empty if the last of those that existed were removed, or if all messages up to the sequence
+        The list is empty if the last messages that existed were removed, or if all messages up to the sequence
         ``up_to`` were returned.
 
-        Raises the errors of `Topic.each`. Cancelled: no message is lost.
+        May raise any error of `Topic.each`. If the call is cancelled, no message is lost.
         """
         if self._snapshot:
             count = min(_RUN, len(self._snapshot))
@@ -200,7 +199,7 @@ class LogEntries:
         _, extent = await self._look_up_again()
         reader, self._reader = self._reader, None
         if self.incarnation == incarnation and extent.last_seq >= position:
-            self._start = extent.start.at(position)  # it was missing for a moment, and is the same
+            self._start = extent.start.at(position)  # the stream was missing for a moment, and is the same
         else:
             self._report_reset(extent)
             self._start = extent.start
@@ -209,7 +208,7 @@ class LogEntries:
             await reader.close()
 
     async def _look_up_again(self) -> tuple[StreamLog, Extent]:
-        """Look the stream up, which may be missing for a while when it is recreated. Retries transient errors."""
+        """Look up the stream, which may be missing for a while when it is recreated. Transient errors are retried."""
         connection, tries = self._context.connection, Retry()
         missing_since: float | None = None
         while True:
@@ -243,7 +242,7 @@ class LogEntries:
         self._context.emit(event)
 
     def follow_pushes(self) -> None:
-        """Be told of further messages by the server, since there is no other reader that would be told."""
+        """Let the server announce further messages, because no other reader does so."""
         self._push = "auto"
         if self._reader is not None:
             self._reader.set_push("auto")

@@ -44,9 +44,9 @@ _MEANWHILE: Final = (
 )
 _RUN: Final = 500  # messages that are decoded together
 
-_SILENT_LOOKS: Final = 8  # a consumer that is silent for so many looks, each after RECHECK, is replaced
+_SILENT_LOOKS: Final = 8  # a consumer is replaced after this many silent checks, each after RECHECK
 _FIRST_FORM: Final = 9  # tokens of a JSAck of the first form
-_COLUMNS: Final = (1, 3, 4)  # where the compiled function has these numbers
+_COLUMNS: Final = (1, 3, 4)  # columns of these numbers in the result of the compiled function
 
 EntryT = TypeVar("EntryT")
 EntryT_co = TypeVar("EntryT_co", covariant=True)
@@ -83,18 +83,18 @@ def reader_config(
 async def open_consumer(
     context: Context, stream: str, config: ConsumerConfig, create: str
 ) -> tuple[OrderedConsumer, int]:
-    """Create a consumer that reads in order. Return it with the number of messages that it has to deliver.
+    """Create a consumer that reads in order. Return it with its number of pending messages.
 
-    ``create`` is the method that creates such a bucket.
+    ``create`` is the name of the method that creates such a bucket.
 
-    Raises `BucketNotFoundError`, and any error of an API request.
+    Raises `BucketNotFoundError`, or any error common to API requests.
     """
     puller = await open_puller(context, stream, config, create)
     return OrderedConsumer(puller), puller.num_pending
 
 
 async def open_puller(context: Context, stream: str, config: ConsumerConfig, create: str) -> OrderedPuller:
-    """Create a consumer. Raises the errors of `open_consumer`."""
+    """Create a consumer. May raise any error of `open_consumer`."""
     puller = OrderedPuller(
         context, stream, ordered_pull_config(config), name_prefix=None, max_reset_attempts=None
     )
@@ -154,7 +154,7 @@ class BucketReader(Generic[EntryT]):
 
     Attributes:
         is_current: Whether all entries that existed at the opening were returned.
-        arguments: What another reader needs to read the same.
+        arguments: The arguments for another reader of the same entries.
     """
 
     def __init__(
@@ -167,7 +167,10 @@ class BucketReader(Generic[EntryT]):
         *,
         events: EventLog | None = None,
     ) -> None:
-        """Prepare to read. ``create`` is the method that creates such a bucket, ``events`` takes the events."""
+        """Prepare to read.
+
+        ``create`` is the name of the method that creates such a bucket. ``events`` receives the events.
+        """
         self.arguments: tuple[Context, str, ConsumerConfig, Decode[EntryT], str] = (
             context, stream, config, decode, create,
         )  # fmt: skip
@@ -179,16 +182,17 @@ class BucketReader(Generic[EntryT]):
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Frame | None = None
-        # The consumer and the number of messages at the last look at a silent consumer, and how many looks were equal.
+        # The consumer and the number of messages at the last check of a silent consumer, and the number of equal
+        # checks.
         self._silent: tuple[str, int] = "", 0
         self._silent_looks = 0
         self._arrived: list[Frame] = []  # messages that have arrived and were not decoded yet
         self.is_current: bool = False
 
     async def open(self) -> None:
-        """Create the consumer, or read without one if the stream has as many as it may have.
+        """Create the consumer, or read without one if the stream has the maximum number of consumers.
 
-        Raises `BucketNotFoundError`, and any error of an API request.
+        Raises `BucketNotFoundError`, or any error common to API requests.
         """
         try:
             puller = await open_puller(self._context, self._stream, self._config, self._create)
@@ -219,7 +223,10 @@ class BucketReader(Generic[EntryT]):
         self._log, self.is_current = log, log.is_current
 
     def skip_initial(self) -> None:
-        """Return every entry as a change, also those that existed at the opening. Call it before the first read."""
+        """Return every entry as a change, including entries that existed at the opening.
+
+        Call this before the first read.
+        """
         self.is_current = True
         if self._log is not None:
             self._log.is_current = True
@@ -239,7 +246,7 @@ class BucketReader(Generic[EntryT]):
 
     @property
     def puller(self) -> OrderedPuller | None:
-        """What receives the messages of the consumer, or None if there is no consumer."""
+        """The puller that receives the messages of the consumer, or None if there is no consumer."""
         return self._puller
 
     @property
@@ -252,7 +259,7 @@ class BucketReader(Generic[EntryT]):
         self._puller = self._consumer = None
 
     def silence(self) -> None:
-        """Keep further events from the log that was given."""
+        """Stop adding events to the log that was passed to the reader."""
         self._events = EventLog()
         if self._puller is not None:
             self._puller.log = self._events
@@ -266,7 +273,7 @@ class BucketReader(Generic[EntryT]):
 
         The list is empty if all entries were skipped, or if the last existing entries were removed.
 
-        Raises the errors of `OrderedConsumer.next`.
+        May raise any error of `OrderedConsumer.next`.
         """
         if self._log is not None:
             return await self._next_of_log(self._log)
@@ -323,7 +330,8 @@ class BucketReader(Generic[EntryT]):
             count += 1
             if (entry := decode(frame, revision, time_ns, pending, is_initial=True)) is not None:
                 entries.append(entry)
-            # An entry that changes meanwhile moves behind the others, so either the count or the end may come first.
+            # An entry that changes in the meantime moves after the others, so either the count or the end may be
+            # reached first.
             if not pending or count == self._remaining:
                 self.is_current = True
                 break

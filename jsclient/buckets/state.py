@@ -143,9 +143,8 @@ class StoredState:
             key,
             value,
             expected=expected,
-            msg_id=secrets.token_hex(
-                11
-            ),  # if the reply is lost, the value is sent again but stored only once
+            # If the reply is lost, the value is sent again but stored only once.
+            msg_id=secrets.token_hex(11),
             expected_stream=self._kv.stream,
             stream_exists=False,
             **options,

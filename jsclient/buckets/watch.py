@@ -63,10 +63,10 @@ class BucketWatch(ReadHandle[EntryT]):
         return self
 
     async def _look_ahead(self, count: int) -> None:
-        """Read until this many of the entries that existed at the start are ahead, or all that remain.
+        """Read until ``count`` of the entries that existed at the start are ahead, or all remaining ones.
 
-        So it is known of an entry whether it is the last, before it is returned: the entries after it may be deletions
-        that are not to be returned, or may have been removed.
+        Before an entry is returned, it must be known whether it is the last. The entries after it may be deletions
+        that are skipped, or may have been removed.
         """
         while len(self._ahead) < count and not self._reader.is_current:
             await self._read_ahead()
@@ -148,7 +148,7 @@ class BucketWatch(ReadHandle[EntryT]):
         return entry
 
     def _note_current(self) -> None:
-        """Remember, when no entry is ahead, whether all entries that existed at the start were returned."""
+        """If no entry is ahead, record whether all entries that existed at the start were returned."""
         if self._reader.is_current and not self._is_current:
             self._is_current = True
             self._became_current.set()

@@ -15,13 +15,13 @@ from ..protocol.models.consumer import ConsumerInfo
 __all__ = ["delete_created", "warn_of_deletion"]
 
 _RECONNECT = 1.0  # how long the deletion waits for a reconnect, in seconds
-_COUNTED = 0.1  # seconds after which the server has counted the last acks and noticed that a reader has ended
+_COUNTED = 0.1  # seconds the server needs to count the last acks and to notice that a reader has gone
 
 
 def warn_of_deletion(
     binding: Binding, emit: Callable[[Event], None], *, delete_on_close: bool | None
 ) -> None:
-    """Warn that a new, named consumer will be deleted with the subscription, unless the caller has asked for that."""
+    """Warn that a new, named consumer will be deleted with the subscription, unless ``delete_on_close`` was chosen."""
     if binding.created and binding.is_named and delete_on_close is None:
         emit(ConsumerNotKept(stream=binding.stream, consumer=binding.consumer))
 
@@ -39,10 +39,10 @@ async def delete_created(
     The call takes at most one request timeout. Half of it may be used to request the number of pending messages.
 
     While the client is disconnected, the call waits for the reconnect, but at most for a second, so that the program
-    can end. Without that wait the deletion would fail in a common case: the first messages after a reconnect are read
-    before the connection counts as connected, and a reader may end as soon as it gets them.
+    can end. Without that wait, the deletion would often fail. The first messages after a reconnect are read before the
+    connection counts as connected, and a reader may end as soon as it gets them.
 
-    May raise any error of an API request.
+    May raise any error common to API requests.
     """
     connection = context.connection
     deadline = connection.now() + context.timeout
@@ -74,6 +74,7 @@ async def _last_state(context: Context, binding: Binding) -> ConsumerInfo | None
     try:
         async with asyncio.timeout(context.timeout / 2):
             info = await consumer_info(context, binding.stream, binding.consumer)
+            # The server may not have counted the last acks yet, or may still list this reader, so ask again shortly.
             if (info.num_ack_pending and not info.num_pending) or info.push_bound or info.num_waiting:
                 await asyncio.sleep(_COUNTED)
                 info = await consumer_info(context, binding.stream, binding.consumer)

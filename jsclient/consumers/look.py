@@ -16,7 +16,7 @@ __all__ = ["Seen", "look_at_consumer", "stream_info"]
 
 
 class Seen(NamedTuple):
-    """The result of checking a consumer."""
+    """The result of checking a consumer. Returned by `look_at_consumer`."""
 
     findings: list[Finding]
     info: ConsumerInfo | None = None
@@ -50,10 +50,10 @@ async def look_at_consumer(
 
 
 async def _stream(context: Context, info: ConsumerInfo) -> tuple[StreamInfo | None, bool]:
-    """Return the info of the stream if it is available, and True if later checks don't need it.
+    """Return the info of the stream, or None if it is unavailable, and whether later checks can do without it.
 
-    Later checks don't need it if the filter can match the subjects of the stream and if the stream isn't a mirror and
-    has no sources. The state of a mirror or source may change.
+    Later checks can do without the info if the user may not request it. They also can if the filter can match the
+    subjects of the stream, and the stream is neither a mirror nor has sources, whose state may change.
     """
     try:
         stream = await stream_info(context, info.stream_name)
@@ -70,7 +70,7 @@ async def _stream(context: Context, info: ConsumerInfo) -> tuple[StreamInfo | No
 async def stream_info(context: Context, stream: str) -> StreamInfo:
     """Request the configuration and state of a stream.
 
-    Raises `StreamNotFoundError` if it does not exist, and any error of an API request.
+    Raises `StreamNotFoundError` if the stream doesn't exist. May raise any other error common to API requests.
     """
     answer = await context.call(context.api.stream_info(stream), what=f"info of stream {stream!r}")
     return from_wire(StreamInfo, answer)

@@ -280,12 +280,12 @@ class Message:
             return None
         state = self._state
         if state is None:
-            # Raises an error if the reply subject is not an ack subject, because anybody may have chosen it.
+            # Anyone can publish a message with any reply subject, so raise an error if this isn't an ack subject.
             sequences(self._frame[1])
             state = self._state = AckState()
         if state.begin_ack(kind):
             return state
-        if kind is not AckKind.ACK:  # a second ack is normal: the worker acks after a handler that has acked
+        if kind is not AckKind.ACK:  # acking twice is normal, since a worker also acks after its handler did
             _log.debug("%s of %r ignored: it was acked, nak'ed or terminated before", kind.name.lower(), self)
         return None
 
@@ -310,8 +310,8 @@ def _refuse(_cls: type[Message], *_args: object, **_fields: object) -> NoReturn:
     )
 
 
-# msgspec refuses to derive a struct from a class that defines __new__, so it is added once the struct exists. It isn't
-# called when a struct is created.
+# msgspec refuses to derive a struct from a class that defines __new__, so __new__ is added after the struct has been
+# defined. msgspec doesn't call it when it creates a struct.
 Message.__new__ = staticmethod(_refuse)  # type: ignore[assignment]
 
 

@@ -1,4 +1,4 @@
-"""Opens subscriptions. The workflow in ``protocol.consumers.subscribe`` decides which requests are needed for that."""
+"""Opens subscriptions. The workflow in ``protocol.consumers.subscribe`` decides which requests are needed."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ async def open_pull_subscription(
 class Binder:
     """Carries out the workflow that finds or creates the consumer of a subscription.
 
-    After `bind`, the attributes ``inbox`` and ``intake`` belong to a push subscription. ``intake`` retains the messages
-    that arrive before the subscription is ready.
+    After `bind`, a push subscription takes over the attributes ``inbox`` and ``intake``. ``intake`` retains the
+    messages that arrive before the subscription is ready.
     """
 
     def __init__(self, context: Context, request: SubscribeRequest) -> None:
@@ -167,10 +167,11 @@ class Binder:
         Raises:
             ConfigError: The server is too old for a field of the configuration. No request was sent.
 
-        Also raises the errors of `subscribe_workflow`.
+        Any error of `subscribe_workflow` may also be raised.
 
-        If the call fails or is cancelled, it unsubscribes and deletes a consumer that it has created. If the request to
-        create the consumer is still in flight, a background task waits for the answer before it deletes the consumer.
+        If the call fails or is cancelled, it unsubscribes and deletes any consumer that it has created. If the
+        request to create the consumer is still in flight, a background task waits for the answer before it deletes
+        the consumer.
         """
         check_known(self._context, check_request(self._request).config)
         try:

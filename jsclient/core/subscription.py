@@ -71,9 +71,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._inbox: Inbox | None = None
         self._earlier = 0  # number of messages that arrived on earlier connections
         self._all_arrived = False  # True once no more messages will arrive
-        self._ending: asyncio.Task[None] | None = (
-            None  # runs a drain, or ends the subscription after the last expected message
-        )
+        # Runs a drain, or ends the subscription after the last expected message.
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def subject(self) -> str:

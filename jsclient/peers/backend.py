@@ -41,14 +41,16 @@ __all__ = [
 
 @dataclass(slots=True, frozen=True)
 class Delivery:
-    """An event delivered to a peer. It is done when the receiver returns, unless ``later`` or ``refuse`` was called.
+    """An event delivered to a peer. It is finished when the receiver returns, unless it calls ``later`` or
+    ``refuse``.
+    called.
 
     Attributes:
         data: The attributes of the event.
         ident: Identifies the event, and is the same in every delivery.
         attempt: How often the event has been delivered, including this delivery.
-        later: Requests a redelivery after a number of seconds.
-        refuse: Prevents a redelivery, with a reason of one line.
+        later: Requests a redelivery after the given number of seconds.
+        refuse: Prevents further deliveries. The argument is a one-line reason.
     """
 
     subject: str
@@ -80,7 +82,7 @@ class Attendance(abc.ABC):
 
     @abc.abstractmethod
     def begin_delivery(self) -> None:
-        """Start to deliver."""
+        """Start delivering."""
 
     @abc.abstractmethod
     def stop_delivery(self, grace: float) -> None:
@@ -102,7 +104,10 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def open_streams(self) -> None:
-        """Create missing streams. Raises `ConfigError` if an existing stream does not fit, and any request error."""
+        """Create missing streams.
+
+        Raises `ConfigError` if an existing stream is unsuitable. May raise any error common to API requests.
+        """
 
     @abc.abstractmethod
     def store(self, peer: str) -> Store:
@@ -112,7 +117,7 @@ class Backend(abc.ABC):
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
         """Connect a peer to its events and queries, which arrive after `Attendance.begin_delivery`.
 
-        May raise any error of a request.
+        May raise any error that a request can raise.
         """
 
     @abc.abstractmethod
@@ -129,12 +134,12 @@ class Backend(abc.ABC):
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
         """Send a query, and return the encoded answer.
 
-        Raises `NoRespondersError` if the peer is not open, and any error of a request.
+        Raises `NoRespondersError` if the peer isn't open. May raise any other error that a request can raise.
         """
 
     @abc.abstractmethod
     async def forget_peer(self, peer: str) -> None:
-        """Delete a peer's inbox, with the events that wait in it."""
+        """Delete a peer's inbox, including the events that wait in it."""
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
@@ -161,12 +166,15 @@ _LONGEST: Final = 30.0
 
 
 def backoff(attempt: int, first: float = 0.1, longest: float = _LONGEST) -> float:
-    """Return the seconds to wait after a failed attempt, counted from 1. The time doubles with each attempt."""
+    """Return the delay in seconds after a failed attempt.
+
+    The first attempt is 1. Each delay doubles the previous one.
+    """
     return float(min(longest, first * 2 ** min(attempt - 1, 20)))
 
 
 class Stopping:
-    """A flag that is set when closing begins. Setting it wakes the tasks that pause."""
+    """A flag that is set when closing begins, which wakes all tasks that are pausing."""
 
     def __init__(self) -> None:
         self._signal = Signal()
@@ -178,7 +186,7 @@ class Stopping:
         self._signal.set()
 
     async def pause(self, seconds: float) -> bool:
-        """Wait for some seconds, or until closing begins. Return False if it has begun."""
+        """Wait for ``seconds``, or until closing begins. Return False if closing has begun."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self.begun and await self._signal.wait_until(deadline):
             pass

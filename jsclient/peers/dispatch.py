@@ -24,8 +24,7 @@ __all__ = ["Dispatcher", "OutboxSender", "publish_all"]
 _LATER: Final = 1.0
 _LONGEST_RETRY: Final = 60.0  # the longest delay in seconds before a failed handler is called again
 _UNHANDLED: Final = (
-    # number of deliveries beyond the attempts, for deliveries that reached no handler because a process
-    # stopped
+    # deliveries beyond max_deliver that are tolerated, because a process may stop before it calls the handlers
     20
 )
 _REMEMBERED: Final = 10_000  # number of events whose failed handlers are remembered
@@ -52,7 +51,7 @@ class _Reports:
         self._backend = backend
 
     def _report_failed(self, event: str, error: BaseException, attempt: int) -> float | None:
-        """Report that an event's handlers failed. Returns seconds until the next attempt, or None after the last."""
+        """Report that an event's handlers failed. Return the seconds until the next attempt, or None after the last."""
         options = self._backend.options
         last = attempt >= options.max_deliver or isinstance(error, DeliveriesExhaustedError)
         delay = None if last else backoff(attempt, options.handler_delay, _LONGEST_RETRY)
@@ -78,7 +77,7 @@ class Dispatcher(_Reports):
         self._machine = machine
         self._answers = answers
         self._notify = notify
-        # number of failures of an event's handlers in this process, oldest event first
+        # Number of failures of each event's handlers in this process, oldest event first.
         self._failures: dict[bytes, int] = {}
 
     async def handle(self, delivery: Delivery) -> None:
@@ -124,6 +123,7 @@ class Dispatcher(_Reports):
                     await self._backend.publish(command)
                 case Raise():
                     failures = self._failures.get(delivery.ident, 0)
+                    # If an event was delivered this often, it probably ends every process that handles it.
                     if delivery.attempt > self._backend.options.max_deliver + _UNHANDLED:
                         raise HandlerError from DeliveriesExhaustedError("no process survived it")
                     await self._notify(command, failures + 1)
@@ -146,6 +146,7 @@ class Dispatcher(_Reports):
     async def _refuse_delivery(self, delivery: Delivery, address: Address | None, refuse: Refuse) -> None:
         self.refused[refuse.refusal] += 1
         count = self.refused[refuse.refusal]
+        # Report the first refusal, then each time the count has doubled.
         if count & (count - 1) == 0:
             self._backend.emit(
                 EventRefused(
@@ -243,7 +244,7 @@ class OutboxSender(_Reports):
     def begin_sending(self) -> None:
         """Start to carry out items, beginning with the items loaded from the store.
 
-        Call it after handlers are registered.
+        Call this method after the handlers have been registered.
         """
         waiting, self._waiting = self._waiting or [], None
         for item in waiting:
@@ -276,6 +277,7 @@ class OutboxSender(_Reports):
                     self._report_given_up(event, error, attempt)
                     return True
                 delay = backoff(attempt)
+                # Report the first failure, then each time the number of attempts has doubled.
                 if attempt & (attempt - 1) == 0:
                     self._backend.emit(
                         EventDelayed(

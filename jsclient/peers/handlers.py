@@ -56,7 +56,7 @@ class Answers:
     async def call(self, handler: QueryHandler, args: Attrs, relationship: Mapping[str, Any] | None) -> Any:
         """Call a function with a query's arguments, and return its result.
 
-        Raises its errors, and `TypeError` for arguments that it does not accept.
+        Errors of the function are raised. `TypeError` is raised if the function doesn't accept the arguments.
         """
         if _RELATIONSHIP in inspect.signature(handler).parameters:
             args = args | {_RELATIONSHIP: relationship}

@@ -95,7 +95,7 @@ class Hosts:
             self._dialed.pop(host, None)
 
     def abort(self) -> None:
-        """Close all connections at once, and end the attempts to connect. Call `close` then."""
+        """Close all connections at once, and end the attempts to connect. Call `close` afterwards."""
         self._closed = True
         for dialed in self._dialed.values():
             if not dialed.done():
@@ -113,11 +113,11 @@ def _has_ended(dialed: asyncio.Task[JetStream]) -> bool:
 
 
 _QUERIES = 100  # queries at a time for each peer
-_LONG = 60.0  # a worker that ran for this many seconds is restarted without a longer delay
+_LONG = 60.0  # if a worker ran for this many seconds, the delay before its restart is short again
 
 
 class ServerBackend(Backend):
-    """A `Backend` for peers on the NATS system of ``js``. Closing it also closes an ``owned`` connection."""
+    """A `Backend` for peers on the NATS system of ``js``. Closing the backend also closes ``js`` if it is ``owned``."""
 
     def __init__(self, js: JetStream, options: EngineOptions, *, owned: bool) -> None:
         super().__init__(options)
@@ -226,7 +226,7 @@ class _ServerAttendance(Attendance):
             durable_name=self._peer,
             filter_subject=inbox_subject(self._peer, options.prefix),
             ack_policy="explicit",
-            max_ack_pending=-1,  # events that wait for redelivery must not hold up others
+            max_ack_pending=-1,  # events that wait for redelivery must not hold up other events
         )
 
     # --- events ----------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class _ServerAttendance(Attendance):
             await consumer.close()
         worker = self._worker
         if worker is not None and (worker.has(asyncio.current_task()) or worker.has(self._context.closer)):
-            return  # a handler of the worker closes the peer: the worker ends after this handler
+            return  # a handler of the worker is closing the peer, and the worker ends after that handler
         await self._tasks.settle(grace + 1.0)
 
 
@@ -372,7 +372,9 @@ async def ensure_streams(js: JetStream, options: EngineOptions) -> Stream:
     """Create missing streams, and return the stream of events. An existing stream is not changed.
 
     Raises:
-        ConfigError: An existing stream does not fit. Also any request error.
+        ConfigError: An existing stream is unsuitable.
+
+        May raise any error common to API requests.
     """
     events = await js.ensure_stream(events_config(options), on_drift="ignore")
     state = await js.ensure_stream(state_config(options), on_drift="ignore")

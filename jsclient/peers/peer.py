@@ -473,7 +473,7 @@ class Peer:
             raise ClosedError(f"the peer {self._tracker.name!r} is closed")
 
     async def _call_handlers(self, item: Raise, attempt: int = 1) -> None:
-        """Call the handlers with an event. Raises `HandlerError`."""
+        """Call the handlers with an event. Raises `HandlerError` if a handler fails or can't be called."""
         related = None if item.eci is None else self._tracker.established(item.eci)
         event = RaisedEvent(item.domain, item.type, item.attrs, item.eci, related, item.error)
         if attempt == 1:

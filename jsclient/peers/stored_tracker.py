@@ -1,9 +1,9 @@
-"""Connects a peer's tracker to its store. A decision is stored before any of its messages is sent.
+"""Connects a peer's tracker to its store. Every decision is stored before its messages are sent.
 
-The tracker's state is equal to the store. After a conflict the tracker receives the stored entry and handles the
-event again. If the outcome of a write is unknown, for example because the server cannot be reached, the caller
-receives the error. The entry is then read in the background until that succeeds, so that its outbox is sent if it was
-stored.
+The state of the tracker always equals the stored state. If another process has changed an entry, the tracker adopts
+the stored entry and handles the event again. If the outcome of a write is unknown, for example because the server
+can't be reached, the error is raised to the caller. A background task then reads the entry, and retries until it
+succeeds. If the entry was stored after all, the messages in its outbox are sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _SECRET = "secret"  # the key under which the secret is stored
 class Machine:
     """Passes events to the tracker one after another, and stores the results.
 
-    ``start`` is called with each outbox item, at any time. The caller must call `done` after each item.
+    ``start`` is called with each outbox item that is to be carried out. `done` must be called after each item has
+    been carried out or abandoned.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Machine:
         stopping: Stopping,
     ) -> None:
         self.tracker = tracker
-        self.changed: Signal = Signal()  # set when an entry was stored
+        self.changed: Signal = Signal()  # set whenever an entry was stored or read
         self._store = store
         self._start = start
         self._tasks = tasks
@@ -54,22 +55,24 @@ class Machine:
         self._lock = asyncio.Lock()
         self._secret = b""
         self.keys: ChannelKeys = ChannelKeys(lambda: self._secret, tracker.established)
-        self._read = 0  # all entries up to this revision were read
+        self._read = 0  # all entries up to this revision have been read
 
     async def load(self) -> None:
-        """Load the stored state. Raises `ProtocolError` if an entry is not valid, and any error of a request."""
+        """Load the stored state. Raises `ProtocolError` if an entry is invalid, or any error of a request."""
         await self.catch_up()
         if not self._secret:
             await self._make_secret()
 
     async def catch_up(self) -> bool:
-        """Load the entries that other processes of this peer have written. Returns whether there were any."""
+        """Load the entries that other processes of this peer have written. Return whether there were any."""
         async with self._lock:
             entries = await self._store.entries(self._read)
             for entry in entries:
                 self._read = max(self._read, entry.revision)
                 if entry.is_stray:
-                    continue  # the known value stays in effect, and is written again with its next change
+                    # another client wrote it, so the known value stays in effect and overwrites it with its next
+                    # change
+                    continue
                 if entry.key != _SECRET:
                     self._apply(_read(entry))
                 elif entry.value is not None:
@@ -87,7 +90,7 @@ class Machine:
     def fresh(self, message: bytes | None = None, *, event: str = "") -> Fresh:
         """Return unguessable names for new records. Each delivery of the same message gets the same names.
 
-        If ``event`` starts a relationship, the result also has the public keys of its channel.
+        If ``event`` starts a relationship, the result also contains the public keys of its channel.
         """
 
         def name(kind: bytes) -> str:
@@ -102,11 +105,13 @@ class Machine:
         return Fresh(fresh.id, fresh.channel, keys.verify_key, keys.public_key)
 
     async def do(self, event: PeerEvent) -> list[Command]:
-        """Handle an event, store the result, and return the other commands for the caller.
+        """Handle an event, store the results, and return the remaining commands, which the caller must carry out.
+
+        If the call is cancelled, the results may or may not have been stored.
 
         Raises:
             ConfigError: See `PeerTracker.handle`.
-            JetStreamError: The result could not be stored, or the outcome is unknown, also after a cancelled call.
+            JetStreamError: The results could not be stored, or it is unknown whether they were stored.
         """
         async with self._lock:
             while True:
@@ -115,12 +120,14 @@ class Machine:
                     if not isinstance(command, StoreValue):
                         remaining.append(command)
                     elif not await self._write(command):
+                        # Another process has changed the entry. The tracker now has that entry, so it handles the
+                        # event again.
                         break
                 else:
                     return remaining
 
     async def done(self, item: OutboxItem) -> None:
-        """Mark an outbox item as carried out or abandoned. Returns when this is stored, or the peer stops."""
+        """Mark an outbox item as carried out or abandoned. Return once this has been stored, or when the peer stops."""
         for command in self.tracker.handle(Done(item.key, item.id), time.time()):
             if isinstance(command, StoreValue):
                 await self._until_known(partial(self._try, command))
@@ -130,11 +137,12 @@ class Machine:
     async def _write(self, command: StoreValue) -> bool:
         """Write an entry.
 
-        Returns False if another process was faster. The tracker then has the entry of that process.
+        Return False if another process has changed the entry. The tracker then adopts the entry of that process.
         """
         try:
             stored = await self._try(command)
         except MaxPayloadError:
+            # Nothing was sent, so the outcome is known.
             raise
         except BaseException:
             self._tasks.start(
@@ -157,7 +165,7 @@ class Machine:
         self.changed.set()
 
     def _route(self, commands: list[Command]) -> None:
-        """Carry out the commands that follow from a stored entry or a finished item, in the background."""
+        """Carry out, in the background, the commands that follow from a stored entry or a finished item."""
         for command in commands:
             if isinstance(command, StoreValue):
                 self._tasks.start(
@@ -170,8 +178,8 @@ class Machine:
     async def _until_known(self, request: Callable[[], Awaitable[Stored]]) -> None:
         """Repeat a request until it succeeds or the peer stops.
 
-        At least one attempt is made while the peer stops, because a finished item must not be repeated at the next
-        start.
+        Even while the peer is stopping, at least one attempt is made. Without it, a finished item would be repeated
+        at the next start.
         """
         attempt = 0
         while True:

@@ -22,7 +22,7 @@ __all__ = ["AckWindow", "FailureSink"]
 _GRACE = 2.0  # seconds to wait for acknowledgements when the connection is closed
 _SMALL = 1024  # messages up to this size in bytes aren't checked, because every server accepts them
 _EARLY = 0.001  # number of seconds by which a timer of the event loop may fire early
-# A task that awaits a future runs in the next iteration of the event loop, and the tasks that it starts run after that.
+# Iterations of the event loop to wait for tasks that await an acknowledged future, and for tasks that they start.
 _TURNS = 3
 
 

@@ -40,8 +40,8 @@ class Waiter:
     number: int
     subject: str
     size: int
-    waits_until: float  # when it gives up because the window is full, in monotonic seconds
-    tries_until: float  # when it gives up because the client is disconnected, in monotonic seconds
+    waits_until: float  # when the caller gives up if the window is full, in monotonic seconds
+    tries_until: float  # when the caller gives up if the client is disconnected, in monotonic seconds
     future: asyncio.Future[None] = field(default_factory=_future)
     admitted: bool = False
 

@@ -56,7 +56,7 @@ class _Turns:
     """A lock that counts the callers that hold it or are waiting for it."""
 
     def __init__(self) -> None:
-        self.callers: int = 0  # number of callers that have the lock or are waiting for it
+        self.callers: int = 0
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> None:

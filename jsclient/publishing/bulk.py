@@ -66,9 +66,8 @@ class Tally:
     runs: list[AckRun] = field(default_factory=list)  # runs of acknowledgements not counted yet
     # Called with new acks before they are counted.
     on_acks: Callable[[list[PubAck]], None] | None = None
-    on_run: Callable[[str, list[int]], None] | None = (
-        None  # called with the stream and the sequences of a run of acks before they are counted
-    )
+    # Called with the stream and the sequences of a run of acks before they are counted.
+    on_run: Callable[[str, list[int]], None] | None = None
     # The list is not empty once the publisher was closed. Messages must not be sent again after that.
     unwanted: list[None] = field(default_factory=list)
 
@@ -345,7 +344,7 @@ class BulkPublisher:
             self._out.write(burst_commands(subjects, replies, headers, payloads, heads, burst.sizes))
 
     def _end_of_burst(self, columns: _Columns, start: int, stop: int) -> int:
-        """Return where the burst that begins at ``start`` ends, which is at ``stop`` or earlier.
+        """Return the end of the burst that begins at ``start``. The end is at most ``stop``.
 
         A burst has at least one message.
 

@@ -178,9 +178,8 @@ class FastIngest:
         tracker, channel = self._tracker, self._channel
         to, waiting, together = check_subject(subject), iter(payloads), _FIRST
         if not tracker.sent:
-            for (
-                payload
-            ) in waiting:  # the first message alone, because its answer says whether the stream accepts
+            # Send the first message alone, because its answer says whether the stream accepts the ingest.
+            for payload in waiting:
                 await self.publish(subject, payload)
                 break
         while True:
@@ -309,9 +308,8 @@ class FastIngest:
                 tracker.no_stream = None
                 channel.write(*first)
         finally:
-            if (
-                error := tracker.no_stream
-            ) is not None:  # the call was cancelled, or the connection was closed
+            # If the first message is still refused, the call was cancelled, or the connection was closed.
+            if (error := tracker.no_stream) is not None:
                 tracker.not_begun(error)
         if tracker.accepted:
             answered.add(first[0])

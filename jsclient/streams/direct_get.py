@@ -35,7 +35,7 @@ _FIRST: Final = 0.25  # fraction of the timeout after which a request without a 
 
 
 async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> StoredMessage:
-    """Read one message from any replica. May raise the errors of `read_direct_answer` and of API requests."""
+    """Read one message from any replica. May raise any error of `read_direct_answer` or of an API request."""
     frame = await context.requests.ask(
         context.api.direct_get(stream), encode(body), timeout=context.timeout, what="direct get", again=True
     )

@@ -1,8 +1,9 @@
-"""`ConsumerFeed`: pushes from a consumer, which all readers of a connection with equal filters share.
+"""`ConsumerFeed`, which pushes records from a consumer. All readers of a connection with equal filters share it.
 
-A push is only a hint, and a reader accepts as many records as fit into its queue. So a consumer can serve any number of
-readers, each at its own position, and a slow reader delays no other reader. While the stream allows no further
-consumer, a plain subscription tells the readers of new records, and they read them from the history.
+A push is only a hint, and a reader accepts only as many records as fit into its queue. One consumer can therefore
+serve any number of readers, each at its own position, and a slow reader doesn't delay the others. While the stream
+allows no further consumer, plain subscriptions are used instead. They notify the readers of new records, which the
+readers then read from the history.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ _EARLY: Final = 0.001  # seconds that a timer may fire early
 
 
 class ConsumerFeed(Feed):
-    """Pushes records with an ephemeral push consumer, which has the id of its first subscription as its name.
+    """Pushes records with an ephemeral push consumer, whose name is the id of its first subscription.
 
-    ``doubted`` selects the jumps of the stream sequence that may hide removed records: none, only jumps in deliveries
-    while others are pending, or all jumps.
+    ``doubted`` selects the jumps of the stream sequence that may hide records which were removed before their
+    delivery. With "none", there are no such jumps. With "late", only a jump to a delivery with further messages
+    pending may hide records. With "all", every jump may.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class ConsumerFeed(Feed):
         except BaseException:
             self._joined.pop(id, None)
             if pushes.consumer == id:
-                # The request was cancelled or not answered, so the consumer may exist. The server removes it when it
+                # The request was cancelled or not answered, so the consumer may exist. The server removes it once it
                 # has no subscriber.
                 self._uncertain.add(id)
             raise
@@ -89,10 +91,10 @@ class ConsumerFeed(Feed):
             pushes.has_read(id, count)
 
     def _pushes(self) -> _Pushes:
-        """Return the pushes of other readers if this reader trusts them, and new pushes otherwise."""
+        """Return the pushes that other readers share, or new pushes if this reader doesn't trust the shared ones."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # If this reader returns to the same pushes, it has found a record in the history that was not pushed.
+        # A reader that opens the same pushes again has found a record in the history that was not pushed to it.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes
@@ -139,10 +141,10 @@ class ConsumerFeed(Feed):
         )
 
     def hearing(self, look: Callable[[list[str]], None], lost: Callable[[], None]) -> _Hearing:
-        """Return plain subscriptions that replace a consumer."""
+        """Return plain subscriptions that take the place of a consumer."""
         config = self._stream.config
         subjects = heard_subjects(config.subjects or (), self._subject)
-        # without echo, this connection would miss the records that it publishes itself
+        # Without echo, this connection would miss the records that it publishes itself.
         echoes = self._context.connection.echoes
         hints = Hints(all_heard=bool(subjects) and are_all_heard(config) and echoes)
         return _Hearing(self._context, subjects, hints, look, lost)
@@ -165,7 +167,7 @@ class _Pushes:
     """A consumer, or plain subscriptions in its place, for the readers that have joined.
 
     Attributes:
-        consumer: The name of the consumer, which may not exist.
+        consumer: The name of the consumer. A consumer of this name need not exist.
     """
 
     def __init__(self, feed: ConsumerFeed, key: Hashable) -> None:
@@ -182,7 +184,10 @@ class _Pushes:
         self.consumer: str = ""
 
     async def join(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        """Push to another reader. May raise any error of a request. After an error, the reader has not joined."""
+        """Start pushing to another reader.
+
+        May raise any error of a request. After an error, the reader has not joined.
+        """
         self._members[id] = _Group(receive, lost)
         if self._opening is None:
             self._opening = self._context.tasks.start(
@@ -207,13 +212,13 @@ class _Pushes:
                 await self._end_pushes()
 
     def missed(self) -> bool:
-        """Note that a reader found a record that was not pushed to it. Returns whether these pushes can serve it."""
+        """Record that a record wasn't pushed to a reader. Return whether these pushes can still serve that reader."""
         if self._hearing is not None:
             self._hearing.missed()
         return self._hearing is not None
 
     def has_read(self, id: str, count: int) -> None:
-        """Note that a reader found records in the history."""
+        """Record that a reader has read ``count`` records from the history."""
         if self._hearing is not None:
             self._hearing.has_read(id, count)
 
@@ -250,7 +255,7 @@ class _Pushes:
         self._deliveries = deliveries
 
     async def _listen(self, error: ConsumerLimitError) -> None:
-        """Hear of records without a consumer, until the stream allows another consumer."""
+        """Use plain subscriptions until the stream allows another consumer."""
         hearing = self._feed.hearing(self._wake, self._lost)
         await hearing.begin_hearing()
         self._hearing = hearing
@@ -265,7 +270,8 @@ class _Pushes:
             await asyncio.sleep(varied(attempts.next()))
             count += 1
             self._is_creating = True
-            with suppress(JetStreamError):  # the event was emitted before, and a lost connection calls `lost`
+            # the refusal was already reported, and a lost connection calls `lost`
+            with suppress(JetStreamError):
                 await self._create(f"{name}-{count}")
             self._is_creating = False
             if self._deliveries is not None:
@@ -310,7 +316,7 @@ class _Pushes:
 
 
 class _Hearing:
-    """Plain subscriptions to the subjects of the records. They tell readers when to read the history."""
+    """Plain subscriptions to the subjects of the records. They notify readers when to read the history."""
 
     def __init__(
         self,
@@ -331,7 +337,7 @@ class _Hearing:
 
     @property
     def meanwhile(self) -> str:
-        """Describe what the readers do meanwhile, for an event."""
+        """How readers learn of new records meanwhile, described for an event."""
         if self._hints.all_heard:
             subjects = ", ".join(map(repr, self._subjects))
             return f"topic readers subscribe to {subjects}, and read a record from the history when they hear of it"
@@ -345,7 +351,8 @@ class _Hearing:
             for subject in self._subjects:
                 self._inboxes.append(await connection.subscribe(subject, self._receive_hints))
             if self._inboxes:
-                await connection.ping(self._context.timeout)  # the PONG follows any refused subscription
+                # a refusal of a subscription arrives before the PONG
+                await connection.ping(self._context.timeout)
         except BaseException:
             await self.end_hearing()
             raise
@@ -393,7 +400,7 @@ class _Hearing:
 
 
 class _Deliveries:
-    """The deliveries of a consumer."""
+    """Receives the deliveries of one consumer, and detects missed deliveries."""
 
     inbox: Inbox
     consumer: str = ""
@@ -426,7 +433,7 @@ class _Deliveries:
         self._ended = False
 
     def begin_deliveries(self) -> None:
-        """Start the heartbeat monitor. The consumer exists now."""
+        """Start the heartbeat monitor. Call this method once the consumer exists."""
         self._connection.add_listener(self._lifecycle)
         self._monitor.heard(self._now())
         self._timer.set(self._monitor.deadline)
@@ -468,7 +475,7 @@ class _Deliveries:
         return self._reading.record(frame, seq, time_ns, previous)
 
     def _status(self, code: int, frame: Frame) -> bool:
-        """Process a status message. Returns whether a delivery was missed, or no delivery will follow."""
+        """Process a status message. Return True if a delivery was missed or no more deliveries will follow."""
         if code != 100:  # the consumer has ended
             return True
         last = whole_number(parse_headers(frame[2])[1].get(LAST_CONSUMER))

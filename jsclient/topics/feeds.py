@@ -38,8 +38,9 @@ class FeedSubscription:
         log, feed, id: The log, the feed to open, and the id of the feed.
         receive: Receives the records.
         opened: Called once the feed is open.
-        lost: Called when a push may have been missed, directly after ``opened`` if it was missed before.
-        refused: Called with a permanent error. The feed is not open then.
+        lost: Called when a push may have been missed. If it was missed while the feed was opened, the call directly
+            follows the call of ``opened``.
+        refused: Called with a permanent error, after which the feed is not open.
     """
 
     log: Log
@@ -101,7 +102,7 @@ class FeedSubscription:
 
 
 class Foreign:
-    """Counts frames that are neither data nor a status. Reports the first frame, and then each doubling."""
+    """Counts frames that are neither data nor a status. Reports the first frame, then each time the count doubles."""
 
     def __init__(self, context: Context, stream: str) -> None:
         self._context = context
@@ -115,7 +116,7 @@ class Foreign:
 
 
 class _Probe:
-    """Looks for signs of life of the server while no record is pushed, with a round trip for each heartbeat."""
+    """Checks that the server is alive while no record is pushed, with one round trip per heartbeat interval."""
 
     def __init__(self, context: Context, stream: str, heartbeat: float) -> None:
         self._context = context
@@ -185,7 +186,8 @@ class RepublishFeed(Feed):
         connection.add_listener(listen)
         self._open[id] = inbox, listen, probe
         try:
-            await connection.ping(self._context.timeout)  # the PONG follows a refused subscription
+            # a refusal of the subscription arrives before the PONG
+            await connection.ping(self._context.timeout)
             if inbox.denied is not None:
                 raise inbox.denied
         except BaseException:

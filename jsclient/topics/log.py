@@ -292,7 +292,7 @@ async def search_back(
         first, end: The first and the last stream sequence to search.
         matches: Returns whether a record is the one to find.
 
-    Raises the errors of ``records``.
+    May raise any error of ``records``.
     """
     step, newest = _NEAR, None
     while end >= first and newest is None:

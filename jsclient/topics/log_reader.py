@@ -112,7 +112,7 @@ async def check_position(log: Log, position: Position, extent: Extent | None = N
 async def open_reader(
     log: Log, start: Start = "first", *, extent: Extent | None = None, **options: Any
 ) -> LogReader:
-    """Open a reader with the arguments of `LogReader`. Raises the errors of `start_position`."""
+    """Open a reader with the arguments of `LogReader`. May raise any error of `start_position`."""
     allow = bool(options.get("allow_truncated", False))
     reader = LogReader(log, await start_position(log, start, allow_truncated=allow, extent=extent), **options)
     reader.begin()

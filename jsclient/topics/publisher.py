@@ -46,7 +46,7 @@ _WRONG_LAST_MSG_ID: Final = 10070
 
 
 class ChainPublisher:
-    """Publishes a chain of records: the server stores each record only directly after its predecessor.
+    """Publishes a chain of records, each of which the server stores only directly after its predecessor.
 
     No other client may publish to the stream. If the stream is replicated, records are sent one at a time, as
     `jsclient.protocol.publishing.chain_window` explains. When a record fails, the publisher looks up the last record of
@@ -59,7 +59,7 @@ class ChainPublisher:
     def __init__(
         self, context: Context, stream: Stream, *, after: int, max_in_flight: int, timeout: float | None
     ) -> None:
-        """``after`` is the sequence of the stream's last message."""
+        """Create the publisher. ``after`` is the sequence of the stream's last message."""
         is_replicated = (stream.config.num_replicas or 1) > 1
         self._chain = ChainWindow[PublishFuture](
             secrets.token_hex(11),
@@ -109,7 +109,8 @@ class ChainPublisher:
         nothing is sent. If the call is cancelled, the chain continues without this record.
 
         Raises:
-            ProducerFencedError, ClosedError: An earlier record failed, so the chain has ended.
+            ProducerFencedError: Another client has published to the stream, so the chain has ended.
+            ClosedError: An earlier record failed, so the chain has ended.
         """
         chain = self._chain
         # Records get their numbers one call after the other. A call that is cancelled while it waits has no number

@@ -32,7 +32,7 @@ class Snapshot(NamedTuple):
 
 
 async def take_snapshot(log: StreamLog) -> Snapshot:
-    """Read the newest record of each subject. Retries transient errors, and raises other errors of any request."""
+    """Read the newest record of each subject. Transient errors are retried. May raise any other error of a request."""
     tries = Retry()
     while True:
         try:
@@ -44,7 +44,7 @@ async def take_snapshot(log: StreamLog) -> Snapshot:
 
 
 async def read_directly(log: StreamLog) -> Snapshot | None:
-    """Read a snapshot with one request. Returns None if it is too large, or direct gets are not answered."""
+    """Read a snapshot with one request. Return None if it is empty or too large, or direct gets aren't answered."""
     origin = log.origin or (await log.extent()).start
     batch = log.handle.get_last_messages(log.subject, max_bytes=MAX_BYTES)
     newest: dict[str, Record] = {}
@@ -76,8 +76,8 @@ async def newest_of_each(
 ) -> AsyncGenerator[list[Record], None]:
     """Yield the newest record of each subject, in order, in lists that are not empty.
 
-    Records after sequence ``end`` may follow, also several for a subject. If the stream allows no further consumer,
-    each subject is requested from its leader. May raise any error of a request.
+    Records after sequence ``end`` may follow, including several of one subject. If the stream allows no further
+    consumer, each subject is requested from its leader. May raise any error of a request.
     """
     with suppress(ConsumerLimitError):
         async with aclosing(_delivered_newest(log, end, headers_only)) as lists:
@@ -90,7 +90,7 @@ async def newest_of_each(
 
 
 async def _requested_newest(log: StreamLog) -> AsyncGenerator[list[Record], None]:
-    """Yield the newest record of each subject, by a request for each, since the stream allows no consumer."""
+    """Yield the newest record of each subject, with one request per subject, because no consumer is allowed."""
     subjects = [subject async for subject, _ in log.handle.subjects(log.subject)]
     records: list[Record] = []
     for first in range(0, len(subjects), _AT_ONCE):

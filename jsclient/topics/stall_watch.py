@@ -1,4 +1,4 @@
-"""The watch of a topic reader that gets no records. It checks the stream, and has no cost per record."""
+"""Watches topic readers that get no records, by checking the stream. A record that arrives causes no work here."""
 
 from __future__ import annotations
 

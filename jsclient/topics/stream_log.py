@@ -169,7 +169,7 @@ class StreamLog(Log):
     async def _without_direct_gets(
         self, error: NoRespondersError, since: int, limit: int, max_bytes: int
     ) -> Page:
-        """Read a page though direct gets are not answered: the stream is unreachable or no longer allows them."""
+        """Read a page with a consumer, because direct gets are no longer allowed or the stream can't be reached."""
         await self.extent()  # raises if the stream was deleted
         try:
             return await self._after(since, limit, max_bytes)
@@ -220,14 +220,15 @@ class StreamLog(Log):
         return Page([stored_record(first, linked=self._linked, origin=self.origin)], more=True)
 
     async def _fetched(self, limit: int, max_bytes: int = MAX_BYTES, **start: Any) -> Page:
-        """Read a page with a temporary consumer. A restarted server may forget it, then another is created."""
+        """Read a page with a temporary consumer. If a restarted server has forgotten it, create another one."""
         for _ in range(_OTHERS):
             with suppress(ConsumerDeletedError, ConsumerNotFoundError):
                 return await self._fetched_once(limit, max_bytes, **start)
         return await self._fetched_once(limit, max_bytes, **start)
 
     async def _fetched_once(self, limit: int, max_bytes: int, **start: Any) -> Page:
-        name = f"jsc-{secrets.token_hex(8)}"  # permissions can allow a user this prefix and the filter
+        # a fixed prefix, which permissions can allow together with the filter
+        name = f"jsc-{secrets.token_hex(8)}"
         config = ConsumerConfig(name=name, filter_subject=self.subject, **start)
         consumer = await self._consumers.create(ephemeral_config(config, _INACTIVE))
         try:
@@ -356,7 +357,8 @@ class StreamLog(Log):
             or per_subject == 1
         ):
             return "all"
-        # A record is removed by newer records of its subject. The first of them is delivered while others are pending.
+        # A record is removed when newer records of its subject are stored. The first of them is delivered while
+        # others are pending.
         return "late" if per_subject > 0 else "none"
 
 
@@ -493,6 +495,6 @@ def _stream_name(subject: str) -> str:
 
 
 async def find_stream(context: Context, name: str) -> Stream:
-    """Return the stream of this name. Raises `StreamNotFoundError` and any error of a request."""
+    """Return the stream with this name. Raises `StreamNotFoundError` or any other error of a request."""
     answer = await context.call(context.api.stream_info(name), what="stream info")
     return Stream(context, from_wire(StreamInfo, answer))

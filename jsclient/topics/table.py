@@ -1,7 +1,8 @@
 """`TopicTable`: the newest record of each subject of a topic, kept current.
 
 A table is a snapshot of the newest records and a reader after it, with the guarantees of `Topic.each`: pushes may be
-lost, and servers may restart. Records that were replaced before they were read are no gap, since newer records follow.
+lost, and servers may restart. Records that were replaced before they were read are not a gap, since newer ones
+follow.
 
 No record shows that messages were removed from the stream. Therefore the number of removed messages is looked up from
 time to time. When it has changed, the table is compared with the sequences of the newest messages, and the stream's
@@ -64,11 +65,12 @@ class _Newest(NamedTuple):
 
 @dataclass(slots=True)
 class _Compared:
-    """The removals from the stream that are known to be in the table.
+    """Tracks whether the table is known to lack all messages that were removed from the stream.
 
-    They are known after two comparisons in a row found no difference, since the servers of the consumer and of the
-    history may have lagged at one of them. Before the second comparison the reader must have read what was stored at
-    the first, since a page of the history may have been read before a removal and arrive after both comparisons.
+    That is known once two comparisons in a row have found no difference. One comparison isn't enough, because the
+    server of the consumer or of the history may lag. Before the second comparison, the reader must also have read
+    everything that was stored at the first. Without that condition, a page of the history that was read before a
+    removal could still arrive after both comparisons.
 
     Attributes:
         removed: The number of messages that were removed from the stream until then, or -1 to compare again.
@@ -79,7 +81,7 @@ class _Compared:
     _end: int = 0
 
     def equal(self, removed: int, end: int, read: int) -> None:
-        """Note that no difference was found.
+        """Record that a comparison found no difference.
 
         ``end`` is the stream's last sequence, and ``read`` the reader's sequence before the comparison.
         """
@@ -88,7 +90,7 @@ class _Compared:
             self._equal, self._end = removed, end
 
     def note_difference(self) -> None:
-        """Note that a difference was found, or that the table could not be compared."""
+        """Record that a difference was found, or that the table could not be compared."""
         self.removed = self._equal = -1
 
 
@@ -128,9 +130,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         self._check = check
         self._error: JetStreamError | None = None
         self._ended = False
-        self._changed = (
-            Signal() if changed is None else changed
-        )  # tables with one signal are awaited together
+        # Tables with one signal are awaited together.
+        self._changed = Signal() if changed is None else changed
         self._watching: WeakSet[TableChanges] = WeakSet()
         self._tasks = [
             log.tasks.start(self._follow(), f"table of {log.subject}"),
@@ -239,8 +240,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         try:
             async with aclosing(self._reader.batches()) as batches:
                 async for records in batches:
-                    # Removals are marked by headers. If no record has headers and nobody reads changes, all records can
-                    # be added together.
+                    # Removals are marked by headers. If no record has headers and no `TableChanges` exists, all
+                    # records can be added together.
                     if self._watching or [record for record in records if record.headers]:
                         for record in records:
                             self._set(record.subject, None if _is_removal(record.headers) else record)
@@ -338,7 +339,10 @@ class TopicTable(Handle, Mapping[str, Record]):
             await asyncio.sleep(_RECHECK)
 
     async def _ask_leader(self, subjects: list[str]) -> list[_Newest]:
-        """Request the newest record of each subject. Return the answers that go back, which are not applied yet."""
+        """Request the newest record of each subject and update the table.
+
+        Return older answers without applying them.
+        """
         older: list[_Newest] = []
         for first in range(0, len(subjects), _AT_ONCE):
             requests = map(self._newest_of, subjects[first : first + _AT_ONCE])
@@ -361,7 +365,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         return _Newest(subject, before, await self._log.last(subject))
 
     def _apply(self, answer: _Newest) -> None:
-        """Apply an answer to the table, unless the reader returns its record or has returned a newer record."""
+        """Apply an answer to the table, unless the reader will return its record or has returned a newer record."""
         subject, before, newest = answer
         known = 0 if before is None else before.seq
         if newest is not None and (newest.seq == known or newest.seq > max(self.position.seq, known)):
@@ -427,7 +431,7 @@ class TableChanges(ReadHandle[TableChange]):
 async def open_table(
     log: StreamLog, *, check: float, changed: Signal | None = None, **options: Any
 ) -> TopicTable:
-    """Open a table. The other options are those of `LogReader`. If the call is cancelled, no reader stays open.
+    """Open a table. ``options`` are passed to `LogReader`. If the call is cancelled, no reader stays open.
 
     ``changed`` is set after each change. Several tables can share it, so that a task can wait for any of them.
     """

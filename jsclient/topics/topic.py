@@ -104,7 +104,7 @@ class Topic:
         return await find_log(self._context, self.subject, self._stream)
 
     async def _log_with_history(self, likely: str | None = None) -> StreamLog:
-        """Like `log`, but raises `ConfigError` if the stream keeps no history, since its retention is not by limits."""
+        """Like `log`, but raise `ConfigError` if the stream keeps no history, because its retention isn't by limits."""
         log = await find_log(self._context, self.subject, self._stream, likely=likely)
         check_retention(log.config)
         return log

@@ -46,7 +46,7 @@ __all__ = ["Attempt", "AttemptSettings", "ServerLink"]
 
 
 class ServerLink(NamedTuple):
-    """A connection whose handshake is complete. ``rest`` has the bytes that arrived after it."""
+    """A connection whose handshake is complete. ``rest`` contains the bytes that arrived after the handshake."""
 
     transport: Transport
     server: Server
@@ -77,7 +77,7 @@ class AttemptSettings:
 class Attempt:
     """An attempt to connect to a server.
 
-    With ``first``, the attempt belongs to the first connect, and its failure is examined more closely.
+    If ``first`` is True, the attempt belongs to the first connect, and its failure is examined more closely.
     """
 
     def __init__(self, server: Server, settings: AttemptSettings, *, first: bool) -> None:
@@ -182,7 +182,7 @@ class Attempt:
         unread = self._shake.unread if self._shake is not None else b""
         if (refused := refusal_in(unread + await transport.last_words())) is not None:
             return refused
-        # The server may have reset the connection because it did not expect the client's data. Then its refusal was
+        # The server may have reset the connection because it didn't expect the client's data. Its refusal was then
         # lost.
         lost = self._first and transport.is_open and not transport.is_secure()
         if transport.upgradable and (transport.failed_before_tls or lost) and is_unfinished(error):

@@ -225,7 +225,7 @@ def _text(error: ssl.SSLCertVerificationError, name: str, dates: tuple[datetime,
 
 
 async def _certificate(uri: ParseResult, *, tls_first: bool) -> bytes:
-    """Return the server's certificate as DER. Raises `OSError`."""
+    """Return the server's certificate as DER. Raises `OSError` if the server can't be reached."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     first = {"ssl": context} if tls_first or uri.scheme == "wss" else {}
@@ -241,7 +241,8 @@ async def _certificate(uri: ParseResult, *, tls_first: bool) -> bytes:
 
 
 def validity(certificate: bytes) -> tuple[datetime, datetime]:
-    """Return the start and end of a DER certificate's validity. Raises `ValueError` or `IndexError`.
+    """Return the start and end of a DER certificate's validity. Raises `ValueError` or `IndexError` if it is
+    malformed.
 
     Source: RFC 5280, section 4.1.
     """

@@ -71,9 +71,8 @@ class Connection(abc.ABC):
         self.optional: set[str] = set()  # subjects of requests whose denial is raised, but not reported
         self.echoes: bool = True  # whether the server delivers the client's own messages back to it
         self.connects: int = 0  # number of reconnects
-        self.loop: asyncio.AbstractEventLoop | None = (
-            None  # the event loop of the first use, to which the connection belongs
-        )
+        # The event loop of the first use, to which the connection belongs.
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         self._listeners: list[Listener] = []
         self._changed = Signal()
@@ -168,13 +167,13 @@ class Connection(abc.ABC):
                 self.report(error)
 
     def report(self, error: BaseException) -> None:
-        """Report an error that has no caller."""
+        """Report an error that can't be raised to a caller."""
         if not isinstance(error, JetStreamError):
             error = ProtocolError(f"{type(error).__name__}: {error}")
         self.hub.emit(ErrorRaised(error=error))
 
     async def wait_connected(self, deadline: float | None) -> None:
-        """Return when bytes can be sent.
+        """Wait until bytes can be sent.
 
         Raises:
             ClosedError: The connection is closed.
@@ -204,7 +203,7 @@ class Connection(abc.ABC):
             raise ClosedError(CLOSED)
 
     def check_sendable(self, size: int = 0) -> None:
-        """Raise the errors of `send` for headers and payload of ``size`` bytes."""
+        """Raise the error that `send` would raise for headers and payload of ``size`` bytes in total."""
         if not self.is_connected:
             self.check_here()
             self.check_open()
@@ -220,8 +219,10 @@ class Connection(abc.ABC):
     # --- traffic -----------------------------------------------------------------------------------------
 
     outbox: Outbox | None = None
-    """The write buffer, for senders of thousands of commands per iteration of the loop while `is_connected`. They wait
-    in `wait_for_space` while it is full. With None, only `publish` is available.
+    """The write buffer, for senders that write thousands of commands per iteration of the event loop.
+
+    Such senders must check `is_connected`, and wait with `wait_for_space` while the buffer is full. If it is None,
+    only `publish` is available.
     """
 
     async def wait_for_space(self) -> None:  # noqa: B027  a no-op without an outbox
@@ -239,10 +240,13 @@ class Connection(abc.ABC):
     ) -> None:
         """Publish without waiting while the buffer is full, for small control messages. The subject must be valid.
 
-        With ``urgent``, the message is written at once. See `publish`.
+        If ``urgent`` is True, the message is written at once. See `publish`. If an error is raised, the message was
+        not sent.
 
         Raises:
-            ClosedError, DisconnectedError, MaxPayloadError: The message was not sent.
+            ClosedError: The connection is closed.
+            DisconnectedError: The client isn't connected.
+            MaxPayloadError: The message exceeds the server's size limit.
         """
 
     @abc.abstractmethod
@@ -255,35 +259,37 @@ class Connection(abc.ABC):
         header: bytes = b"",
         urgent: bool = False,
     ) -> None:
-        """Publish, waiting while the buffer is full. Raises the errors of `send`.
+        """Publish, waiting while the buffer is full. May raise any error of `send`.
 
-        With ``urgent``, the message is written at once, because the caller waits for the reply.
+        If ``urgent`` is True, the message is written at once, because the caller waits for the reply.
         """
 
     def send_frames(self, frames: list[Frame]) -> None:
-        """Publish frames that have a reply and a valid size, in order and at once. Raises the errors of `send`."""
+        """Publish frames that have a reply and a valid size, in order and at once. May raise any error of `send`."""
         for subject, reply, header, payload in frames:
             self.send(subject.decode(), payload, reply=reply.decode(), header=header)
 
     @abc.abstractmethod
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
-        """Publish an ack to the reply subject exactly as it was received. Raises the errors of `send`.
+        """Publish an ack to the reply subject exactly as it was received. May raise any error of `send`.
 
         ``settles`` is true if the ack settles the message (ACK, TERM), so that it is sent again if the connection is
         lost.
         """
 
     def write_at_once(self, command: bytes, size: int) -> bool:
-        """Write a PUB or HPUB command if that is possible without waiting.
+        """Write a PUB or HPUB command, and return whether that was possible without waiting.
 
-        If it returns False, call `publish` instead.
-
-        ``size`` is the number of bytes of headers and payload.
+        ``size`` is the number of bytes of headers and payload. If the result is False, nothing was written, so call
+        `publish` instead.
         """
         return False
 
     def ack_at_once(self, reply: bytes) -> bool:
-        """Publish ``+ACK`` if that is possible without waiting. If it returns False, nothing was sent: call `ack`."""
+        """Publish ``+ACK`` if that is possible without waiting.
+
+        If the result is False, nothing was sent, so call `ack`.
+        """
         return False
 
     @abc.abstractmethod
@@ -325,7 +331,9 @@ class Connection(abc.ABC):
         On return the server has read all earlier data of the client, and all earlier data of the server has arrived.
 
         Raises:
-            RequestTimeoutError, DisconnectedError, ClosedError: No PONG arrived.
+            RequestTimeoutError: No PONG arrived in time.
+            DisconnectedError: The connection was lost first.
+            ClosedError: The connection was closed first.
         """
 
     async def reconnect(self, timeout: float) -> None:
@@ -337,7 +345,7 @@ class Connection(abc.ABC):
         raise ConfigError(_OF_PROGRAM)
 
     def stats(self) -> ConnectionStats:
-        """Return the counters that the connection has."""
+        """Return the counters of the connection. A counter that is not available is 0."""
         return ConnectionStats(reconnects=self.connects)
 
     @abc.abstractmethod

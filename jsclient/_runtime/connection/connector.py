@@ -63,7 +63,7 @@ class Connector:
         """Try each server once, without pauses.
 
         Raises:
-            ConnectError: No server completes the handshake. `failures` has the reasons.
+            ConnectError: No server completed the handshake. `failures` contains the reasons.
         """
         now = asyncio.get_running_loop().time
         while (server := self.pool.take_untried(now())) is not None:

@@ -82,7 +82,7 @@ def check_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaced(user: UserCredentials) -> dict[str, Any]:
-    """Return callbacks instead of the file. The file takes precedence over an nkey, like in nats-py."""
+    """Return callbacks that replace the credentials file. As in nats-py, the file takes precedence over an nkey."""
     none = dict.fromkeys(("user_credentials", "nkeys_seed", "nkeys_seed_str"))
     return {**none, "signature_cb": _Signature(user), "user_jwt_cb": user.jwt}
 

@@ -200,7 +200,7 @@ def _returned(function: Callable[[], Any], shown: str) -> str:
 def jwt_in(text: str, shown: str) -> str:
     """Return the JWT of a user in the text of a credentials file, or the text itself if it is a JWT.
 
-    A server with an auth callout may accept a JWT whose issuer is not an account. Such a JWT has another signature.
+    A server with an auth callout may accept a JWT whose issuer isn't an account. The signature of such a JWT differs.
 
     Raises:
         CredentialsError: The text has no JWT, or only a part of a JWT.
@@ -230,7 +230,7 @@ def check_seed(seed: str, shown: str) -> None:
     """Check that a text is the seed of a user's nkey.
 
     Raises:
-        CredentialsError: The text is malformed, or is the seed of another entity than a user.
+        CredentialsError: The text is malformed, or is the seed of something other than a user.
     """
     if not _is_seed(seed):
         raise CredentialsError(f"{shown} is malformed, or only half of one: the whole is needed")

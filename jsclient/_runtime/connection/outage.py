@@ -32,8 +32,8 @@ class Outage:
     ) -> ConnectError | None:
         """Record a failed attempt.
 
-        Returns the error to report if the credentials are refused or cannot be provided, once for each outage.
-        ``expiry`` returns a remark on the credentials.
+        If the credentials were refused or could not be provided, return the error to report, but only once per
+        outage. In any other case, return None. ``expiry`` returns a remark on the credentials.
         """
         where = shown(server.url)
         if not isinstance(error, CallbackError | HttpRefusedError) and not is_refusal(error):

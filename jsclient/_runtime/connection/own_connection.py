@@ -155,7 +155,7 @@ class OwnConnection(Connection):
         self._max_payload = self.reader.max_payload = self._session.max_payload
 
     def _ended(self, transport: Transport, error: Exception) -> None:
-        """Handle the end of a transport, which calls this when it can no longer be read."""
+        """Handle the end of a transport. The transport calls this method when it can no longer be read."""
         if transport is not self.transport:
             return
         if not isinstance(error, OSError | RefusedError):
@@ -280,7 +280,7 @@ class OwnConnection(Connection):
         write(self._command(subject, payload, reply, header))
 
     def _command(self, subject: str, payload: bytes, reply: str, header: bytes) -> bytes:
-        """Return a PUB or HPUB command. Raises the errors of `send`."""
+        """Return a PUB or HPUB command. May raise any error of `send`."""
         size = len(header) + len(payload)
         if not self._up or size > self._max_payload:
             self.check_sendable(size)
@@ -303,7 +303,7 @@ class OwnConnection(Connection):
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         if self._out.is_full:
-            # It waits before it writes, so an ack that is cancelled here was not sent.
+            # Wait before writing, so that an ack that is cancelled here was certainly not sent.
             await self.wait_for_space()
         self.check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
@@ -450,8 +450,7 @@ class OwnConnection(Connection):
             try:
                 await transport.wait_closed()
             finally:
-                # This does nothing if the transport is closed. It remains open only if the server does not
-                # read.
+                # This does nothing if the transport is closed. It remains open only if the server doesn't read.
                 transport.abort()
 
 

@@ -32,7 +32,7 @@ class Pings:
         self._out = out
         self._acks = acks
         self._stale = stale
-        # None stands for a PING whose PONG no caller waits for
+        # None stands for a PING whose PONG no caller is waiting for.
         self._waiters: deque[asyncio.Future[None] | None] = deque()
         self._liveness: Liveness | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -99,7 +99,7 @@ class Pings:
 
         Raises:
             RequestTimeoutError: The PONG did not arrive in time. ``why`` returns the reason, if it is known.
-            JetStreamError: The error of `stop`.
+            JetStreamError: `stop` was called with this error before the PONG arrived.
         """
         started = time.perf_counter()  # this clock is finer than the clock of uvloop's loop
         waiter = asyncio.get_running_loop().create_future()

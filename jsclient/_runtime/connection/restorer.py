@@ -1,4 +1,4 @@
-"""Restores a lost connection by attempts, until a server has confirmed a connection or the client gives up."""
+"""Restores a lost connection, by attempts that continue until a server confirms one or the client gives up."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Restorable(Protocol):
         """Close permanently, for the reason ``why``."""
 
     def report(self, error: BaseException) -> None:
-        """Report an error that has no caller."""
+        """Report an error that can't be raised to a caller."""
 
 
 class Restorer:
@@ -115,8 +115,8 @@ class Restorer:
     async def _is_confirmed(self, link: ServerLink) -> bool:
         """Send the subscriptions, and return whether the server has read them.
 
-        A server that accepts credentials in the second in which they expire ends the connection before that. The
-        attempt has then failed.
+        If the credentials expire just after a server has accepted them, the server ends the connection before it
+        reads the subscriptions. The attempt has then failed.
         """
         self._broken = None
         self._connection.use_link(link)

@@ -119,7 +119,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._reader, self._out, self._when_ended = reader, out, ended
         self._feed(unread + bytes(self._unread))
         self._unread.clear()
-        if self._at_end or self._lost:  # bytes since the end of the handshake
+        if self._at_end or self._lost:  # the connection has ended since the handshake
             asyncio.get_running_loop().call_soon(self._end, self._error)
 
     def _feed(self, data: bytes) -> None:
@@ -169,8 +169,8 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._at_end = True
         self._changed.set()
         if self._out is not None:
-            # Close the transport immediately. asyncio would first send the buffered data, which the peer may
-            # never read.
+            # Close the transport immediately. asyncio would first send the buffered data, which the peer may never
+            # read.
             self._end(None)
         return None
 
@@ -246,6 +246,7 @@ class TcpTransport(asyncio.BufferedProtocol):
 
     async def wait_closed(self) -> None:
         """Wait until the connection is closed, and close it at once if the peer does not read."""
+        # In the first round, the written bytes may still be sent. In the second, the aborted connection must end.
         for _ in range(2):
             deadline = asyncio.get_running_loop().time() + CLOSING
             while self._transport is not None and not self._lost:

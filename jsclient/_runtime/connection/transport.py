@@ -16,7 +16,7 @@ CLOSING = 1.0
 
 
 class ByteReader(Protocol):
-    """What reads the bytes of a connection."""
+    """The interface of an object that reads the bytes of a connection."""
 
     @property
     def missing(self) -> int:

@@ -34,7 +34,7 @@ from .connection import CLOSED, Connection, Inbox, Lifecycle
 
 __all__ = ["UserConnection"]
 
-# seconds between checks. The callbacks of nats-py belong to the user, so its state is polled
+# Seconds between checks. The state of the nats-py client is polled, because its callbacks belong to the user.
 _POLL_EVERY = 0.05
 _PONG = 600  # seconds to wait for a PONG, longer than nats-py keeps a connection that does not answer
 _DRAINED = 9.0  # seconds to wait for nats-py's drain, which fails if no PONG arrives within 10 seconds
@@ -98,9 +98,8 @@ class UserConnection(Connection):
         self._was_up = bool(nc.is_connected)
         self._ended = False
         self._inboxes: set[_Subscription] = set()
-        self._waiting: dict[
-            asyncio.Task[Any], int
-        ] = {}  # tasks that wait for a PONG, and the number of reconnects before each started
+        # Tasks that wait for a PONG, and the number of reconnects before each started.
+        self._waiting: dict[asyncio.Task[Any], int] = {}
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, JetStreamError):

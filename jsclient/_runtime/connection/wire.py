@@ -34,13 +34,13 @@ class Host(Protocol):
 
 
 class _Lengths(dict[bytes, int]):
-    """The lengths that lines announce, by their text, because a lookup costs less than a conversion."""
+    """The numbers in message lines, by their text. A lookup costs less than a conversion."""
 
     CAPACITY = 4096
 
     def __missing__(self, text: bytes) -> int:
         if len(text) > 8 or not text.isdigit():
-            return sys.maxsize  # the line continues beyond the bytes that were read
+            return sys.maxsize  # beyond any buffer, so that the line is left to `FrameReader._scan`
         if len(self) == self.CAPACITY:
             self.clear()
         length = self[text] = int(text)
@@ -261,7 +261,7 @@ CHUNK = 64 * 1024
 PIECE = 12 * 1024
 """Bytes of an atomic batch that are written together. The server stores them while the next bytes are prepared."""
 
-# if commands have this many bytes, the large commands are written without another copy
+# If the commands have more bytes than this, large commands are written without another copy.
 LARGE_WRITE = 256 * 1024
 
 
@@ -290,7 +290,7 @@ class TransportOwner(Protocol):
 class Outbox:
     """Collects commands and writes them to the current transport of ``owner``, which is None while disconnected.
 
-    A caller of `prepare` may add to ``commands`` and ``size`` itself, while ``scheduled``.
+    While ``scheduled`` is True, a caller may add to ``commands`` and ``size`` directly. `prepare` sets it.
     """
 
     def __init__(self, owner: TransportOwner) -> None:
@@ -359,9 +359,10 @@ class Outbox:
         )
 
     def write_now(self, command: bytes) -> None:
-        """Write a command at once, after the commands that wait. For a request whose sender waits for the reply.
+        """Write a command at once, after the collected commands. Used for a request whose sender waits for the reply.
 
-        This happens only once until bytes are read, so that a thousand senders still share their writes.
+        Until bytes are read again, later commands are only collected, so that a thousand senders still share their
+        writes.
         """
         transport = self._owner.transport
         if not self.answered or transport is None:
@@ -379,7 +380,7 @@ class Outbox:
     def write_if_space(self, command: bytes) -> bool:
         """Write a command like `write`, or return False if the buffer is full.
 
-        It repeats `write`, as it runs per message.
+        The code of `write` is repeated here, because this method is called once per message.
         """
         if self.size + self._backlog > HIGH_WATER:
             return False

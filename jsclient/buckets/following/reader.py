@@ -1,4 +1,4 @@
-"""Reads the entries of a bucket for a watch, on the consumer that watches with equal filters share."""
+"""Reads the entries of a bucket for a watch, from a consumer that all watches with equal filters share."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ EntryT = TypeVar("EntryT")
 class SharedReader(Generic[EntryT]):
     """Reads the existing entries by itself, and then each change together with other watches.
 
-    The first watch reads what exists with a consumer, which then serves the watches that come later. These read what
-    exists by direct gets where that is possible, and otherwise with a consumer of their own for as long as it takes. A
-    watch that is too slow for the others reads by direct gets until it has caught up.
+    The first watch reads the existing entries with a consumer, which then serves the watches that are opened later.
+    Later watches read the existing entries by direct gets if possible. If not, they use a separate consumer until
+    they have read them. A watch that is too slow for the others reads by direct gets until it has caught up.
 
     Attributes:
         is_current: Whether all entries that existed at the opening were returned.
     """
 
     def __init__(self, reader: BucketReader[EntryT]) -> None:
-        """Prepare to read what a reader that was not opened would read."""
+        """Prepare to read the same entries as ``reader``, which must not have been opened."""
         self._context, self._stream, self._config, self._decode, self._create = reader.arguments
         self._member = SourceMember()
         self._source: SharedSource | None = None
-        # How the entries are read until the reader joins the others.
+        # The readers that are used until this reader joins the others.
         self._own: BucketReader[EntryT] | None = None
         self._log: LogEntries | None = None
-        self._turn = asyncio.Lock()  # one task at a time reads, until the reader has joined the others
+        self._turn = asyncio.Lock()  # only one task may read until the reader has joined the others
         self.is_current: bool = False
 
     # --- opening -----------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin to read. Raises `BucketNotFoundError`, and the errors of any API request."""
+        """Begin to read. Raises `BucketNotFoundError`, or any error common to API requests."""
         source = SharedSource.source_for(self._context, self._stream, self._config, self._member)
         self._source, is_first = source, len(source.members) == 1
         try:
@@ -73,7 +73,7 @@ class SharedReader(Generic[EntryT]):
         self._join_now(source)
 
     async def _open_own(self, config: ConsumerConfig) -> BucketReader[EntryT]:
-        """Read with a consumer of this watch alone. If the call fails or is cancelled, nothing has changed."""
+        """Read with a separate consumer of this watch. If the call fails or is cancelled, nothing changes."""
         own = BucketReader(
             self._context, self._stream, config, self._decode, self._create, events=self._member.events
         )
@@ -85,12 +85,15 @@ class SharedReader(Generic[EntryT]):
         return own
 
     async def _open_late(self, source: SharedSource) -> bool:
-        """Read what exists by direct gets, since other watches have a consumer. Return False if that is impossible."""
+        """Read existing entries by direct gets, because other watches have a consumer.
+
+        Return False if that is impossible.
+        """
         try:
             window = await source.open_source(self._create)
         except ConsumerLimitError:
             return False
-        # What arrives from now on is kept for this reader, until it has read what is before.
+        # Keep messages from now on for this reader, until it has read the earlier ones.
         window.register(self._member.follower)
         if len(self._config.filters) != 1 or self._config.headers_only:
             return False  # direct gets would return messages or values that are not needed
@@ -99,7 +102,7 @@ class SharedReader(Generic[EntryT]):
             if not await log.begin_entries(without_consumer=True):
                 return False
         except (PermissionDeniedError, DisconnectedError, RequestTimeoutError, NoRespondersError):
-            return False  # the creation of a consumer waits for the connection, and has an error of its own
+            return False  # creating a consumer waits for the connection, and raises its own error
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         self._log = log
@@ -131,7 +134,7 @@ class SharedReader(Generic[EntryT]):
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         if run is None:
-            member.follows = False  # the others were too fast
+            member.follows = False  # this watch was too slow for the window
             return []
         if isinstance(run, Alone):
             return decoded(self._decode, run.frames, is_initial=False)
@@ -144,7 +147,7 @@ class SharedReader(Generic[EntryT]):
         return [entry for entry in entries if entry is not None]
 
     async def _next_alone(self, source: SharedSource) -> list[EntryT]:
-        """Read on by the reader's own means."""
+        """Read entries without the shared window."""
         if self._own is not None:
             entries = await self._own.next_run()
             self.is_current = self._own.is_current
@@ -155,7 +158,7 @@ class SharedReader(Generic[EntryT]):
         is_initial = not log.is_current
         up_to = None if is_initial else source.floor(log.incarnation)
         if up_to is None and not is_initial:
-            log.follow_pushes()  # there are no others whom this reader could join
+            log.follow_pushes()  # no other watch exists that this reader could join
         try:
             frames = await (log.next_frames() if up_to is None else log.next_frames(up_to))
         except PermissionDeniedError:
@@ -173,7 +176,7 @@ class SharedReader(Generic[EntryT]):
     # --- joining the others ------------------------------------------------------------------------------
 
     async def _join(self, source: SharedSource) -> bool:
-        """Read together with the others from now on, if that misses no entry. Returns whether it is so."""
+        """Join the others if no entry would be missed. Return whether the reader has joined."""
         if self._own is None and self._log is None:
             await self._fall_behind(source)
         elif self.is_current:
@@ -202,11 +205,10 @@ class SharedReader(Generic[EntryT]):
         return member.follows
 
     async def _fall_behind(self, source: SharedSource) -> None:
-        """Read by direct gets what the window has no more, or with a consumer where that is not allowed."""
+        """Read messages that have left the window, by direct gets or with a consumer."""
         incarnation = await source.incarnation_known()
-        position = source.place(
-            self._member
-        )  # of the stream with this incarnation: nothing is awaited in between
+        # The position belongs to the stream with this incarnation, because nothing is awaited in between.
+        position = source.place(self._member)
         if incarnation:
             self._log = self._new_log()
             self._log.continue_after(incarnation, position)
@@ -214,7 +216,7 @@ class SharedReader(Generic[EntryT]):
         await self._open_after(position)
 
     async def _open_after(self, position: int) -> None:
-        """Read what follows with a consumer, as changes."""
+        """Read the messages after a position with a consumer. They are returned as changes."""
         config = self._config.replace(
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=position + 1
         )

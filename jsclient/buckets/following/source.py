@@ -1,4 +1,4 @@
-"""The consumer that the watches of a connection with equal filters share, and the window that they read from it."""
+"""The consumer that watches of a connection with equal filters share, and the window that keeps its messages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Alone(NamedTuple):
 
 
 class SourceMember:
-    """A watch, as its source knows it.
+    """The state of a watch in its `SharedSource`.
 
     Attributes:
-        follower: Its place in the window.
-        events: Its events.
-        follows: Whether it reads from the window now.
-        is_closed: Whether it was closed.
+        follower: The position of the watch in the window.
+        events: The log of the watch's events.
+        follows: Whether the watch currently reads from the window.
+        is_closed: Whether the watch was closed.
     """
 
     __slots__ = ("events", "follower", "follows", "is_closed")
@@ -49,7 +49,7 @@ class SourceMember:
 
 
 class _MemberLogs(EventLog):
-    """Takes the events of the shared consumer to the members that follow it."""
+    """Passes the events of the shared consumer to the members that follow it."""
 
     def __init__(self, source: SharedSource) -> None:
         self._source = source
@@ -71,11 +71,11 @@ class _MemberLogs(EventLog):
 
 
 class SharedSource:
-    """Follows a bucket for all members, from the moment when one of them needs it. The last to leave ends it.
+    """Follows a bucket for all members, from the time when the first needs it until the last member leaves.
 
     Attributes:
-        members: The watches that are open.
-        window: What the members read, None before there is a consumer.
+        members: The open watches.
+        window: The messages that the members read, or None before a consumer exists.
     """
 
     def __init__(self, context: Context, key: Hashable, stream: str, config: ConsumerConfig) -> None:
@@ -113,9 +113,9 @@ class SharedSource:
     # --- the consumer ------------------------------------------------------------------------------------
 
     async def open_source(self, create: str) -> Window:
-        """Create the consumer unless it exists. Raises `BucketNotFoundError`, and the errors of any API request.
+        """Create the consumer unless it exists. Raises `BucketNotFoundError`, or any error common to API requests.
 
-        ``create`` is the method that creates such a bucket.
+        ``create`` is the name of the method that creates such a bucket.
         """
         async with self._opening:
             if self.window is None:
@@ -129,7 +129,10 @@ class SharedSource:
             return self.window
 
     def adopt(self, member: SourceMember, reader: BucketReader[Any]) -> bool:
-        """Use the consumer of a member that has read all that has arrived. Return False if that is impossible."""
+        """Take over the consumer of a member that has read everything that arrived.
+
+        Return False if that is impossible.
+        """
         puller = reader.puller
         if self.window is not None or puller is None or self._opening.locked():
             return False
@@ -144,24 +147,25 @@ class SharedSource:
     def _use(self, puller: OrderedPuller, position: int) -> Window:
         cursor = puller.tracker.cursor
         if not cursor.resume_stream_seq:
-            cursor.first_stream_seq = 1  # nothing existed: another consumer delivers all, not the newest only
+            # no entry existed, so a new consumer must deliver all messages, not only the newest
+            cursor.first_stream_seq = 1
         self._puller, self._messages = puller, SharedMessages(puller)
         puller.log = _MemberLogs(self)
         self.window = Window(position)
         return self.window
 
     async def settled(self) -> None:
-        """Wait until a consumer that is being created exists, and is known well enough to join it."""
+        """Wait until a consumer that is being created exists, and the creation time of its stream is known."""
         async with self._opening:
             pass
         await self.incarnation_known()
 
     async def incarnation_known(self) -> str:
-        """Wait until the creation time of the stream is known or cannot be found out. Returns `incarnation`."""
+        """Wait until the creation time of the stream is known or cannot be found out. Return `incarnation`."""
         return "" if self._puller is None else await self._puller.recreator.incarnation_known()
 
     def begin_era(self) -> None:
-        """Note that the stream was recreated. What has arrived belongs to the stream before."""
+        """Record that the stream was recreated. Messages that have already arrived belong to the earlier stream."""
         assert self._puller is not None
         assert self.window is not None
         if frames := self._puller.take_frames(len(self._puller.front)):
@@ -171,13 +175,13 @@ class SharedSource:
     # --- the members -------------------------------------------------------------------------------------
 
     def floor(self, incarnation: str) -> int | None:
-        """Return from where a member of this incarnation can join, or None if it cannot."""
+        """Return the sequence after which a member of this incarnation can join, or None if it can't."""
         if self.window is None or self.is_over or not incarnation or incarnation != self.incarnation:
             return None
         return self.window.floor
 
     def place(self, member: SourceMember) -> int:
-        """Return the sequence up to which a member has read the stream that exists now."""
+        """Return the sequence up to which a member has read the current stream."""
         assert self.window is not None
         return member.follower.position if member.follower.era == self.window.era else 0
 
@@ -191,7 +195,7 @@ class SharedSource:
     async def next_run(self, member: SourceMember) -> list[WindowMessage] | Alone | None:
         """Wait for the next messages, or return None if this member has fallen behind.
 
-        Raises the errors of `OrderedConsumer.next`. Cancelled: no message is lost.
+        May raise any error of `OrderedConsumer.next`. If the call is cancelled, no message is lost.
         """
         window, messages, follower = self.window, self._messages, member.follower
         assert window is not None
@@ -220,12 +224,12 @@ class SharedSource:
             raise
 
     def wake_members(self) -> None:
-        """Let waiting members look whether they were closed."""
+        """Wake up waiting members, so that they notice that they were closed."""
         if self._puller is not None:
             self._puller.changed.set()
 
     async def leave(self, member: SourceMember) -> None:
-        """Remove a member. The last one deletes the consumer."""
+        """Remove a member. The last member deletes the consumer."""
         self.members.discard(member)
         if self.window is not None:
             self.window.remove_follower(member.follower)

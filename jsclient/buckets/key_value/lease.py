@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Lease"]
 
-_OWNER: Final = (
-    "Jsc-Lease"  # header with a random id, which tells this lock's value from those of other clients
-)
+# Header with a random id, which distinguishes this lock's value from the values of other clients.
+_OWNER: Final = "Jsc-Lease"
 # The lock is considered lost when only this fraction of the TTL remains, so that the block has time to stop.
 _MARGIN: Final = 0.1
 _LEAST: Final = 0.1  # minimum timeout for removing the value, in seconds
@@ -54,9 +53,8 @@ class Lease(Generic[ValueT]):
         self.awaits_answer: bool = False
         self._value = b"" if value is None else check_payload(kv._keys.encoded(key, value))  # noqa: SLF001
         self._owner = secrets.token_hex(12)
-        self._all_expired_at = (
-            0.0  # event loop time by which all values that were sent have expired on the server
-        )
+        # Event loop time by which all values that were sent have expired on the server.
+        self._all_expired_at = 0.0
 
     def now(self) -> float:
         """Return the event loop time."""

@@ -67,7 +67,7 @@ async def store_past(
     expected: _ExpectedT,
     newer: Callable[[], Awaitable[_ExpectedT | None]],
 ) -> int | None:
-    """Store something on condition of an expected revision. Stray messages of other clients don't prevent that.
+    """Store something if an expected revision still applies. Stray messages of other clients don't prevent that.
 
     If the server refuses the write, ``newer`` is called. It returns the revision to expect next, or None if the newest
     message of the key isn't stray. Return the new revision, or None if nothing was stored.

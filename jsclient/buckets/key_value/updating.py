@@ -33,9 +33,8 @@ async def update_with(kv: KeyValue[Any], key: str, function: Callable[[Any], Any
         before = None if entry is None or entry.is_deleted else entry.value
         value = function(before)
         if value is None:
-            if (
-                entry is None or entry.is_deleted
-            ):  # don't check ``before``, because a codec may decode a value to None
+            # Don't check ``before``, because a codec may decode a value to None.
+            if entry is None or entry.is_deleted:
                 raise KeyNotFoundError(kv.bucket, key, entry)
             return entry.revision
         try:

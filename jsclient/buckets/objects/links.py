@@ -49,7 +49,7 @@ async def find_object(origin: ObjectSite, first: str) -> tuple[ObjectSite, Objec
 
 
 def linked_site(origin: ObjectSite, bucket: str, name: str, target: str) -> ObjectSite:
-    """Return the bucket ``target`` of the link ``name`` in ``bucket``. Raises `LinkError`."""
+    """Return the bucket ``target`` of the link ``name`` in ``bucket``. Raises `LinkError` if the target is invalid."""
     if target == origin.bucket:
         return origin
     try:

@@ -1,4 +1,4 @@
-"""Stores objects: the chunks first, then the description. The chunks of the replaced object are removed at last."""
+"""Stores objects: the chunks first, then the description. The chunks of the replaced object are removed last."""
 
 from __future__ import annotations
 

@@ -239,9 +239,8 @@ class ChunkUpload:
         for _, _, future in self._in_flight:
             if future.done() and not future.cancelled():
                 future.exception()  # mark it as retrieved, because only the first failure is raised
-        sent = (
-            publisher.published - publisher.failed
-        )  # chunks with an unknown outcome are counted as failed too
+        # Chunks with an unknown outcome are counted as failed too.
+        sent = publisher.published - publisher.failed
         unknown = any(not _is_refused(future) for _, _, future in self._in_flight)
         await publisher.close()
         return bool(sent or unknown)

@@ -42,13 +42,13 @@ _NAMES = 100  # number of consumer names to try, because another reader may use 
 class OrderedPuller:
     """Receives the messages of a stream in order.
 
-    `OrderedConsumer` is built on it, and so are the other readers that need every message of a stream.
+    `OrderedConsumer` and the other readers that need every message of a stream are built on this class.
 
     Attributes:
         front: The messages in the buffer.
         changed: Set after every arrival and change of state, to wake up readers.
         error: The error that has permanently ended the reader, or None.
-        num_pending: Number of messages that the first consumer had to deliver when it was created.
+        num_pending: Number of messages that were pending for the first consumer when it was created.
         arrived: Total number of messages received.
         watch: Checks the consumer when no message arrives for a while.
     """
@@ -134,7 +134,7 @@ class OrderedPuller:
     async def create_first_consumer(self) -> None:
         """Create the first consumer and start reading.
 
-        May raise any error of an API request. If the call fails or is cancelled, the consumer is deleted again.
+        May raise any error common to API requests. If the call fails or is cancelled, the consumer is deleted again.
         """
         connection = self.context.connection
         connection.check_open()
@@ -191,7 +191,7 @@ class OrderedPuller:
             raise
 
     async def _undo(self, name: str, creating: asyncio.Task[ConsumerInfo]) -> None:
-        """Delete a consumer that may have been created, unless another client has created the consumer of that name."""
+        """Delete the consumer that an unanswered request may have created, unless another client owns its name."""
         await asyncio.wait({creating})
         if self._mark:
             try:
@@ -201,12 +201,13 @@ class OrderedPuller:
             if (info.config.metadata or {}).get(_MARK) != self._mark:
                 return
         elif self.state is State.OPEN and not self.context.connection.is_connected:
+            # The name can't be deleted now. The recreator deletes leftover consumers after the reconnect.
             self.recreator.leftover.add(name)
             return
         await self._delete(name)
 
     async def _delete(self, name: str) -> None:
-        """Try to delete a consumer. If that fails, the server deletes it after its inactive threshold."""
+        """Try to delete a consumer, and report a failure. The server deletes it anyway after its inactive threshold."""
         if not name:
             return
         try:

@@ -42,7 +42,7 @@ __all__ = ["ConsumerRecreator", "Ordered", "ReaderOperations"]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
 # Seconds for which a stream must be missing, on a healthy connection, before the reader fails.
 _GONE_AFTER = 5.0
-_MOST_FAILURES = 20  # number of failures after which the comparison with a stored message is given up
+_MOST_FAILURES = 20  # after this many failed requests, the comparison with a stored message is abandoned
 _RECHECK = 0.5  # seconds after which a stream whose last sequence has decreased is checked again
 _NO_CONSUMER = (
     "this ordered reader gets nothing new, since its consumer is gone; it tries again about every second, and then "
@@ -98,7 +98,7 @@ class ConsumerRecreator:
     name, in which case the new stream is read from its start.
 
     Attributes:
-        capacity: The reader sets this signal when its buffer has free capacity again.
+        capacity: Signal that the reader sets when its buffer has free capacity again.
         error: The error of the last attempt, or None if it succeeded.
         leftover: Names of consumers that may still exist. They are deleted when the next consumer is created.
     """
@@ -123,7 +123,7 @@ class ConsumerRecreator:
         self._task: asyncio.Task[None] | None = None
         self._creating = False
         self._over = False
-        # Errors reported since the last success, to avoid repetition.
+        # Types of the errors reported since the last success. An error of each type is reported only once.
         self._reported: set[type[JetStreamError]] = set()
         self._deleted = ""  # the last consumer whose deletion was requested
         self._incarnation = ""  # the creation time of the stream, or "" if it is unknown
@@ -178,7 +178,7 @@ class ConsumerRecreator:
             self._task.cancel()
 
     async def stopped(self) -> None:
-        """Wait until the current attempt has ended, after `stop_recreating` was called."""
+        """Wait until the current attempt has ended. Call `stop_recreating` first."""
         if self._task is not None and self._task is not asyncio.current_task():
             await asyncio.wait({self._task})
 
@@ -321,12 +321,14 @@ class ConsumerRecreator:
     async def _began_again(self, info: ConsumerInfo, *, unconfirmed: bool) -> bool:
         """Return True if the stream was replaced by another stream of the same name, which is read from the start.
 
-        A replacement is possible after silence or a reconnect, and when the new consumer starts before the position of
-        the reader. The latter also happens if the consumer was created on a replica that lags behind. In that case the
-        cursor skips the messages that were already read.
+        The stream may have been replaced after silence or a reconnect, or if the new consumer starts before the
+        position
+        of the reader. A consumer created on a replica that lags behind also starts too early. In that case, the
+        cursor
+        skips the messages that were already read.
 
-        This must be called after the consumer was created. If the stream was requested earlier, it could still be
-        replaced before the consumer is created.
+        Call this only after the consumer was created. If the stream were checked earlier, it could still be replaced
+        before the consumer is created.
         """
         cursor = self._tracker.cursor
         if not unconfirmed and cursor.is_in_place(info.delivered.stream_seq):
@@ -339,7 +341,8 @@ class ConsumerRecreator:
         if verdict == "read from the start":
             self._begin_again(stream)
             return True
-        # Reading continues while a background task finds out. If the stream was replaced, reading starts again.
+        # Reading continues while a background task finds out whether the stream was replaced. If so, reading
+        # restarts.
         self._mark, self._compared = self._mark or cursor.mark, False
         if self._doubting is None:
             settling = self._settle(doubt, verdict)
@@ -354,7 +357,10 @@ class ConsumerRecreator:
         return restart_check.check_end(position, end, connection.now(), incarnation=self._incarnation)
 
     async def _settle(self, doubt: RestartCheck, verdict: Restart) -> None:
-        """Find out in the background if the stream was replaced. Messages of the new consumer are read meanwhile."""
+        """Find out in the background whether the stream was replaced.
+
+        Messages of the new consumer are read meanwhile.
+        """
         try:
             while verdict == "ask again" and self._needed:
                 await asyncio.sleep(_RECHECK)
@@ -371,9 +377,9 @@ class ConsumerRecreator:
             self._doubting = None
 
     async def _compare(self) -> None:
-        """Read the stream from the start if the last message that was read is no longer the same.
+        """Read the stream from the start if the last message read is no longer stored at its sequence.
 
-        This detects a stream that was restored from a backup and has grown past the position of the reader since.
+        This detects a stream that was restored from a backup and has since grown past the position of the reader.
         """
         differed, failures = False, 0
         while self._needed and self._mark is not None and failures < _MOST_FAILURES:
@@ -390,7 +396,7 @@ class ConsumerRecreator:
                 await asyncio.sleep(_RECHECK)
                 continue
             if time_ns == self._mark.time_ns:
-                # If this is False, the stream may have been replaced during the request, so compare again.
+                # If `_compared` was reset, the stream may have been replaced during the request, so compare again.
                 if self._compared:
                     self._mark = None
                 continue

@@ -11,7 +11,7 @@ __all__ = ["SharedMessages"]
 
 
 class SharedMessages(OrderedMessages):
-    """Takes the messages that have arrived at a puller. Any number of tasks may wait for them."""
+    """Takes messages from a puller, many at a time. Any number of tasks may wait for them."""
 
     def __init__(self, puller: OrderedPuller) -> None:
         pull, threshold = reader_window(
@@ -20,7 +20,7 @@ class SharedMessages(OrderedMessages):
         super().__init__(puller, ReaderLock(puller), pull, threshold, stays=False)
 
     def take_run(self, limit: int) -> list[Frame]:
-        """Return up to ``limit`` messages that have arrived, as raw frames. Raises the errors of `next`."""
+        """Return up to ``limit`` messages already received, as raw frames. May raise any error of `next`."""
         self._acquire()
         if self._puller.front:
             return self._puller.take_frames(limit)

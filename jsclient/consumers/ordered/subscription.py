@@ -151,8 +151,8 @@ class OrderedSubscription(Subscription):
         super()._end_subscription()
         self._recreator.stop_recreating()
 
-    # Each consumer delivers to a subject of its own, so late messages of an old consumer can't be mistaken for messages
-    # of the new one.
+    # Each consumer has its own deliver subject, so late messages of an old consumer can't be mistaken for messages of
+    # the new one.
 
     def _switch_to(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         self._intake, self._deliver_subject = intake, inbox.subject

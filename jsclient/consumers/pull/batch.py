@@ -16,7 +16,7 @@ from .in_hand import Handed
 
 __all__ = ["Batch", "Collection", "in_delivery_order"]
 
-# A request within this many seconds of the start of the fetch still gets the whole duration.
+# A request sent within this many seconds of the start of the fetch still lasts the whole duration.
 _SAME_TIME = 0.01
 
 
@@ -56,7 +56,7 @@ class Batch(Sequence[Message]):
 
 
 class Collection:
-    """The progress of one fetch, which consists of the messages collected so far and the remaining limits.
+    """The progress of one fetch. It keeps the messages collected so far and knows the remaining limits.
 
     Attributes:
         pull: The caller's request for the whole batch.

@@ -50,7 +50,7 @@ __all__ = ["Fetch", "PullReading"]
 _GRACE = 0.8  # how long a fetch waits for a reconnect, in seconds
 _MOVES = 3  # how many times a fetch repeats its request because the leader of the consumer has changed
 _MOVE_PAUSE = 0.1  # seconds before the request is repeated
-# Server 2.10 sends no "no responders". Seconds after which a fetch with no_wait checks whether the consumer exists.
+# Seconds after which a fetch with no_wait looks up the consumer, because server 2.10 reports no missing responders.
 _UNANSWERED = 1.0
 _ASK_AGAIN = frozenset({Ending.FULL, Ending.DISCONNECTED})
 
@@ -106,7 +106,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
                 self._tick_requests(now())
 
     def _order_arrivals(self) -> None:
-        """Sort the messages that have arrived if they were delivered for several requests."""
+        """Sort the received messages if several requests have delivered them. Does nothing by default."""
 
     @abc.abstractmethod
     def _outcome(self, now: float) -> Outcome | None:
@@ -114,7 +114,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
 
     @abc.abstractmethod
     def _to_request(self, missing: int, now: float) -> int:
-        """Return how many of the missing messages will not be delivered by a request in flight, if more than 0."""
+        """Return how many of the missing messages to request now. If the result isn't positive, don't request any."""
 
     @abc.abstractmethod
     async def _send_request(self, pull: Pull, now: float) -> None: ...
@@ -124,7 +124,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
 
     @abc.abstractmethod
     def _tick_requests(self, now: float) -> None:
-        """Handle deadlines of the requests in flight, at the time that `_wake_at` has returned."""
+        """Handle the deadlines of requests in flight. Called when the time returned by `_wake_at` has come."""
 
     @abc.abstractmethod
     def _release_requests(self) -> None:
@@ -381,7 +381,7 @@ class PullReading(Running):
                     messages = Handed([DeliveredMessage(frame, channel) for frame in frames])
                     if batch == 1:
                         puller.in_hand.add_batch(messages)
-                    else:  # the same without a call
+                    else:  # `add_batch`, inlined to save a function call
                         messages.hand = hand = puller.in_hand
                         hand.lists.add(ref(messages, hand.lists.discard))
                     return Batch(messages, Ending.FULL)

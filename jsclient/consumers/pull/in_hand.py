@@ -26,8 +26,8 @@ _REFERRED: Final = 3  # references to a message at the end of its list: the list
 class Handed(list["Message"]):
     """The list of messages that a fetch has returned. A loop over the messages keeps the list alive.
 
-    The application may also copy the list, or pass the messages to tasks. So when the list is garbage collected, its
-    unacknowledged messages that are still referenced are passed to `InHand`.
+    The application may also copy the list, or pass the messages to tasks. When the list is garbage collected, its
+    unacknowledged messages that are still referenced are therefore passed to `InHand`.
 
     Attributes:
         hand: Takes care of the messages when the list is garbage collected, or None.
@@ -49,7 +49,8 @@ class Handed(list["Message"]):
 class InHand:
     """The pulled messages of a connection that the application still references.
 
-    All references are weak. If the application has dropped a message without acknowledging it, no ack will follow.
+    All references are weak. If the application has dropped a message without acknowledging it, no ack will follow, so
+    there is no point in waiting for one.
 
     Attributes:
         has_ended: Whether the connection is being drained, so that no more messages may be requested.

@@ -54,9 +54,8 @@ class Messages(ReadHandle[Message]):
         self._inbox = ReaderInbox(puller.context.connection, self._receive_frames)
         self._timer: Timer | None = None
         self._state = State.NEW
-        self._flush: asyncio.Task[None] | None = (
-            None  # receives the messages in flight after the iteration has ended
-        )
+        # Receives the messages in flight after the iteration has ended.
+        self._flush: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._newest: Message | None = None  # the message that was returned last
         self._handed: ref[AckState] | None = None  # ack state of that message, set by `has_unacked`
@@ -98,9 +97,8 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                message = (
-                    self._take()
-                )  # it may have arrived in the event loop iteration in which the timeout expired
+                # It may have arrived in the event loop iteration in which the timeout expired.
+                message = self._take()
                 if message is not None:
                     self._newest = message
                     return message
@@ -199,8 +197,8 @@ class Messages(ReadHandle[Message]):
     async def _change_inbox(self) -> None:
         """Replace the inbox after the connection was lost.
 
-        The server serves the old requests as long as a client subscribes to their inbox. Without a new inbox it would
-        therefore deliver messages for the old requests as well as for the new ones.
+        The server serves the old requests as long as the client is subscribed to their inbox. Without a new inbox, it
+        would deliver messages for the old requests as well as for the new ones.
         """
         async with self._starting:
             if self._state is not State.OPEN:
@@ -241,7 +239,7 @@ class Messages(ReadHandle[Message]):
                         subject, encode_pull(command.pull), reply=self._inbox.reply(command.number)
                     )
                 except JetStreamError:
-                    self._tracker.disconnected()  # it sends new requests after the reconnect
+                    self._tracker.disconnected()  # the tracker sends new requests after the reconnect
             elif isinstance(command, Emit):
                 puller.emit(command.event)
             elif isinstance(command, NotAnswered):
@@ -263,7 +261,7 @@ class Messages(ReadHandle[Message]):
             if not is_missing(error):
                 return
             if puller.config is None:
-                self._tracker.fail(error)  # "not found" is more helpful than "deleted" if it was never seen
+                self._tracker.fail(error)  # "not found" is clearer than "deleted" if it was never seen
             else:
                 puller.emit(self._tracker.consumer_is_gone())
             puller.changed.set()

@@ -45,8 +45,8 @@ __all__ = ["PullInbox", "Puller", "ReaderInbox"]
 _FLUSH = 1.0  # how long closing waits for messages in flight, in seconds
 _CHECK_TIMEOUT = 0.5  # timeout of the request that checks whether the consumer exists, in seconds
 _LINGER = 5.0  # seconds that the inbox of an abandoned request stays open after its expiry and last message
-_SERVED = 1.0  # a request that is older than this has been served, in seconds
-_IN_FLIGHT = 60.0  # how long unsubscribing such an inbox waits for messages in flight, in seconds
+_SERVED = 1.0  # a request sent more than this many seconds ago has been served
+_IN_FLIGHT = 60.0  # how long unsubscribing from an abandoned inbox waits for messages in flight, in seconds
 
 
 class PullInbox:
@@ -62,9 +62,8 @@ class PullInbox:
         # Messages for the caller, None if no call is waiting for them.
         self.frames: deque[Frame] | None = None
         self.until: float = 0.0  # time until which the inbox must stay open, in monotonic seconds
-        self.is_alone: bool = (
-            False  # True if the caller should wake up only when the request has ended, not for each message
-        )
+        # True if the caller should wake up only when the request has ended, not for each message.
+        self.is_alone: bool = False
 
     def receive_frames(self, frames: list[Frame]) -> None:
         """Process the frames that arrive in the inbox. The connection calls this method."""
@@ -120,7 +119,7 @@ class Puller:
         readers: The continuous readers that were opened through the handle. They are closed with it.
         closed: True once the handle was closed.
         arrived: Total number of messages received.
-        orphans: Requests in flight that have no caller any more.
+        orphans: Inboxes of requests whose caller no longer waits, because messages may still arrive for them.
         watch: Checks the consumer when no message arrives for a while.
         in_hand: Keeps track of messages that the application still references.
     """
@@ -147,9 +146,8 @@ class Puller:
         self._timer = Timer(self.changed.set)
         self.readers: set[Closable] = set()
         self.now: Callable[[], float] = context.connection.running_loop().time
-        self.was_there: bool = (
-            False  # result of the last check, which follows a request that no server has answered
-        )
+        # Whether the consumer existed when last looked up after a request without answer.
+        self.was_there: bool = False
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
         # Each inbox is in one of these collections: it is free, a caller is waiting for its request, or the caller has
@@ -291,8 +289,9 @@ class Puller:
     async def not_answered(self, *, ends: bool) -> JetStreamError:
         """Return the error that explains why no server answered a pull request.
 
-        Either the consumer does not exist, or it has no leader at the moment. To tell these cases apart, the consumer
-        is looked up if ``ends`` is True, which means that the caller raises the error, or if it was never seen.
+        Either the consumer doesn't exist, or it has no leader at the moment. To tell these cases apart, the call
+        looks up the consumer if ``ends`` is True, which means that the caller will raise the error, or if the
+        consumer was never seen.
         """
         if ends or self.config is None:
             self.was_there = False
@@ -410,10 +409,11 @@ class Puller:
     async def _await_service(self) -> None:
         """Wait until the server has served the requests that were just sent.
 
-        The server answers a PING before it serves a request. If the inbox is unsubscribed in between, the server drops
-        the message that it delivers, which then is redelivered only after ``ack_wait``. The server serves requests in
-        order, so its answer to one more request, which does not wait, shows that it has served the others. No message
-        is as small as the ``max_bytes`` of that request, so that it does not use up a delivery of another message.
+        The server answers a PING before it serves earlier requests. If the inbox is unsubscribed in between, the
+        server drops the message that it delivers next, and redelivers it only after ``ack_wait``. The server serves
+        requests in order. This method therefore sends one more request, with ``no_wait``, whose answer shows that the
+        earlier requests were served. The ``max_bytes`` of that request is too small for any message, so it doesn't
+        use up a delivery.
         """
         recent = self.now() - _SERVED
         pulls = [
@@ -430,9 +430,9 @@ class Puller:
                     while slot.request is not None and not slot.request.ended and not slot.frames:
                         await self.changed.wait()
                 finally:
-                    self.abandon_request(slot)  # an old server ignores max_bytes: its message is returned
+                    self.abandon_request(slot)  # an old server ignores max_bytes, and its message is returned
         except (JetStreamError, TimeoutError):
-            pass  # the connection is lost or the server is slow, so ack_wait decides
+            pass  # the connection is lost or the server is slow, so the messages are redelivered after ack_wait
 
     async def _flush(self, slot: PullInbox, within: float) -> None:
         """Wait up to ``within`` seconds for the messages in flight, then unsubscribe from the inbox."""

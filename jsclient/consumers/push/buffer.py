@@ -29,8 +29,8 @@ Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 _TURN = 0.005  # callbacks yield to other tasks after this many seconds
 _FAST = 8  # while callbacks are fast, the clock is read only once for this many messages
-# If this many callbacks take less than a quarter of _TURN, the clock is read only after them. A larger number would
-# block the event loop for too long when the callbacks suddenly become slow.
+# While this many callbacks together take less than a quarter of _TURN, the clock is read only once for all of them.
+# With a larger number, callbacks that suddenly become slow would block the event loop for too long.
 _FASTEST = 16
 
 
@@ -41,9 +41,10 @@ class PushBuffer:
         tracker: Implements the protocol without I/O. The buffer carries out its commands.
         channel: Shared by the messages for sending acks.
         log: The recent events of the subscription.
-        ready: Messages that can be read directly, without calling `take_message`. It is empty while that isn't allowed.
-        watching: True while missing heartbeats are to be reported.
-        heard: Set to True when frames arrive. The subscription resets it to detect silence.
+        ready: Queue from which readers may take messages directly, without calling `take_message`. Empty while direct
+            reads aren't allowed.
+        watching: True while missing heartbeats are reported.
+        heard: Set to True when frames arrive. The subscription resets the flag to detect silence.
         ended: True once no more messages will arrive. Messages in the buffer can still be read.
         stall_watch: Checks the consumer when no message arrives for a while.
     """
@@ -66,7 +67,7 @@ class PushBuffer:
             silent: Called when heartbeats are missing.
             emptied: Called when a reader reads past the last message.
             received: Called after frames have arrived.
-            taken: Called after messages were read, when the buffer has more capacity.
+            taken: Called after messages were read, because the buffer then has more capacity.
         """
         self.tracker = tracker
         self.channel = channel
@@ -227,7 +228,7 @@ class PushBuffer:
         return bool(front)
 
     def take_message(self) -> Message | None:
-        """Return the next message from the buffer, or None. Flow control requests that precede it are answered."""
+        """Answer flow control requests that precede the next message, then return that message or None."""
         while True:
             frame, commands = self.tracker.take_frame()
             if commands:
@@ -272,6 +273,7 @@ class PushBuffer:
                 await self._call_run(callback, threads, auto_ack=auto_ack)
             began, moment = self._began, self._note_call(watch)
             self._each = 1 if self._blocks else _next_run(self._each, moment - began)
+            # Callbacks that never wait would block the event loop, so let other tasks run after each turn.
             if moment - since > _TURN:
                 if self._taken is not None:
                     self._taken()
@@ -303,7 +305,10 @@ class PushBuffer:
                 self._callback_failed(message, error)
 
     async def _ack(self, message: Message) -> None:
-        """Ack a message. While the client is disconnected, wait for the reconnect. Raises `ClosedError`."""
+        """Ack a message. While the client is disconnected, wait for the reconnect.
+
+        Raises `ClosedError` if the connection is closed.
+        """
         while True:
             try:
                 return await message.ack()
@@ -331,8 +336,8 @@ class PushBuffer:
     def _callback_failed(self, message: Message, error: BaseException) -> None:
         """Report the exception that a callback has raised.
 
-        A `CancelledError` is raised again if it is meant for this task. Otherwise the callback has raised it by itself,
-        and it is reported like any other exception.
+        A `CancelledError` is raised again if this task was cancelled. Otherwise, the callback has raised it, and it
+        is reported like any other exception.
         """
         if isinstance(error, asyncio.CancelledError):
             if (task := asyncio.current_task()) is not None and task.cancelling():
@@ -396,7 +401,7 @@ def _next_run(count: int, took: float) -> int:
 
 
 def _numbers(message: Message) -> tuple[int, int]:
-    """Return the stream sequence and the attempt of a message, or zeros if it does not come from a stream."""
+    """Return the stream sequence and the attempt of a message, or zeros if the message isn't from a stream."""
     try:
         return message.metadata.stream_seq, message.attempt
     except JetStreamError:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Callback", "Subscription"]
 
 DRAIN_TIMEOUT = 30.0  # default timeout of `drain`, in seconds
-_FLUSH_TIMEOUT = 1.0  # how long `unsubscribe` waits until the server has processed it, in seconds
+_FLUSH_TIMEOUT = 1.0  # how long `unsubscribe` waits for the server to process it, in seconds
 _CANCEL_TIMEOUT = 1.0  # how long a cancelled handler may take to end, in seconds
 _CHECK_AFTER = 2.5  # without heartbeats, the consumer is checked after this many seconds without a message
 
@@ -262,7 +262,7 @@ class Subscription(ReadHandle[Message], Running):
         if what is Lifecycle.CLOSED:
             self._end_subscription()
         elif what is Lifecycle.CONNECTED:
-            # The server may have removed the consumer in the meantime. Without heartbeats, nothing else reveals that.
+            # The server may have removed the consumer in the meantime. Without heartbeats, only a check reveals that.
             self._check_consumer()
 
     def _look_up_consumer(self) -> None:
@@ -309,8 +309,9 @@ class Subscription(ReadHandle[Message], Running):
             return is_missing(error)
         return info.config.deliver_subject != self._binding.deliver_subject
 
-    # There are two ways to end a subscription. `unsubscribe` drops the messages in the buffer. `drain` stops receiving,
-    # and waits until the messages in the buffer are handled or read (see `_emptied`). Both delete the consumer at last.
+    # There are two ways to end a subscription. `unsubscribe` drops the messages in the buffer. `drain` stops
+    # receiving, and waits until the messages in the buffer have been handled or read (see `_emptied`). Both finally
+    # delete the consumer, unless it must be kept.
 
     async def unsubscribe(self) -> None:
         """End the subscription immediately. If this subscription created the consumer, it is deleted (see `created`).
@@ -413,7 +414,8 @@ class Subscription(ReadHandle[Message], Running):
         await asyncio.wait({self._runner}, timeout=max(remaining, 0.0))
         handled = self._runner.done()
         if not handled:
-            # First of all, because a handler that resists could take them.
+            # Take the messages before cancelling the handler. A handler that ignores the cancellation could read
+            # them.
             frames = self._buffer.tracker.clear()
             self._runner.cancel()
             await asyncio.wait({self._runner}, timeout=_CANCEL_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Stores dead letters for messages whose last delivery was not acked, which the server announces with advisories.
+"""Stores dead letters for messages whose last delivery was not acked. The server announces them with advisories.
 
 An advisory can be forged by any user who may publish to its subject, so each advisory is compared with the state of the
 consumer. If they contradict each other, the advisory isn't rejected immediately, because an old leader may answer
@@ -7,8 +7,9 @@ during an election. The contradiction must last for `CERTAIN` seconds. Other adv
 If the state of the consumer can't be requested, the dead letter is stored and marked as unverified. An unnecessary dead
 letter is only a copy, while a missing one is a loss. No message is terminated because of an advisory.
 
-A flood of advisories does little harm. Each message is decided only once, even if many advisories mention it, and
-ignored if this worker has acked it or stored its dead letter. The event `AdvisoryRefused` counts ignored advisories.
+A flood of advisories does little harm. Each message is decided only once, even if many advisories mention it.
+Advisories about messages that this worker has acked or dead-lettered are ignored. The event `AdvisoryRefused` counts
+ignored advisories.
 """
 
 from __future__ import annotations
@@ -50,15 +51,14 @@ _TRIES: Final = 5  # number of attempts to request the state of the consumer
 _TURN: Final = 100  # number of decisions after which other tasks may run
 _NAMED: Final = 100  # number of messages that `close` reports one by one
 _AGAIN: Final = 2.0  # seconds between two checks of a contradiction
-_APART: Final = (
-    0.25  # minimum interval of requests for the state, in seconds, so that many advisories share an answer
-)
+# Minimum interval of requests for the state, in seconds, so that many advisories share an answer.
+_APART: Final = 0.25
 _DENIED: Final = 60.0  # after the request was denied, it is not repeated for this many seconds
 
 
 @dataclass(slots=True, eq=False)
 class _Case:
-    """An advisory to be decided, which needs a state of the consumer that was requested after ``since``."""
+    """An advisory that awaits a decision, which needs a state of the consumer requested after ``since``."""
 
     advisory: Exhausted
     since: float
@@ -105,9 +105,9 @@ class Advisories:
         self._created: datetime | None = None
 
     async def listen(self) -> None:
-        """Subscribe to the advisories. The server sends an advisory when it would have to redeliver the message."""
+        """Subscribe to the advisories, which the server sends when a message can't be redelivered any more."""
         subject = exhausted_subject(self._source.stream, self._source.consumer)
-        queue = f"dead-letters.{self._source.consumer}"  # one of several workers on the consumer is enough
+        queue = f"dead-letters.{self._source.consumer}"  # only one worker of the consumer needs each advisory
         self._inbox = await self._context.connection.subscribe(subject, self._receive_advisories, queue)
         self._reading = self._context.tasks.start(self._read_cases(), "find unacknowledged messages")
 
@@ -146,7 +146,10 @@ class Advisories:
         self._new.append(case)
 
     def _lose(self, case: _Case) -> None:
-        """Drop an advisory because too many are waiting. It is reported when their number is a power of two."""
+        """Drop an advisory because too many are waiting.
+
+        A drop is reported if the number of drops is a power of two.
+        """
         self._lost += 1
         if self._lost & (self._lost - 1) == 0:
             text = f"{_MOST} messages that ran out of deliveries wait already ({self._lost} passed over)"
@@ -191,7 +194,7 @@ class Advisories:
     async def _state(self, case: _Case) -> ConsumerInfo | JetStreamError:
         """Return the state of the consumer, or the error if it can't be requested.
 
-        An earlier answer is used if it confirms the advisory. To contradict it, the answer must be recent.
+        An earlier answer is enough to confirm the advisory. Only a recent answer can contradict it.
         """
         answer = self._answer
         if answer is not None and self._requested_at >= case.since:

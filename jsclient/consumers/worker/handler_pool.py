@@ -72,7 +72,7 @@ class HandlerTask:
 
     @property
     def is_cancelled(self) -> bool:
-        """True if something else than `cancel` has cancelled the task."""
+        """True if something other than `cancel` has cancelled the task."""
         return self.task is not None and self.task.cancelling() > self.cancels
 
     def uncancel(self) -> None:
@@ -98,7 +98,7 @@ class Caller:
             self.coroutine_function = cast("Callable[[Message], Awaitable[object]]", handler)
 
     async def call_plain(self, slot: HandlerTask, message: Message) -> None:
-        """Call a plain function in a thread. If it returns an awaitable, await it. Its exceptions are raised here."""
+        """Call a plain function in a thread, and await its result if that is awaitable. Raise its exceptions here."""
         result = await self._in_thread(slot, message)
         if inspect.isawaitable(result):
             await result
@@ -130,9 +130,9 @@ _unending: set[asyncio.Task[None]] = set()
 class HandlerPool:
     """Runs at most ``concurrency`` tasks. Each task takes a message, calls the handler, and settles the message.
 
-    A handler that never waits is called many times in one iteration of the event loop, which is called a *turn*. A turn
-    ends after 5 ms. Only then other tasks are woken up, if there are still messages. This avoids switching between
-    tasks when a single task can handle all messages.
+    A handler that never waits is called many times in one iteration of the event loop, which is called a *turn*. A
+    turn ends after 5 ms. Other tasks are woken up only then, and only if messages remain. This avoids switching
+    between tasks when a single task can handle all messages.
     """
 
     def __init__(
@@ -167,9 +167,8 @@ class HandlerPool:
         self._idle_timer = Timer(self._end_idle)
         self._watch = LoopWatch(self._handled, settling.slow)
         self._slots: list[HandlerTask] = []
-        self._idle: list[
-            HandlerTask
-        ] = []  # a stack, so that tasks that aren't needed stay idle and eventually end
+        # A stack, so that tasks that aren't needed stay idle and eventually end.
+        self._idle: list[HandlerTask] = []
         self._woken = 0  # number of tasks that were woken up and have not looked for a message yet
         self._turn_ends: float | None = None  # in monotonic seconds, None before the first message of a turn
         self._turn_over = False  # True if a turn has taken longer than _TURN
@@ -206,7 +205,7 @@ class HandlerPool:
         slot.task.add_done_callback(partial(self._task_ended, slot))
 
     def _task_ended(self, slot: HandlerTask, task: asyncio.Task[None]) -> None:
-        """Called when a task has ended, either because it was idle for long, or because it was cancelled."""
+        """Clean up after a task that was idle for long, has failed, or was cancelled."""
         self._slots.remove(slot)
         if slot in self._idle:
             self._idle.remove(slot)
@@ -384,7 +383,7 @@ class HandlerPool:
     async def interrupt(self) -> None:
         """Cancel the running handlers and settle all messages.
 
-        Handlers have `CANCEL_TIMEOUT` seconds to end. The messages of handlers that don't are settled anyway.
+        Handlers have `CANCEL_TIMEOUT` seconds to end. If a handler doesn't end, its message is settled anyway.
         """
         self._closing = True
         # Acks that still wait for the connection give up now, because the loop below waits for their tasks.

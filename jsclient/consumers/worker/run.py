@@ -43,7 +43,7 @@ class Running:
         return [worker for worker in self._all_workers if worker.is_running]
 
     def _check_alone(self, reader: str) -> None:
-        """Log a warning if something else reads while a worker is running, because each message goes to only one."""
+        """Log a warning if another reader starts while a worker is running, because each message goes to only one."""
         if self._all_workers and not self._has_warned and self._workers():
             self._has_warned = True
             _log.warning(

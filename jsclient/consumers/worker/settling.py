@@ -87,9 +87,9 @@ class DeadLetters:
     ) -> str:
         """Publish a dead letter, and return its subject.
 
-        The message id is derived from ``origin``, so a dead letter is stored only once, even if this is repeated.
+        The message id is derived from ``origin``, so a dead letter is stored only once, even if the call is repeated.
 
-        Raises the errors of `JetStream.publish`.
+        May raise any error of `JetStream.publish`.
         """
         subject = dead_letter_subject(self.pattern, origin.subject)
         await publish(
@@ -157,8 +157,9 @@ class Settling:
         # One timeout for each ack that is waiting for the connection.
         self._waits: set[asyncio.Timeout] = set()
         self._acks_unsent = self._not_returned = 0
-        # The server may refuse an ack later, and the count must then be corrected. The keys are stream sequence and
-        # number of the delivery. The values are names of counts. Messages without an entry were counted as handled.
+        # For each settled message, the name of the count that includes it, or "" for none. If the server refuses the
+        # ack later, the count must be corrected. The keys are stream sequence and delivery number. Messages without
+        # an entry were counted as handled.
         self._counted: dict[tuple[int, int], str] = {}
         self.is_denied: bool = False  # True once the server has refused an ack
         self.done: SeqSet | None = None  # sequences of acked and dead-lettered messages, for `Advisories`
@@ -319,7 +320,8 @@ class Settling:
         work.burials += 1
         work.final_error = error
         delay = default_delay(work.burials)
-        # The message can't be returned to the server if a key requires the order, or if it was the last delivery.
+        # The message can't be returned to the server if messages with its key must stay in order, or if this was its
+        # last delivery.
         must_stay = work.key_queue is not None or load.rules.is_last(work.deliveries)
         if not load.stopping and (must_stay or work.burials <= _STORE_TRIES):
             load.repeat(work, delay, self._context.connection.now())
@@ -424,7 +426,7 @@ class Settling:
             )
 
     def _timeout(self) -> float:
-        """Return the timeout for a request, in seconds. It must end before ``deadline``."""
+        """Return the timeout for a request, in seconds. The request must end before ``deadline``."""
         if self.deadline is None:
             return self._context.timeout
         return max(0.1, min(self._context.timeout, self.deadline - self._context.connection.now()))

@@ -94,7 +94,7 @@ class Source(abc.ABC):
     async def hand_over(self, most: int) -> list[Message]:
         """Return up to ``most`` messages from the buffer of the source, although the worker has no capacity.
 
-        The worker can report progress for them, which the source can't. If possible, the source stops receiving.
+        Unlike the source, the worker can report progress for these messages. If possible, the source stops receiving.
         """
 
     @abc.abstractmethod
@@ -104,7 +104,7 @@ class Source(abc.ABC):
     def deleted(self) -> Coroutine[Any, Any, JetStreamError] | None:
         """Return a coroutine that returns an error once the consumer was deleted.
 
-        Returns None if that isn't necessary, because `next` raises the error.
+        Returns None if no coroutine is needed, because `next` raises the error.
         """
         return None
 

@@ -80,9 +80,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._over = Signal()
         self._waiting = Waiting(context.connection.now())
         self._pull = 0  # number of messages that the source requests at a time
-        self._holding = (
-            False  # True while the feeder takes over messages, which would be lost if it were cancelled
-        )
+        # True while the feeder takes over messages, which would be lost if it were cancelled.
+        self._holding = False
         self._stop_at: float | None = None  # time when handlers are cancelled, in monotonic seconds
         self._is_over = False
         self._waiter: Generator[Any, None, WorkCounts] | None = None  # the `wait` that a task runs
@@ -217,7 +216,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             await self.wait()
 
     def _cancel_block(self) -> None:
-        """Cancel the ``async with`` block after a failure, because it could wait for the worker forever."""
+        """Cancel the ``async with`` block after a failure, because the block could wait for the worker forever."""
         if self._block is not None:
             self._awaited = self._cancels_block = True
             self._block.cancel()
@@ -404,6 +403,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         pool = self._pool
         if pool is not None:
             load = pool.load
+            # After a drain, the messages that were taken are handled without a time limit, unless `stop` sets one.
             if self._drained:
                 while not load.idle and self._stop_at is None:
                     await pool.changed.wait()
@@ -437,7 +437,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             await asyncio.wait({self._feeder})
 
     async def _give_back(self, pool: HandlerPool) -> None:
-        """Return messages without a handler to the server, after closing the source, which would request them again."""
+        """Close the source, which would request the messages again, then return messages without a handler."""
         back = pool.load.stop_starting()
         assert self._stop_at is not None
         remaining = max(1.0, self._stop_at - self._context.connection.now())
@@ -474,7 +474,7 @@ class Stops:
         self._waiting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        # Raises the errors of ``add_signal_handler``, for example outside of the main thread.
+        # May raise any error of ``add_signal_handler``, for example outside the main thread.
         loop = asyncio.get_running_loop()
         if self._event is not None:
             self._waiting = loop.create_task(self._wait(self._event), name="jsclient:stop a worker")

@@ -62,7 +62,7 @@ def check_key(key: str) -> str:
 def check_filters(filters: Iterable[str]) -> list[str]:
     """Check key filters and return them. If there are none, return ``>``, which matches all keys.
 
-    A token of a filter may be ``*``, and the last token ``>``. If another filter includes a filter, the latter is
+    A token of a filter may be ``*``, and the last token ``>``. A filter that is included in another filter is
     omitted, because the server refuses overlapping filters.
 
     Raises:
@@ -179,7 +179,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         return key
 
     def subject(self, key: str) -> str:
-        """Return the subject of a key in the stream. Raises `InvalidNameError`."""
+        """Return the subject of a key in the stream. Raises `InvalidNameError` if the key is invalid."""
         return self.reads + self.stored(key)
 
     def target(self, key: str) -> str:
@@ -196,7 +196,7 @@ class KeySpace(msgspec.Struct, frozen=True):
             raise ReadOnlyError(self.bucket)
 
     def filters(self, filters: Iterable[str]) -> list[str]:
-        """Encode filters so that they match stored keys. Raises the errors of `check_filters`."""
+        """Encode filters so that they match stored keys. May raise any error of `check_filters`."""
         if (codec := self.key_codec) is not None:
             filters = [encoded_filter(codec, pattern) for pattern in filters]
         return check_filters(filters)

@@ -1,12 +1,12 @@
-"""The messages that followers of a bucket share: each reads them at its own pace, from a window that is bounded.
+"""The messages that followers of a bucket share. Each follower reads them at its own pace, from a bounded window.
 
-A message leaves the window when every follower has read it, or when the window is full. A follower that was not fast
-enough has then fallen behind: it reads the bucket itself, and joins again when it has reached the window. So a slow
-follower takes no memory and delays no other.
+A message leaves the window when every follower has read it, or when the window is full. A follower that was too slow
+has then fallen behind. It reads the bucket on its own, and joins again when it has reached the window. A slow
+follower therefore takes no memory and doesn't delay the others.
 
-The window knows where it begins, its floor: it has every message after that sequence. A follower can join if its own
-position is not before the floor. It then skips the messages that it has read already. So there is neither a hole nor a
-repetition, wherever it has read before.
+The window begins after its *floor*, which means that it contains every message after that sequence. A follower can
+join if its own position is not before the floor. It then skips the messages that it has already read. Joining
+therefore causes neither a gap nor a repetition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEPT_BYTES: Final = 256 * 1024
 
 
 class WindowMessage(NamedTuple):
-    """A message in a window. ``era`` counts how often the stream was recreated before."""
+    """A message in a window. ``era`` is the number of times that the stream had been recreated before."""
 
     frame: Frame
     revision: int
@@ -38,8 +38,8 @@ class Follower:
     """A reader of a window.
 
     Attributes:
-        index: The number of the next message that it reads, counted from the first that the window ever had.
-        position: The sequence up to which it has read the stream.
+        index: The number of the next message to read, counted from the first message that was ever in the window.
+        position: The sequence up to which the follower has read the stream.
         era: The era of this position.
     """
 
@@ -53,9 +53,9 @@ class Window:
     """The messages of a stream after ``floor``, for any number of followers.
 
     Attributes:
-        floor: The sequence after which the window has every message of the current era.
-        era: Counts how often the stream was recreated.
-        max_count, max_bytes: What the window holds at most. A single message may be larger.
+        floor: The sequence after which the window contains every message of the current era.
+        era: The number of times that the stream was recreated.
+        max_count, max_bytes: The capacity of the window. A single message may be larger.
     """
 
     floor: int = 0
@@ -72,20 +72,20 @@ class Window:
         return self._base + len(self._messages)
 
     def register(self, follower: Follower) -> None:
-        """Keep what arrives from now on for a follower, which may join when it has read what is before."""
+        """Keep messages from now on for a follower, which may join once it has read all earlier messages."""
         follower.index = self._end_index
         self._followers.add(follower)
 
     def remove_follower(self, follower: Follower) -> None:
-        """Keep nothing for this follower any more."""
+        """Stop keeping messages for this follower."""
         self._followers.discard(follower)
 
     def covers(self, position: int, era: int) -> bool:
-        """Return whether the window has every message after a position."""
+        """Return whether the window contains every message after a position."""
         return era == self.era and position >= self.floor
 
     def join_after(self, follower: Follower, position: int) -> bool:
-        """Let a follower read on here, after a position in the current era. Return False if messages are missing."""
+        """Let a follower continue here, after a position in the current era. Return False if messages are missing."""
         if not self.covers(position, self.era):
             return False
         follower.index, follower.position, follower.era = self._base, position, self.era
@@ -93,7 +93,7 @@ class Window:
         return True
 
     def begin_era(self) -> None:
-        """Note that the stream was recreated, and that every message of the new stream follows."""
+        """Record that the stream was recreated, so that all later messages belong to the new stream."""
         self.era += 1
         self.floor = 0
 
@@ -107,7 +107,7 @@ class Window:
         self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """Drop what all followers have read, once it is worth it, and what does not fit."""
+        """Drop messages that all followers have read, once there are enough of them, and messages that do not fit."""
         messages = self._messages
         if len(messages) <= min(_KEPT, self.max_count) and self._bytes <= min(_KEPT_BYTES, self.max_bytes):
             return
@@ -127,7 +127,7 @@ class Window:
         self._bytes = size
 
     def take(self, follower: Follower, limit: int) -> list[WindowMessage] | None:
-        """Return the next messages for a follower, [] if it has read all, or None if it has fallen behind."""
+        """Return the next messages for a follower, [] if it has read all of them, or None if it has fallen behind."""
         start = follower.index - self._base
         if start < 0:
             return None
@@ -143,9 +143,9 @@ class Window:
         return taken
 
     def pass_by(self, follower: Follower, revisions: tuple[int, int], count: int) -> bool:
-        """Let messages go directly to a follower, from the first of these revisions to the last.
+        """Record that messages go directly to a follower. ``revisions`` belong to the first and the last message.
 
-        Returns False if another follower needs them, or if this one may have read some before it joined.
+        Return False if another follower needs the messages, or if this follower may have read some before it joined.
         """
         first, revision = revisions
         if len(self._followers) > 1 or follower.index != self._end_index:
@@ -160,5 +160,5 @@ class Window:
 
 
 def _is_read(message: WindowMessage, follower: Follower) -> bool:
-    """Return whether a follower had this message before it joined."""
+    """Return whether a follower had read this message before it joined."""
     return (message.era, message.revision) <= (follower.era, follower.position)

@@ -37,19 +37,19 @@ class HandshakeError(Exception):
 
 
 class RefusedError(HandshakeError):
-    """The server answered ``-ERR``. The text is the server's."""
+    """Raised when the server answers ``-ERR``. The text is the server's."""
 
 
 class TlsNotOfferedError(HandshakeError):
-    """The client requires TLS, and the server does not offer it."""
+    """Raised when the client requires TLS and the server does not offer it."""
 
 
 class NotNatsError(HandshakeError):
-    """The other end is not a NATS server."""
+    """Raised when the other end is not a NATS server."""
 
 
 class HandshakeEndedError(HandshakeError):
-    """The server closed the connection during the handshake."""
+    """Raised when the server closes the connection during the handshake."""
 
 
 class StartTls(NamedTuple):
@@ -69,7 +69,7 @@ class Write(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """The handshake is complete. ``rest`` has the bytes that arrived after it."""
+    """The handshake is complete. ``rest`` contains the bytes that arrived after it."""
 
     info: ServerInfo
     rest: bytes

@@ -152,7 +152,7 @@ class ServerPool:
     # --- which servers there are -----------------------------------------------------------------------------
 
     def others(self) -> int:
-        """Return the number of servers other than the current server. The pool may also have its numeric address."""
+        """Return the number of servers other than the current one and its numeric address, if that is in the pool."""
         return sum(server is not self.current and server.address != self._peer for server in self.servers)
 
     def announce(self, info: ServerInfo) -> Change:
@@ -200,8 +200,7 @@ class ServerPool:
                 continue
             address = url.netloc
             taken.add(address)
-            # A certificate rarely contains a numeric address, but it probably contains the name that was given for the
-            # cluster.
+            # A certificate rarely contains a numeric address, but probably the name that was given for the cluster.
             named = info.tls_required and _is_address(url.hostname)
             name = (current.tls_name or current.url.hostname) if named else None
             server = known.get(address) or Server(url, discovered=True, tls_name=name)

@@ -39,7 +39,7 @@ IDENTITY: Final = frozenset(
 
 
 def url_identity(url: ParseResult) -> dict[str, str | None]:
-    """Return ``user`` and ``password``, or ``token``, from a URL, percent-decoded. {} if it has no user info."""
+    """Return the ``user`` and ``password``, or ``token``, from a URL, percent-decoded, or {} without user info."""
     if url.username is None:
         return {}
     name = unquote(url.username)
@@ -75,7 +75,7 @@ def server_urls(servers: object) -> list[str]:
         ConfigError: There is no URL, or a URL is not a NATS URL.
     """
     texts = [servers] if isinstance(servers, str) else servers
-    # The errors show only types: a URL may have a password.
+    # The errors show only types, because a URL may contain a password.
     if not isinstance(texts, Sequence) or isinstance(texts, bytes):
         raise ConfigError(f"servers is {type(servers).__name__}: it must be a URL, or a list of URLs")
     if odd := next((type(url).__name__ for url in texts if not isinstance(url, str)), ""):
@@ -130,12 +130,11 @@ def _check_url(url: str) -> None:
         host, _ = parsed.hostname, parsed.port
     except ValueError:
         parsed, host = None, None
-    if parsed is None:  # raised outside of the handler: the original error would show the URL as the context
+    if parsed is None:  # raised outside the handler, because the original error would show the URL
         _check_port(url)
-    # If an @ follows the address, the text in front of the @ is user info, and the apparent port is a
-    # password.
+    # If an @ follows the address, the text in front of the @ is user info, and the apparent port is a password.
     if parsed is None or "@" in parsed._replace(scheme="", netloc="").geturl():
-        # The text would show a password that is not percent-encoded.
+        # Don't show the URL, because it would reveal a password that is not percent-encoded.
         raise ConfigError(
             "a server URL is not valid: the port must be a number, special characters must be percent-encoded"
         )

@@ -46,7 +46,7 @@ _NORMAL: Final = (1000).to_bytes(2)
 
 
 def opening_request(url: ParseResult, key: str, headers: Iterable[Header]) -> bytes:
-    """Return the request that opens a WebSocket. A header ``Host`` replaces that of the URL."""
+    """Return the request that opens a WebSocket. A ``Host`` header replaces the host of the URL."""
     own = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
     given = list(headers)
     if not any(name.lower() == "host" for name, _ in given):
@@ -78,7 +78,7 @@ class HttpAnswer:
 
     Attributes:
         status: The status code.
-        headers: The headers by their names in lower case. Of several with one name, the last is kept.
+        headers: The headers by their names in lower case. If a name occurs several times, its last value is kept.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -94,7 +94,7 @@ class HttpAnswer:
     def cut_from(cls, received: bytearray, scheme: str) -> HttpAnswer | None:
         """Remove the head of an answer from the received bytes and return it, or None if it is not complete.
 
-        ``scheme`` is that of the server's URL.
+        ``scheme`` is the scheme of the server's URL.
 
         Raises:
             HandshakeError: The bytes are not the beginning of an HTTP answer.
@@ -213,7 +213,7 @@ class WebSocketFrames:
         return b"".join(parts)
 
     def _begin(self, data: bytes, pos: int) -> tuple[int, int, int] | None:
-        """Return the kind of the frame at an offset, the offset of its payload and its size. None: incomplete."""
+        """Return the kind of the frame at an offset, its payload's offset and its size, or None if it is incomplete."""
         if len(data) - pos < 2:
             return None
         first, size = data[pos], data[pos + 1]

@@ -210,18 +210,17 @@ ACKED = AckState(acked=True)
 def run_of(reply: bytes) -> bytes:
     """Return the part of a JSAck before the stream sequence, which is the same in a run of first deliveries.
 
-    Returns b"" if the numbers are not the last tokens, because they cannot be read quickly then.
+    Return b"" if the numbers are not the last tokens, because they can't be read quickly in that case.
     """
     return reply.rsplit(b".", 4)[0] if reply.count(b".") in {8, 10} else b""
 
 
 def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> int:
-    """Return the last stream sequence if all frames are an increasing run with consecutive consumer sequences,
-    otherwise 0.
+    """Return the last stream sequence of a run of frames, or 0 if the frames are not a run.
 
-    This is a fast path for the ordinary case. The caller checks other frames one by one. ``consumer_seq`` is the
-    consumer sequence of the first frame, or None for any. Time and pending messages are checked on use, in
-    `Message.metadata`.
+    In a run, the stream sequences increase and the consumer sequences are consecutive. This is a fast path for the
+    ordinary case. The caller checks other frames one by one. ``consumer_seq`` is the consumer sequence of the first
+    frame, or None for any. Time and pending messages are checked on use, in `Message.metadata`.
     """
     if not run:
         return 0

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 __all__ = ["STALL_AFTER", "CheckBudget"]
 
-# seconds. It is shorter than the server's default ack_wait of 30 s, after which unacked messages no longer
-# show
+# Seconds without a message until the first check. The server's default ack_wait is 30 s, after which unacked messages
+# no longer show.
 STALL_AFTER = 25.0
-# number of checks per second after a message, at most, because all readers of a program may start together
+# Maximum number of first checks per second, because all readers of a program may start together.
 _FIRST_CHECKS = 100.0
-# maximum per second of all other checks. At this rate 250 idle readers are each checked within 25 s
+# Maximum number of other checks per second. At this rate, each of 250 idle readers is checked within 25 s.
 _NEXT_CHECKS = 10.0
 
 

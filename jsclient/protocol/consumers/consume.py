@@ -55,7 +55,7 @@ class PullBuffer:
     buffered_bytes: int = 0
     owed_bytes: int = 0
     online: bool = False
-    paused_until: float | None = None  # monotonic seconds: when to send a request again after a refusal
+    paused_until: float | None = None  # when a request may be sent after a refusal, in monotonic seconds
     refusals: int = 0  # number of refusals in a row
     _requested_bytes: int = 0  # bytes of the last request, if there is a limit in bytes
     _received_any: bool = False  # whether a message arrived since the last request
@@ -104,7 +104,7 @@ class PullBuffer:
         self.buffered_bytes -= size
 
     def ended(self, meaning: Meaning, ending: Ending, fields: Headers, now: float) -> bool:
-        """Record that a request ended before it was filled. The status has the amount that was not served.
+        """Record that a request ended before it was filled. The status contains the amount that was not served.
 
         If the status has no amount, no message counts as owed. A repeated request may be refused again at once, so
         the pause before a new request doubles with each refusal, up to 5 s.
@@ -167,7 +167,7 @@ def reader_window(
 ) -> tuple[Pull, int]:
     """Return the request of a continuous reader with an empty buffer, and its threshold.
 
-    Arguments that are None have their defaults.
+    Arguments that are None get their defaults.
 
     Raises:
         ConfigError: A value is out of range (see `check_pull`), or the threshold is not 0 to ``max_messages``.
@@ -329,9 +329,8 @@ class ConsumeTracker:
             return False
         if event is not None:
             commands.append(Emit(event))
-        if (
-            PENDING_MESSAGES not in fields
-        ):  # the server refused the request on arrival, before it served any part
+        # Without this header, the server refused the request on arrival, before it served any part of it.
+        if PENDING_MESSAGES not in fields:
             for pull in (pull for recent, pull in self._last if recent == number):
                 fields = Headers({PENDING_MESSAGES: str(pull.batch), PENDING_BYTES: str(pull.max_bytes or 0)})
         self.buffer.ended(Meaning.ENDED, Ending.UNPINNED, fields, now)
@@ -344,7 +343,7 @@ class ConsumeTracker:
     def _status(self, status: Status, fields: Headers, now: float, commands: list[Command]) -> None:
         verdict = classify(status.code, status.description)
         if verdict.ending is None:
-            return  # a heartbeat: the request continues
+            return  # a heartbeat, so the request continues
         stuck = self.buffer.ended(verdict.meaning, verdict.ending, fields, now)
         if verdict.error is None:
             self._refused_since = None
@@ -359,7 +358,7 @@ class ConsumeTracker:
             self.fail(error)
         elif isinstance(error, NoRespondersError):
             if self._refused_since is None:
-                # The consumer may have been deleted, or its leader is being elected: repeat the request for a while.
+                # The consumer may have been deleted, or its leader is being elected. Repeat the request for a while.
                 self._refused_since = now
                 commands.append(NotAnswered())
             elif now - self._refused_since >= _BELIEVED_AFTER:

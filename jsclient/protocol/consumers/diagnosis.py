@@ -42,12 +42,12 @@ __all__ = [
     "no_leader",
 ]
 
-SILENT_MIRROR = 15.0  # seconds: the server checks its own sources every 10 s
+SILENT_MIRROR = 15.0  # seconds. The server itself checks its sources every 10 s
 _CONSUMER_LIMIT = 10026
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
 _NEAR = 0.9  # share of a limit from which a stream may refuse the next message
-# seconds after a pause in which the server may still serve a waiting request, at its next heartbeat
+# Seconds after a pause within which the server may still serve a waiting request, at its next heartbeat.
 _BETWEEN_CHECKS = 10.0
 _EXCEEDS = 2.0  # A handler counts as stuck if it runs this many times as long as its longest earlier run.
 
@@ -56,7 +56,7 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a client that reads from the consumer.
 
     Attributes:
-        after: Seconds without a delivery after which it checks the consumer.
+        after: Seconds without a delivery after which the client checks the consumer.
         asks: Whether the program is waiting for a message.
         received: Number of messages that this client received.
         held: Number of messages that its worker has not settled, or None without a worker.
@@ -180,7 +180,7 @@ def _hanging(info: ConsumerInfo, local: Local | None) -> list[Finding]:
     wait = _ack_wait(info)
     if local is None or not wait or not (local.waiting or info.num_pending):
         return []
-    # A handler that is slow by nature does not hang: compare it with earlier handlers as well.
+    # A handler that is slow by nature doesn't hang, so compare it with earlier handlers as well.
     if local.running <= _SLOW * wait or local.running <= _EXCEEDS * local.longest:
         return []
     return [
@@ -304,7 +304,7 @@ def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
 
 
 def _stream_full(stream: StreamInfo) -> tuple[str, str]:
-    """Return the limit because of which a stream refuses messages, and its values. Empty if it accepts more."""
+    """Return the name and the values of the limit that makes a stream refuse messages, or two empty strings."""
     config, state = stream.config, stream.state
     if config.discard == DiscardPolicy.NEW:
         for name, limit, has in (
@@ -436,7 +436,8 @@ def _nobody_pulls(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is not None or info.is_push or info.num_waiting or _full(info):
         return
     waits = f"no pull request waits at the server; {_wait(info.num_pending)}"
-    # The time of the last delivery is not reported if messages are unacked: progress reports count as deliveries.
+    # The time of the last delivery is unreliable if messages are unacked, because progress reports count as
+    # deliveries.
     if unacked := info.num_ack_pending:
         yield Finding(
             code="no_request",
@@ -460,7 +461,7 @@ def _unexplained(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is None or local.before is None:
         return
     before = local.before
-    # Compare with the same consumer: a recreated consumer starts with sequence 0 again.
+    # Compare only states of the same consumer, because a recreated consumer starts with sequence 0 again.
     stands = (
         before.name == info.name
         and before.num_pending

@@ -47,8 +47,8 @@ def default_heartbeat(expires: float) -> float | None:
 def default_expires(pinning: ConsumerConfig | None = None) -> float:
     """Return the time in seconds after which the server ends a request of a continuous reader.
 
-    ``pinning`` is the configuration of a consumer that pins clients: a waiting client must send a request again before
-    its pin expires.
+    ``pinning`` is the configuration of a consumer that pins clients. A waiting client must send a request again
+    before its pin expires.
     """
     timeout = None if pinning is None else pinning.priority_timeout
     return 30.0 if not timeout else min(30.0, timeout / 2)
@@ -140,7 +140,7 @@ def whole_pull(
     idle_heartbeat: float | None = None,
     group: GroupRequest | None = None,
 ) -> Pull:
-    """Return the request of a fetch. Raises the errors of `check_pull`. Equal arguments return the same object."""
+    """Return the request of a fetch. May raise any error of `check_pull`. Equal arguments return the same object."""
     try:
         return _whole(batch, expires, max_bytes, no_wait, idle_heartbeat, group)
     except TypeError:  # a value that cannot be a key, such as a list, gets an error that names it
@@ -224,9 +224,8 @@ class PullRequest:
                 self.ending = Ending.FULL
         elif self.owed_bytes is not None and self.owed_bytes <= 0:
             self.settled = True
-            self.end_request(
-                Ending.MAX_BYTES
-            )  # the request is filled to the byte, and the server sends no status
+            # The request is filled to the byte, so the server sends no status.
+            self.end_request(Ending.MAX_BYTES)
 
     def status(self, code: int, description: str, now: float) -> None:
         """Process a status that arrived on the inbox of this request."""
@@ -242,7 +241,7 @@ class PullRequest:
             self.end_request(ending, error)
 
     def check_deadline(self, now: float) -> None:
-        """End the request if its deadline was reached: the server is silent, or its final status was lost."""
+        """End the request if its deadline was reached, because the server is silent or its final status was lost."""
         if self.ending is not None:
             return
         interval = self.pull.idle_heartbeat

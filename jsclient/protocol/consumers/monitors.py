@@ -33,7 +33,7 @@ class HeartbeatMonitor:
     factor: float = 3.0
     grace: float = 0.1  # seconds
     last_activity: float = 0.0  # monotonic seconds
-    _due: float | None = None  # overrides last_heard + allowed: the second check, or the next alarm
+    _due: float | None = None  # time of the second check or the next alarm, if it replaces the deadline
     _is_second: bool = False  # the next check is the second
 
     @property

@@ -2,9 +2,8 @@
 
 An ordered reader uses a disposable consumer without acks and checks that the consumer sequence runs 1, 2, 3 …. After
 a jump, silence, a reconnect or an overflow of its queue, it needs a new consumer that starts after the last message
-that
-*entered the queue*. So no message is skipped and none is delivered twice. `OrderedCursor` is its position in the
-stream, common to push and pull.
+that *entered the queue*. As a result, no message is skipped, and none is delivered twice. `OrderedCursor` is the
+position of the reader in the stream. Push and pull readers share it.
 
 `OrderedTracker` is a `PushTracker` that accepts only messages that its `OrderedCursor` confirms.
 
@@ -136,7 +135,8 @@ class OrderedCursor:
             return 0
         if self.last_stream_seq < self.requested_from:
             if stream_seq < self.requested_from:
-                self.expected += 1  # the consumer starts before the requested sequence: skip its deliveries
+                # the consumer starts before the requested sequence, so skip its deliveries
+                self.expected += 1
                 return 0
         elif stream_seq <= self.last_stream_seq:
             self._went_back(stream_seq)
@@ -145,7 +145,7 @@ class OrderedCursor:
         return stream_seq
 
     def _went_back(self, stream_seq: int) -> None:
-        """Request a new consumer.
+        """Request a new consumer, because the stream sequence went back.
 
         A consumer delivers in the order of the stream, so one of the two sequences is wrong.
         """
@@ -395,9 +395,9 @@ def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
     A start sequence or a start time implies its deliver policy.
 
     Raises:
-        ConfigError: See `check_ordered`. Also raised for fields of push consumers or priority groups, a start that does
-            not fit its policy, and filters that contradict each other. InvalidNameError: A filter is not a valid
-            subject.
+        ConfigError: See `check_ordered`. Also raised for fields of push consumers or priority groups, a start that
+            does not fit its policy, and filters that contradict each other.
+        InvalidNameError: A filter is not a valid subject.
     """
     check_ordered(config, None)
     for name in _PUSH_ONLY:

@@ -26,7 +26,7 @@ from .status import Ending, Meaning, classify
 
 __all__ = ["OrderedConsume"]
 
-_ANSWERED = 2.0  # seconds without an answer to a request that does not wait: another consumer may answer
+_ANSWERED = 2.0  # seconds to wait for the answer to a request with no_wait. Another consumer may answer
 _SOONER = 0.9  # share of the inactive threshold, because the server's clock may be ahead of ours
 
 
@@ -170,7 +170,7 @@ class OrderedConsume(ConsumeTracker):
         if stream_seq:
             self._arrived([frame], now, commands)
             self.cursor.took(stream_seq, frame[1])
-        elif self.cursor.wants is None:  # received before: the message counts as delivered, but is not kept
+        elif self.cursor.wants is None:  # received before, so it counts as delivered but isn't kept
             size = frame_size(frame)
             self.buffer.delivered(size)
             self.buffer.taken(size)

@@ -72,7 +72,7 @@ def group_request(
     min_ack_pending: int | None = None,
     priority: int | None = None,
 ) -> GroupRequest | None:
-    """Check the group options of a request. Returns None if no option is given and the consumer needs none.
+    """Check the group options of a request. Return None if no option is given and the consumer needs none.
 
     Args:
         config: The consumer's configuration as last seen. With None, only the server checks the options.
@@ -161,7 +161,8 @@ class Pin:
         return Unpinned(stream=self.stream, consumer=self.consumer, group=self.group, pin_id=shown)
 
     def given_since(self, seen: int) -> tuple[bool, str | None]:
-        """Return whether a request without a pin, sent after ``seen`` ids, may have received a pin, and the pin's id.
+        """Return whether a request sent without a pin, after ``seen`` ids, may have received a pin, and the pin's id.
+        id.
 
         The server assigns a pin to a waiting request, with a message. If more than one id was seen since, the id is
         unknown (None), and the answer to the next request shows it.

@@ -66,7 +66,7 @@ class DeliveryQueue(Generic[Mark]):
     max_bytes: int
     total_size: Callable[[list[Frame]], int] = total_size
     front: deque[Frame] = field(default_factory=deque)
-    # follows `front`, and starts with a mark
+    # Everything after `front`. It starts with a mark.
     _after: deque[list[Frame] | Mark] = field(default_factory=deque)
     _messages: int = 0  # number of messages in `_after`
     marks: int = 0  # number of marks in `_after`
@@ -120,10 +120,7 @@ class DeliveryQueue(Generic[Mark]):
         return taken
 
     def add_frames(self, frames: list[Frame]) -> bool:
-        """Add all of some messages that arrived together, or none of them if they do not all fit.
-
-        Returns whether they fit.
-        """
+        """Add messages that arrived together, or none of them if they don't all fit. Return whether they fit."""
         count, size = len(frames), self.total_size(frames)
         waiting = len(self.front) + self._messages
         if self._counted != waiting:
@@ -207,7 +204,7 @@ Command: TypeAlias = Emit | AnswerFlowControl
 def foreign_message(stream: str, consumer: str, frame: Frame, count: int) -> list[Emit]:
     """Report a message that the server did not send.
 
-    To avoid a flood, only the 1st, 2nd, 4th, 8th and so on are reported.
+    To avoid a flood, only the 1st, 2nd, 4th, 8th message and so on are reported.
     """
     if count & (count - 1):
         return []
@@ -240,10 +237,9 @@ class PushTracker:
     received: int = 0
     dropped: int = 0
     foreign: int = 0
-    front: deque[Frame] = field(
-        init=False
-    )  # messages that can be taken from the left without calling `take_frame`
-    # the queue, whose marks are flow control requests and errors to raise
+    # Messages that can be taken from the left without calling `take_frame`.
+    front: deque[Frame] = field(init=False)
+    # The queue. Its marks are flow control requests and errors to raise.
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
     _overflow: SlowConsumer | None = None  # the current episode of drops
@@ -344,7 +340,8 @@ class PushTracker:
     def _drop(self, stream_seq: int, commands: list[Command]) -> None:
         """Count a message that was dropped because the queue is full.
 
-        An event reports the first drop of an episode, and each doubling. `dropped` counts all episodes.
+        An event reports the first drop of an episode, then each time the number has doubled. `dropped` counts all
+        episodes.
         """
         self.dropped += 1
         begun = stream_seq if self._overflow is None else self._overflow.first_stream_seq

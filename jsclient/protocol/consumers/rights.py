@@ -115,7 +115,7 @@ def _for_worker(
 
 
 def ack_right(subject: str) -> str:
-    """Return the subject that allows all acks of the consumer whose ack has ``subject``. "" if that is not an ack."""
+    """Return the subject that allows all acks of the consumer whose ack has ``subject``, or "" if it isn't an ack."""
     tokens = subject.split(".")
     if tokens[:2] != ["$JS", "ACK"] or len(tokens) < 9:
         return ""

@@ -170,7 +170,7 @@ class StallTracker:
         if not causes:
             self._check_at, self._pause = min(self._check_at, now + self.after), self.after
             if info is not None and info.num_pending:
-                # Messages are pending and no rule explains why: check again soon.
+                # Messages are pending and no rule explains why, so check again soon.
                 self._check_at = min(self._check_at, now + _AGAIN * self.after)
             return self._resumed(now, stream, consumer)
         cause = causes[0]
@@ -235,7 +235,7 @@ class HandlerTimes:
         for ident, began in self._seen.items():
             if ident not in current:
                 self.longest = max(self.longest, self._seen_at - began)
-        # The first start time of a handler remains: its caller may know only that it runs.
+        # Keep the first start time of a handler, because the reader may know only that the handler runs.
         self._seen = {ident: self._seen.get(ident, began) for ident, began in current.items()}
         self._seen_at = now
         self._reported = {ident: began for ident, began in self._reported.items() if ident in current}

@@ -284,7 +284,7 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
 
     config = creation_config(request)
     if not request.pull:
-        # Subscribe before the create: the server recognizes a durable in use by the interest in its deliver subject.
+        # Subscribe first, because the server recognizes a durable in use by the interest in its deliver subject.
         deliver_subject: str = yield Listen(config.deliver_subject, request.queue)
         config = config.replace(deliver_subject=deliver_subject)
     try:

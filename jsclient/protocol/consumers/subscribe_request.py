@@ -182,7 +182,8 @@ def check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
         check_count("max_pending", request.max_pending)
     if limit is not None:
         check_count("max_pending_bytes", limit)
-    # After an overflow an ordered reader resumes at its position. Others would lose messages or get redeliveries.
+    # After an overflow an ordered reader resumes at its position. Other readers would lose messages or get
+    # redeliveries.
     if limit is not None and config.flow_control and not request.ordered and limit < FLOW_CONTROL_WINDOW:
         raise ConfigError(
             f"max_pending_bytes is {limit}: with flow control the server sends up to {FLOW_CONTROL_WINDOW} bytes "

@@ -15,8 +15,9 @@ __all__ = ["ReplyTracker"]
 class ReplyTracker:
     """Tracks the replies to one request, and decides when no more replies are expected.
 
-    The first of these events ends it: the number of replies, an interval without a reply, a reply for which ``is_last``
-    is true, or the deadline. "No responders" ends it with an error, because no reply can come then.
+    The request ends when enough replies have arrived, when no reply arrives for an interval, at a reply for which
+    ``is_last`` is true, or at the deadline. "No responders" ends the request with an error, because no reply can
+    follow.
 
     Attributes:
         front: The replies that wait to be read.
@@ -43,7 +44,7 @@ class ReplyTracker:
         self._max_messages = max_messages
         self._is_last = is_last
         self._count = 0
-        # the time by which the next reply must arrive, after the first reply
+        # The time by which the next reply must arrive, after the first reply.
         self._next_by: float | None = None
 
     @property

@@ -82,7 +82,10 @@ class CoreTracker:
         return events
 
     def _drop(self) -> list[SlowConsumer]:
-        """Count a dropped message. An event reports the first dropped message, and each doubling of their number."""
+        """Count a dropped message.
+
+        An event reports the first dropped message, then each time the number has doubled.
+        """
         self.dropped += 1
         count = 1 if self._overflow is None else self._overflow.dropped + 1
         self._overflow = SlowConsumer(subject=self._subject, dropped=count)

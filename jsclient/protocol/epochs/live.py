@@ -2,8 +2,8 @@
 
 A subscriber sends requests to ``<topic>.<partition>.live``, with its inbox as the reply subject. It requests to
 connect, reports that it is alive, and leaves. The messages to a subscriber are numbered consecutively, so that it
-notices a lost message. The answer to "alive" has the last number, so that it also notices the loss of the last
-message.
+notices a lost message. The answer to "alive" contains the last number, so that the subscriber also notices the loss
+of the last message.
 
 Source: Strymon's publish-subscribe protocol, "Publisher Logic".
 """
@@ -89,7 +89,7 @@ _KINDS: Final = {InitialFrontierSnapshot: "snapshot", LowerFrontierUpdate: "upda
 
 
 def write_live(live: LiveMessage[T], order: Order[T]) -> tuple[bytes, bytes]:
-    """Encode a message. Returns its header block and its payload."""
+    """Encode a message. Return its header block and its payload."""
     headers, payload = {_WHAT: live.what, _NUMBER: str(live.number)}, live.text.encode()
     message = live.message
     if message is not None:

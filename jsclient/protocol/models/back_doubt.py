@@ -37,7 +37,11 @@ class ReportedEnd(NamedTuple):
 
 
 Direction: TypeAlias = Literal["ask again", "removed", "restored"]
-"""The meaning of an earlier record. It is unknown yet, newer records were removed, or the stream has lost them."""
+"""The verdict on an answer with an earlier record.
+
+"ask again" means that it is still uncertain, "removed" that newer records were removed, and "restored" that the
+stream has lost them.
+"""
 
 
 @dataclass(slots=True)
@@ -45,10 +49,10 @@ class BackwardCheck:
     """Decides whether the newest record is really older than a record read before. Times are monotonic seconds.
 
     A former leader of a replicated stream that was cut off and reconnects still answers from its old state until it
-    learns of its successor. So a reader that has read a record may return an earlier record only if the records in
-    between were removed, or the stream was replaced. An answer of a stream with one replica is final. Otherwise the
-    answer must be the same for 3 s while the stream's end is not before that record, or for 10 s if the end is before
-    it or cannot be requested.
+    learns of its successor. A reader that has read a record may therefore return an earlier record only if the
+    records in between were removed, or the stream was replaced. The answer of a stream with one replica is final.
+    With several replicas, the answer must stay the same for 3 s if the stream doesn't end before that record, or for
+    10 s if it ends before the record or its end can't be requested.
 
     Attributes:
         since: The time of the first answer that went back, or None if the last answer did not.

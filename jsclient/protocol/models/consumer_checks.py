@@ -74,7 +74,7 @@ def impossible_filters(filters: Iterable[str], stream: StreamConfig) -> list[str
 
 
 def queue_advice(requested: ConsumerConfig, consumers: Iterable[ConsumerInfo]) -> str:
-    """Return advice for a consumer that a work queue refuses. "" if no other consumer receives its messages."""
+    """Return advice for a consumer that a work queue refuses, or "" if no other consumer receives its messages."""
     for other in consumers:
         if other.name in {requested.name, requested.durable_name}:
             continue

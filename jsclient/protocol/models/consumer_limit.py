@@ -12,7 +12,7 @@ __all__ = ["DEFAULT_CONSUMERS", "consumer_limit", "near_consumer_limit"]
 DEFAULT_CONSUMERS: Final = 1_000
 """The setting default_max_consumers of nats-server 2.15. It applies to streams without ``max_consumers``."""
 
-_NEAR: Final = 0.9  # the fraction of the limit from which a program is warned
+_NEAR: Final = 0.9  # warn when the number of consumers reaches this fraction of the limit
 
 
 def consumer_limit(info: StreamInfo, version: str) -> int:
@@ -23,7 +23,7 @@ def consumer_limit(info: StreamInfo, version: str) -> int:
     most = info.config.max_consumers or 0
     if most > 0:
         return most
-    # If there are more consumers, the default was changed.
+    # More consumers than the default allows show that the operator has changed the default.
     has_default = is_at_least(version, (2, 15)) and info.state.consumer_count <= DEFAULT_CONSUMERS
     return DEFAULT_CONSUMERS if has_default else 0
 

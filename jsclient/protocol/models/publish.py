@@ -63,7 +63,7 @@ _SEQUENCE = b'"seq":'
 
 
 def read_ack_run(texts: bytes, count: int) -> AckRun | None:
-    """Read a JSON array of acks, each of which begins with its only brace. Returns None unless the acks are a run.
+    """Read a JSON array of acks, each of which begins with its only brace. Return None unless the acks are a run.
 
     The texts of a run differ only in their sequences, so an array of numbers is read. An object for each ack would
     cost ten times as much.

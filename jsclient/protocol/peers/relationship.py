@@ -7,12 +7,12 @@
     accepter    (nothing) ── requested ─► INBOUND ── approves ──► ESTABLISHED ── either ends it ──► REMOVED
                                             └── rejects, revoked ──────────────────────────────────► REMOVED
 
-There is one record per Id and peer. A removal wins over all other events. A removed record remains for a while. It
-knows the channels of requests that are over, so that a late or redelivered request is ignored.
+There is one record per Id and peer. A removal takes precedence over all other events. A removed record is kept for a
+while, with the channels of its finished requests, so that late or redelivered requests can be ignored.
 
-Transitions are pure functions from a record to the next record. The messages of a transition are stored with it in
-its *outbox*, so a crash loses none of them. Their ids are derived from the Id of the relationship, a nonce and the
-event, so each attempt has the same id, and a repeated message has no effect.
+Transitions are pure functions from a record to the next record. The messages of a transition are stored with the
+record in its *outbox*, so none of them is lost in a crash. Message ids are derived from the Id of the relationship, a
+nonce and the event. Every attempt to send a message therefore uses the same id, and a repeated message has no effect.
 
 Source: the picos' subscriptions (io.picolabs.subscription): its events, attributes and lists.
 """
@@ -59,14 +59,16 @@ Attrs: TypeAlias = dict[str, Any]
 
 
 class Fresh(msgspec.Struct, frozen=True):
-    """Unguessable names for an event, and public keys of its channel. The caller provides the randomness.
+    """Unguessable names for the records that an event creates, and the public keys of their channel.
 
-    A redelivered message needs the same names, so derive them from the message and a secret.
+    The caller provides the randomness. A redelivered message must get the same names again, so derive them from the
+    message and a secret.
 
     Attributes:
-        id: The Id of a relationship, and a part of message ids.
-        channel: The second token of an ECI.
-        verify_key, public_key: The channel's keys, to verify its owner's signatures and to encrypt for it, or None.
+        id: The Id of a new relationship, which is also used in message ids.
+        channel: The second token of the ECI of a new channel.
+        verify_key, public_key: The keys with which others verify signatures of the channel's owner and encrypt data
+        for the owner, or None.
     """
 
     id: str
@@ -78,8 +80,9 @@ class Fresh(msgspec.Struct, frozen=True):
 class Send(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="send"):
     """Publish the event ``domain``, ``type`` with its ``attrs`` on another peer's channel ``eci``.
 
-    ``id`` is the message id, the same for each attempt. ``host`` is the URL of the other NATS system, or None for this
-    system. ``key`` names the relationship of the outbox, and `Done` must follow. It is empty if the caller waits.
+    ``id`` is the message id, which is the same for each attempt. ``host`` is the URL of the other NATS system, or
+    None for this system. ``key`` is the key of the relationship whose outbox contains the item. `Done` must be
+    reported for such an item. If the caller waits for the event instead, ``key`` is empty.
     """
 
     eci: str
@@ -94,9 +97,10 @@ class Send(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 class Raise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="raise"):
     """Call the peer's own handlers with the event ``domain``, ``type`` and its ``attrs``.
 
-    ``id`` is the same for each attempt, and empty if the event is not repeated. ``error`` is the reason for a failure,
-    or empty. ``eci`` is the channel that the event came on, or None if the peer raised it itself. ``key`` names the
-    relationship of the outbox, and `Done` must follow. It is empty without an outbox.
+    ``id`` is the same for each attempt, and empty if the event is never repeated. ``error`` is the reason if the
+    event reports a failure, otherwise it is empty. ``eci`` is the channel on which the event arrived, or None if the
+    peer raised it. ``key`` is the key of the relationship whose outbox contains the item. `Done` must be reported for
+    such an item. If the item is in no outbox, ``key`` is empty.
     """
 
     domain: str
@@ -118,7 +122,7 @@ MAX_DEAD: Final = 64
 
 
 class RelationshipState(Enum):
-    """The state of a relationship, from one side."""
+    """The state of a relationship, as seen by one side."""
 
     OUTBOUND = "outbound"  # requested here
     INBOUND = "inbound"  # requested by the other side
@@ -127,7 +131,7 @@ class RelationshipState(Enum):
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """A request that is over, with its channel and the time until which it is remembered."""
+    """A finished request. ``tx`` is its channel, and ``until`` the time until which the request is remembered."""
 
     tx: str
     until: float
@@ -145,19 +149,19 @@ _NAMES = {
 
 
 class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_NAMES):
-    """A relationship, from one side. ``rx`` is this side's channel, and ``tx`` the channel of the other side.
+    """A relationship, as stored by one side. ``rx`` is this side's channel, and ``tx`` the channel of the other side.
 
     Attributes:
         id: The identifier, which is the same on both sides.
-        nonce: A part of the ids of its messages, because an Id may be used again.
+        nonce: Part of the ids of the relationship's messages, which keeps them unique if an Id is used again.
         requester: Whether this side requested it.
         tx_host: The NATS system of the other side, or None for this system.
         well_known_tx: The channel on which the request was sent.
-        name, channel_type: The name and the kind that the requester has chosen.
+        name, channel_type: The name and kind of the relationship, chosen by the requester.
         policy: The policy of this side's channel.
-        attrs: The attributes of the request, until it is decided.
-        until: When a removed record may be forgotten.
-        dead: Requests with this Id that are over.
+        attrs: The attributes of the request, which are kept until the request is decided.
+        until: Time after which a removed record may be forgotten.
+        dead: Finished requests with this Id.
         outbox: Messages still to be sent, in order.
     """
 
@@ -213,11 +217,11 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return known if self.well_known_tx is None else known | {"wellKnown_Tx": self.well_known_tx}
 
     def knows_dead(self, tx: str, now: float) -> bool:
-        """Return whether a request that named this channel is over."""
+        """Return whether a request from this channel is known to be finished."""
         return any(dead.tx == tx and now < dead.until for dead in self.dead)
 
     def with_dead(self, tx: str, until: float, now: float) -> tuple[Dead, ...]:
-        """Return the finished requests with another, without the requests that need not be remembered any more."""
+        """Return the remembered requests with a finished request added, and without the expired ones."""
         remembered = tuple(dead for dead in self.dead if now < dead.until and dead.tx != tx)
         return (*remembered, Dead(tx, until))
 
@@ -242,12 +246,11 @@ def read_value(key: str, data: bytes) -> Relationship | StoredChannel:
 def selected(
     records: Iterable[Relationship], attrs: Mapping[str, Any], eci: str | None
 ) -> Relationship | None:
-    """Return the relationship that ``attrs`` name by ``Id``, ``Rx`` or ``Tx``, or the relationship of the event's
-    channel.
+    """Return the relationship that ``attrs`` or the channel of the event identify, or None.
 
-    The first of these that is present decides, so a wrong Id does not fall back on a channel. A relationship that has
-    ended is still selected by its Id or Rx if no other relationship has them, so that a repeated request is
-    recognized.
+    The first of ``Id``, ``Rx`` and ``Tx`` that is present decides. The channel counts only if all three are missing,
+    so a wrong Id never falls back on a channel. A relationship that has ended can still be selected by its Id or Rx
+    if no other relationship has them, so that a repeated request is recognized.
     """
     known = list(records)
     if attrs.get("Id") is not None:
@@ -267,7 +270,7 @@ def targets(
     tx_role: str | None = None,
     rx_role: str | None = None,
 ) -> list[Relationship]:
-    """Return every established relationship with this ``Id``, this role of the other side, or this role here."""
+    """Return every established relationship that has this ``id``, ``tx_role`` or ``rx_role``."""
     return [
         record
         for record in records
@@ -283,7 +286,7 @@ def targets(
 def filtered(
     records: Iterable[Relationship], state: RelationshipState, key: str | None = None, value: object = None
 ) -> list[Attrs]:
-    """Return the attributes of the relationships in a state. With ``key``, only those where it has ``value``."""
+    """Return the attributes of the relationships in a state, optionally only those whose ``key`` has this ``value``."""
     matching = [one.to_attrs() for one in records if one.state is state]
     return matching if key is None else [one for one in matching if key in one and one[key] == value]
 
@@ -292,7 +295,8 @@ _DOMAIN: Final = "wrangler"
 
 _OWN: Final = {*_NAMES.values(), "subID", "Rx_host", "wellKnown_Rx", "name", "channel_type"}
 
-# For each state, the event that is sent to the other side, and the internal and the public event that are raised here.
+# For each state in which a relationship can end, the event that is sent to the other side, and the internal and the
+# public event that are raised here.
 _ENDS: Final = {
     RelationshipState.OUTBOUND: ("inbound_removal", "outbound_removal", "outbound_subscription_cancelled"),
     RelationshipState.INBOUND: ("outbound_removal", "inbound_removal", "inbound_subscription_cancelled"),
@@ -308,12 +312,11 @@ def extras(attrs: Mapping[str, Any]) -> Attrs:
 def outbound(
     before: Relationship | None, fields: Relationship, attrs: Attrs, own_host: str | None
 ) -> Relationship:
-    """Create the record of a request.
+    """Create the record of a request that this side sends.
 
-    ``fields`` is the record so far, and ``attrs`` are the attributes that were raised.
-
-    The other side receives all of these attributes. The attributes of the relationship are sent as that side sees
-    them, with swapped roles, and with this side's channel, host and keys as ``Tx``.
+    ``fields`` is the incomplete record, and ``attrs`` are the attributes of the request. The other side receives all
+    of these attributes. Those of the relationship are sent from the other side's point of view, with the roles
+    swapped, and with this side's channel, host and keys as ``Tx``.
     """
     known = attrs | fields.to_attrs()
     request = known | {
@@ -342,7 +345,7 @@ def outbound(
 
 
 def inbound(before: Relationship | None, fields: Relationship, attrs: Attrs) -> Relationship:
-    """Create the record of a received request. ``fields`` is the record so far, and ``attrs`` are its attributes."""
+    """Create the record of a received request. ``fields`` is the incomplete record, ``attrs`` are its attributes."""
     return msgspec.structs.replace(
         fields,
         state=RelationshipState.INBOUND,
@@ -395,13 +398,12 @@ def approved(record: Relationship, tx: str, attrs: Mapping[str, Any]) -> Relatio
 def ended(
     record: Relationship, attrs: Mapping[str, Any], until: float, now: float, *, notify: bool
 ) -> Relationship:
-    """End the relationship in any state. With ``notify``, the other side is informed."""
+    """End the relationship, whatever its state. If ``notify`` is True, inform the other side."""
     passed = extras(attrs)
     sent_attrs = {"Id": record.id, **passed}
     eci = record.tx
-    if (
-        record.state is RelationshipState.OUTBOUND
-    ):  # on a public channel, Tx proves that this side is the requester
+    # The other side's channel is still unknown. On its public channel, Tx proves that this side is the requester.
+    if record.state is RelationshipState.OUTBOUND:
         sent_attrs, eci = sent_attrs | {"Tx": record.rx}, record.well_known_tx
     assert eci is not None
     sent, inner, outer = _ENDS[record.state]
@@ -429,7 +431,7 @@ def tombstone(id: str, tx: str, until: float) -> Relationship:
 def refused_twin(
     record: Relationship, request: Attrs, tx_host: str | None, fresh: Fresh, *, until: float, now: float
 ) -> Relationship:
-    """Refuse a request with the Id of another relationship, and inform the requester."""
+    """Refuse a request whose Id belongs to another relationship, and inform the requester."""
     tx = request["Tx"]
     sent_attrs = {"Id": record.id, "failed_request": "duplicate_id_failure"}
     after = msgspec.structs.replace(record, dead=record.with_dead(tx, until, now))

@@ -119,7 +119,7 @@ class CloseChannel(msgspec.Struct, frozen=True):
 class Stored(msgspec.Struct, frozen=True):
     """Reports the stored value of ``key``, after a `StoreValue`, at the start, or after a conflict.
 
-    ``value`` is None if the key has no value. The next `StoreValue` has to name ``revision``.
+    ``value`` is None if the key has no value. The next `StoreValue` must expect ``revision``.
     """
 
     key: str
@@ -152,7 +152,8 @@ class StoreValue(msgspec.Struct, frozen=True):
 
     ``revision`` is the key's expected revision, or 0.
 
-    `Stored` has to follow. After a conflict, it has the stored value, and the event has to be handled again.
+    The runtime must then report `Stored`. After a conflict, `Stored` contains the value that is in the store, and the
+    event must be handled again.
     """
 
     key: str
@@ -211,7 +212,7 @@ FLOW_EVENTS: Final = frozenset(
 """Events by which peers start and end relationships. `MessageRules` decides them."""
 
 STARTS: Final = frozenset({"wrangler:subscription", "wrangler:new_subscription_request"})
-"""Events that create the channel of a relationship. Their `Fresh` has keys, if there are any."""
+"""Events that create the channel of a relationship. Their `Fresh` contains its keys, if keys are available."""
 
 _ID = re.compile(r"[A-Za-z0-9_=-]{1,100}")
 

@@ -2,12 +2,14 @@
 
 `PeerTracker.handle` takes an event and the time and returns commands, which the runtime carries out in order:
 
-- A `StoreValue` is a compare-and-set. Only `Stored` changes the tracker's state, so it is equal to the store, whatever
-  crashes. After a conflict the runtime reads the key, reports it with `Stored`, and has the event handled again.
-- `Stored` returns the items of the outbox: for each relationship one `Send` and one `Raise` at a time, in order. The
-  last `Done` returns the `StoreValue` that empties it. A new tracker continues from the `Stored` events of the store.
-- A message is acked when its commands are carried out. If a command without an outbox (with ``key`` "") fails, it is
-  repeated when the message is redelivered.
+- A `StoreValue` is a compare-and-set. Only `Stored` changes the tracker's state, so the state equals the store even
+after a crash. After a conflict, the runtime reads the key, reports its value with `Stored`, and passes the event
+again.
+- `Stored` returns the items of the outbox in order, for each relationship one `Send` and one `Raise` at a time. The
+last `Done` returns the `StoreValue` that empties the outbox. A new tracker continues from the `Stored` events of the
+store.
+- A message is acked once its commands have been carried out. A command whose ``key`` is empty is in no outbox. If it
+fails, it is repeated when the message is redelivered.
 
 Source: the picos' subscriptions and engine, and decisions D25 to D30.
 """
@@ -73,7 +75,7 @@ _WELL_KNOWN_KEY: Final = CHANNEL_KEY + WELL_KNOWN
 
 
 def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: Attrs, id: str) -> Send:
-    """Return an event for the other side of a relationship, which is given in the form that users see.
+    """Return an event for the other side of a relationship, whose attributes are given as users see them.
 
     Raises `ConfigError` if the relationship has no Tx, or domain or type is not a token.
     """
@@ -102,8 +104,10 @@ class PeerTracker:
     _channels: dict[str, tuple[StoredChannel, int]] = field(default_factory=dict)
     _records: dict[str, tuple[Relationship, int]] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)  # keys of channels and relationships, by ECI
-    _started: dict[str, set[str]] = field(default_factory=dict)  # outbox items that are being carried out
-    _done: dict[str, set[str]] = field(default_factory=dict)  # items carried out, but still stored
+    # ids of outbox items that are being carried out, by key
+    _started: dict[str, set[str]] = field(default_factory=dict)
+    # ids of items that were carried out but are still stored
+    _done: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_token(self.name, "peer")
@@ -154,9 +158,9 @@ class PeerTracker:
         return filtered(self.relationships, state, key, value)
 
     def handle(self, event: PeerEvent, now: float) -> list[Command]:
-        """Handle an event. Returns the commands to carry out.
+        """Handle an event. Return the commands to carry out.
 
-        Raises `ConfigError` for a channel that does not exist, or a policy without what a relationship needs.
+        Raises `ConfigError` if a channel doesn't exist, or if a policy denies an event that a relationship needs.
         """
         match event:
             case Stored():

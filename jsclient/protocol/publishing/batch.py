@@ -96,9 +96,8 @@ class BatchTracker:
     accepted: bool = False  # whether the server has confirmed the batch
     state: BatchState = BatchState.OPEN
     _held: BatchMessage | None = None
-    _buffered: list[BatchMessage] | None = field(
-        default_factory=list
-    )  # all messages that were sent, or None if they are too large
+    # All messages that were sent, or None if they are too large.
+    _buffered: list[BatchMessage] | None = field(default_factory=list)
     _buffered_size: int = 0
     first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)
@@ -129,7 +128,7 @@ class BatchTracker:
     def add_plain(self, subject: str, payload: bytes) -> bytes | None:
         """Add a message without headers. Return the whole command that publishes its predecessor.
 
-        This is `add_message` for the ordinary case, in one call. Returns None if nothing was added, because the
+        This is `add_message` for the ordinary case, in one call. Return None if nothing was added, because the
         predecessor does not exist, has headers, or is answered.
         """
         held, number = self._held, self.sent + 1
@@ -168,7 +167,8 @@ class BatchTracker:
     def abandon_batch(self) -> BatchMessage | None:
         """End the batch without storing any message.
 
-        Return a message that makes the server drop the batch now, not in 10 s.
+        Return a message that makes the server drop the batch at once instead of after 10 s, or None if none is
+        needed.
 
         The message skips a number, and a server drops a batch with a gap. If the server does not know the batch, it
         ignores the message, because its number is above 1.

@@ -156,7 +156,7 @@ class BurstWindow(PublishWindow[TicketT]):
         return end - first
 
     def _read_acks(self, frames: list[Frame], start: int, replies: list[bytes], first: int, end: int) -> bool:
-        """Add the acks from frame ``start`` on. Returns False unless they answer exactly to ``replies[first:end]``."""
+        """Add the acks from frame ``start`` on. Return False unless they answer exactly to ``replies[first:end]``."""
         stop, count = start + end - first, end - first
         joined = b"" if self.join_acks is None else self.join_acks(frames, start, stop, replies, first)
         joined = joined or _joined(frames[start:stop], replies[first:end])
@@ -192,7 +192,7 @@ class BurstWindow(PublishWindow[TicketT]):
 def _joined(answers: list[Frame], replies: list[bytes]) -> bytes:
     """Join answers to these reply subjects into a JSON array.
 
-    Empty if their subjects differ, or if it is not possible.
+    Return b"" if their subjects differ, or if they can't be joined.
     """
     if [frame[0] for frame in answers] != replies:
         return b""
@@ -205,7 +205,7 @@ def _joined(answers: list[Frame], replies: list[bytes]) -> bytes:
 
 
 def _pub_acks(joined: bytes, count: int) -> list[PubAck]:
-    """Return the acks in a JSON array. Empty unless all of ``count`` texts are acks."""
+    """Return the acks in a JSON array, or an empty list unless all of ``count`` texts are acks."""
     try:
         acks = quick_pub_acks(joined)
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -7,8 +7,8 @@ another client could be stored between two records unnoticed.
 
 If a record is refused or not answered, its successors are lost too, and in older clusters their ids remain in use
 although no message is stored under them. So a *broken* chain sends no record until the last record of the stream is
-known (`last_is`). Records up to it are stored, and the others are sent again after it, under new ids. If an earlier
-attempt is stored after all, the chain breaks again, but no record is ever stored twice.
+known (`last_is`). Records up to that record are stored, and later records are sent again after it, under new ids. If
+an earlier attempt is stored after all, the chain breaks again, but no record is ever stored twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .publish_window import Failures, PublishWindow, Sends
 __all__ = ["ChainWindow"]
 
 _WRONG_LAST_MSG_ID: Final = 10070
-# Wrong last id or sequence, id in process.
+# Errors that break the chain: a wrong last id or sequence, or an id in process.
 _BREAKS: Final = frozenset({_WRONG_LAST_MSG_ID, 10071, 10158, 10164})
 _UNAVAILABLE: Final = 503
 # These errors have code 503, but they are permanent: JetStream is not enabled, or the stream is full.
@@ -42,7 +42,7 @@ class ChainWindow(PublishWindow[TicketT]):
 
     name: str = ""
     link: str | int | None = 0
-    # whether a record names its predecessor by id. Otherwise by sequence, one record at a time
+    # Whether a record names its predecessor by id. If not, it names a sequence, and records are sent one at a time.
     by_id: bool = True
     is_fenced: bool = False  # another client has written the last record
     _seen: tuple[int, int] = (0, 0)  # number and sequence of the last record seen, or stored before the chain

@@ -85,11 +85,12 @@ class IngestTracker:
     closing: bool = False  # whether the client may send only the end
     final: PubAck | None = None
     failure: JetStreamError | None = None  # the error that has ended the ingest, or will end it
-    no_stream: NoRespondersError | None = None  # the first message was not received: it can be sent again
+    # set if no stream received the first message, which can then be sent again
+    no_stream: NoRespondersError | None = None
     ended: bool = False  # whether the server sends no more answers
     complete: bool = False  # whether exactly the messages up to `acked` were stored
     _opened: int = -1  # `acked` when the limit was last raised by one
-    # Messages that were refused without being counted: the server will report them as missing.
+    # Numbers of messages that were refused without being counted. The server will report them as missing.
     _unnumbered: list[int] = field(default_factory=list)
     reply: bytes = field(init=False)  # the beginning of every reply subject
 
@@ -179,8 +180,7 @@ class IngestTracker:
             self.limit = self.acked + self.flow * self.max_acks
 
     def _all_received(self, number: int) -> None:
-        """Allow one further message if the server has received all messages up to ``number`` and the window is
-        closed.
+        """Allow one more message if all messages up to ``number`` were received and the window is closed.
 
         The server checks whether an ack is due only when a message arrives, with the previous flow. If it has lowered
         the flow since, and messages were missing, only another message makes it send the ack.

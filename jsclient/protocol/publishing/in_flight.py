@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 MAX_IN_FLIGHT: Final = 4000  # default number of publishes in flight of a publisher
-MAX_BYTES: Final = 64 * 1024 * 1024  # maximum size of their headers and payloads
+MAX_BYTES: Final = 64 * 1024 * 1024  # default maximum size of their headers and payloads, in bytes
 ACK_EVERY: Final = 200  # default number of messages per ack of a fast ingest
 
 ATTEMPT = 2.0
@@ -56,7 +56,7 @@ _LONGEST_PAUSE = 1.0
 # Seconds. Elections may follow each other, and a leader may fail before it answers an attempt.
 _LONGEST_ATTEMPT = 8.0
 _ATTEMPTS_WITHOUT_STREAM = 3  # attempts on a subject where no stream has answered (ADR-22)
-# an earlier attempt is still being stored, and the next attempt is answered as a duplicate
+# An earlier attempt is still being stored, so the next attempt is answered as a duplicate.
 _DUPLICATE_IN_PROCESS = 10158
 _WRONG_LAST_MSG_ID = 10070
 _ROLLUP_FAILED = 10111
@@ -247,8 +247,7 @@ def has_id(header: bytes) -> bool:
 
 
 def question(header: bytes, never_an_id: str) -> bytes:
-    """Return the headers of a message that is never stored. Its answer shows whether a message with the id was
-    stored.
+    """Return the headers of a message that is never stored. Its answer shows whether the id was stored before.
 
     A single server checks sequences before ids, so a second attempt fails because the first attempt was stored. It
     checks the id of the last message after duplicate ids. With an id that cannot exist, the answer is "duplicate" or

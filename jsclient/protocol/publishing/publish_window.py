@@ -1,11 +1,10 @@
 """The publishes in flight, the meaning of their answers, and what follows if there is no answer.
 
-Each publish has a separate reply subject. It is in the `PublishWindow` from its sending until it is *stored* (an
-ack),
-*refused* (an error) or *unknown*, at the latest until its deadline:
+Each publish has a separate reply subject. It stays in the `PublishWindow` from its sending until it is *stored* (an
+ack), *refused* (an error) or *unknown*, at the latest until its deadline:
 
-- After 503, "no responders", the message was not stored. It is sent again until its deadline if a stream is expected
-  on the subject, else three times in all, see `jsclient.protocol.publishing.in_flight`.
+- After 503, "no responders", the message was not stored. If a stream is expected on the subject, the message is sent
+  again until its deadline. If not, there are three attempts. See `jsclient.protocol.publishing.in_flight`.
 - If the connection is lost, or no answer arrives in time, the outcome is unknown. If the message has an id, which the
   stream stores only once, it is sent again. If not, the publish ends.
 - An error from the stream ends the publish.
@@ -46,7 +45,8 @@ __all__ = ["NEVER", "Failures", "PublishWindow", "Sends"]
 NEVER = float("inf")
 """A moment that is never reached."""
 
-_BETWEEN_TICKS = 0.02  # minimum number of seconds, because each tick visits all publishes in flight
+# minimum number of seconds between checks, because each check visits all publishes in flight
+_BETWEEN_TICKS = 0.02
 
 
 Failures: TypeAlias = list[tuple[InFlight[TicketT], JetStreamError]]
@@ -71,7 +71,7 @@ class PublishWindow(Generic[TicketT]):
     next_check: float = field(default=NEVER, init=False)  # when to call `check_publishes`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
-    # whether the chain must be repaired before the next publish
+    # Whether the chain must be repaired before the next publish.
     is_broken: bool = field(default=False, init=False)
     _connected: bool = field(default=True, init=False)
 
@@ -226,8 +226,8 @@ class PublishWindow(Generic[TicketT]):
     def connected(self, now: float) -> Sends[TicketT]:
         """Return the publishes to send on a new connection.
 
-        They include the publishes that pause after a refusal, because the server may be a different server, and to
-        preserve the order.
+        They include the publishes that pause after a refusal, because this may be a different server, and because the
+        order must be preserved.
         """
         self._connected = True
         self._forget_unwanted()

@@ -187,7 +187,7 @@ def _zone(zone: str | tzinfo) -> str:
 
 
 def _problem(part: str, field: _Field) -> str:
-    """Describe the mistake in an entry of a field. "" if the entry is valid."""
+    """Describe the mistake in an entry of a field, or return "" if the entry is valid."""
     span, slash, step = part.partition("/")
     low, dash, high = span.partition("-")
     if slash and (not _is_number(step) or int(step) == 0):

@@ -101,7 +101,7 @@ class Slots(Protocol):
         """
 
     def drain(self) -> list[tuple[Any, ...]]:
-        """Remove all publishes. Returns their reply subjects and the fields of their `InFlight`, oldest first."""
+        """Remove all publishes. Return their reply subjects and the fields of their `InFlight`, oldest first."""
 
     def rest(self, count: int, /) -> None:
         """Refuse the next ``count`` publishes, which then get records."""
@@ -154,9 +154,8 @@ class SlotWindow(PublishWindow[TicketT]):
             if stop == start:
                 while stop < count and frames[stop][0] in in_flight:
                     stop += 1
-                if (
-                    stop == start
-                ):  # an error, an unusual ack, or an answer to no publish or to a repeated attempt
+                # The next frame is an error, an unusual ack, or an answer to no publish or to a repeated attempt.
+                if stop == start:
                     self.expand()
                     slots.rest(_RESTING)
                     stop = count

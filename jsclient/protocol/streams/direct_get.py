@@ -157,7 +157,8 @@ class DirectBatchTracker:
     error: JetStreamError | None = None
     num_pending: int = 0  # number of further messages that match
     last_seq: int = 0  # stream sequence of the last message
-    up_to_seq: int | None = None  # for a request for last messages: later messages were ignored
+    # for a request for last messages, the sequence after which messages were ignored
+    up_to_seq: int | None = None
     # The time stamp of the last message without its fraction, and its value.
     _second: bytes = b""
     _moment: datetime = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,10 +1,10 @@
-"""Decides when readers that have a plain subscription and no consumer read the history.
+"""Decides when readers check the history if they have plain subscriptions instead of a consumer.
 
-A user who may not create consumers can still subscribe to the subject and receive messages as they are published.
-Such a message, a hint, shows only that a record may have been stored. It arrives before the record is stored, or
-although the server refuses it. Records that the server stores without a publish cause no hint. So after a hint the
-readers check the history at growing intervals, until they have found as many records as hints, or until no more can
-be expected.
+A reader without a consumer can still subscribe to the subject and receive messages as they are published. Such a
+message is a *hint*, because it only shows that a record may have been stored. It can arrive before the record is
+stored, and even if the server refuses the record. Records that the server stores without a publish cause no hint.
+After a hint, the readers therefore check the history at growing intervals, until they have found as many records as
+there were hints, or until no further records can be expected.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..wire.names import subject_matches, subjects_overlap
 
 __all__ = ["CreateAgain", "Hints", "are_all_heard", "heard_subjects"]
 
-_SOON: Final = 0.02  # seconds after a hint, while the record is being stored
+_SOON: Final = 0.02  # seconds from a hint to the first check, because the record must be stored first
 _PAUSE: Final = 0.2  # seconds between two checks of the history, doubled while they find no record
 # Longest pause in seconds. It is also the pause of readers that don't get a hint for every record.
 _LONGEST: Final = 0.8
-_PATIENCE: Final = 2.0  # seconds after the last hint in which its record must have been stored
+_PATIENCE: Final = 2.0  # seconds after a hint by which its record has been stored or refused
 _MAX_SUBJECTS: Final = 16  # maximum number of subjects to subscribe to
 
 
@@ -45,7 +45,8 @@ def heard_subjects(stored: Sequence[str], subject: str) -> list[str]:
 def _is_narrower(candidate: str, subject: str) -> bool:
     """Return whether to subscribe to ``candidate`` instead of ``subject``.
 
-    Either ``subject`` matches it, or neither matches the other and ``subject`` begins with a wildcard.
+    This is the case if ``subject`` matches ``candidate``. It is also the case if neither matches the other and
+    ``subject`` begins with a wildcard.
     """
     if subject_matches(candidate, subject):
         return False
@@ -111,9 +112,8 @@ class Hints:
         self.deadline = math.inf
         if not readers:
             return []
-        if (
-            now - self._hint_at > _PATIENCE
-        ):  # the last check: the server has refused the records that were not found by now
+        # So long after the last hint, records that were not found have been refused. This is the last check.
+        if now - self._hint_at > _PATIENCE:
             self._behind = dict.fromkeys(self._behind, 0)
             self._pause = _PAUSE
             if not self.all_heard:

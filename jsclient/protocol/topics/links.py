@@ -4,9 +4,9 @@ A record was lost if its successor names a predecessor that was never received. 
 ``Nats-Expected-Last-Subject-Sequence``, ``Nats-Last-Sequence`` of a republished message, or the consumer sequence.
 (`GapTracker` follows one consumer and reports gaps, but accepts every message.)
 
-Links *per subject* show only gaps within a subject. If the newest record of a subject is lost, records of other
-subjects do not show it. So a tracker by subject stores two things: the sequence up to which every record was received
-(`LinkTracker.floor`), and the last sequence received of each subject after that.
+Links *per subject* reveal only gaps within a subject. If the newest record of a subject is lost, records of other
+subjects don't reveal the loss. A tracker of such links therefore stores the sequence up to which every record was
+received (`LinkTracker.floor`), and for each subject the last sequence received after the floor.
 
 Source: P3Sub (the queue of a subscriber); nats-server server/stream.go (republish).
 """
@@ -66,9 +66,10 @@ class LinkTracker:
 
         Args:
             seq, subject: Sequence and subject of the record.
-            previous: The sequence of its predecessor, 0 if it is the first record, None if unknown. If it is unknown,
-                the record follows only if its sequence is the next sequence. The same applies to 0 after other records
-                were received, because the records before it were removed and some of them may not have been received.
+            previous: The sequence of the record's predecessor, 0 if the record is the first, or None if the
+                predecessor is unknown. A record whose predecessor is unknown is accepted only if it has the next
+                sequence. The same applies to a first record that arrives after other records, because the records
+                before it were removed, and some of them may not have been received.
         """
         last = max(self.floor, self._beyond.get(subject, 0)) if self._beyond else self.floor
         if seq <= last:
@@ -110,7 +111,7 @@ class MissingRule:
 
     Attributes:
         by_subject: Whether links connect the records of each subject, and do not show gaps in other subjects.
-        holes_are_deletions: Whether only deletion removes records from the middle of the stream.
+        holes_are_deletions: Whether only explicit deletion removes records from the middle of the stream.
         allow_truncated: Whether lost records are skipped.
         newest_only: Whether only the newest record of each subject is needed, and records before it may be missing.
     """

@@ -220,7 +220,7 @@ class Extent:
 
 @dataclass(slots=True)
 class EndCheck:
-    """Decides whether a stream that ends before a sequence which it had contained has lost its last messages.
+    """Decides whether a stream has lost its last messages, because it ends before a sequence that it had contained.
 
     All times are monotonic seconds. A former leader of a replicated stream may be cut off from its cluster and still
     answer. It then reports an end that precedes positions which readers have saved since. It steps down after some

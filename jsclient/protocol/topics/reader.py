@@ -358,8 +358,8 @@ class Reader:
             records: The records, in order. Records up to the sequence requested are skipped.
             now: Monotonic seconds.
             more: Whether more records follow.
-            extent: The extent of the stream, requested *after* the records were read, see `needs_extent`. None if it
-                is unavailable: records that may be missing then count as missing.
+            extent: The extent of the stream, requested *after* the records were read. See `needs_extent`. None if it
+                is unavailable. Records that may be missing then count as missing.
             up_to: If no more records follow, the sequence up to which the history is complete, 0 if unknown. The
                 server that sent the records must report it before it sends them, since a replica may lag.
         """

@@ -1,11 +1,11 @@
-"""Conversion between messages and records of a topic.
+"""Converts between messages and records of a topic.
 
-A record is an ordinary message. Its kind is a header, omitted for a value, so that any publisher to the subject
-publishes values. A record may name its predecessor in ``Nats-Expected-Last-Subject-Sequence``, which the server
-checked before it stored the record.
+A record is an ordinary message. A header names its kind, except for values, so any client that publishes to the
+subject publishes values. A record may name its predecessor in ``Nats-Expected-Last-Subject-Sequence``, which the
+server checked before it stored the record.
 
-Consecutive frames of a stream differ in a few numbers only. When many frames are converted, parts that are equal to
-the previous frame are not parsed again. A frame of an unusual form is parsed by the slower functions.
+Consecutive frames of a stream differ only in a few numbers. When many frames are converted, parts that equal those of
+the previous frame are not parsed again. Frames of an unusual form are parsed by slower functions.
 
 Source: ADR-28 (republish); nats-server server/stream.go (republish, getDirectRequest), server/subject_transform.go.
 """
@@ -63,15 +63,15 @@ def kind_headers(kind: Kind) -> dict[str, str]:
 
 
 def is_copy(headers: Headers) -> bool:
-    """Return whether a record with these own headers is a stored copy of an answer to a direct get.
+    """Return whether a record with these headers is a stored copy of the answer to a direct get.
 
-    NATS does not check reply subjects, so any client that may request a record can have the answer stored.
+    NATS doesn't check reply subjects, so any client that may request a record can have the answer stored as a record.
     """
     return names.SEQUENCE in headers
 
 
 def kit_id(headers: Headers) -> str:
-    """Return the id that a kit's producer assigned to a record. "" if no kit has written it, or if it is a copy."""
+    """Return the id that a kit's producer assigned to a record, or "" if no kit has written it or it is a copy."""
     msg_id = headers.get(names.MSG_ID, "")
     return msg_id if msg_id.startswith(KIT_IDS) and not is_copy(headers) else ""
 
@@ -85,7 +85,7 @@ def kind_of(headers: Headers) -> Kind:
 
 
 def link_of(headers: Headers) -> int | None:
-    """Return the predecessor in the record's subject, which the server has checked. None without such a header."""
+    """Return the predecessor in the record's subject, which the server has checked, or None if no header names it."""
     text = headers.get(names.EXPECTED_LAST_SUBJECT_SEQUENCE)
     if text is None or names.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT in headers:
         return None
@@ -169,7 +169,7 @@ _Own = tuple[RecordHeaders, "int | None", Kind]
 
 
 class _Alike:
-    """The parsed parts of the last frame: subject, own headers, and the second of the time stamp."""
+    """The parts of the previous frame that were parsed: subject, own headers, and the second of the time stamp."""
 
     __slots__ = ("head", "linked", "own", "second", "second_ns", "subject", "subject_line")
 
@@ -189,7 +189,7 @@ class _Alike:
         return self.own
 
     def new_subject(self, line: bytes) -> str:
-        """Parse a subject line. Raises ValueError for any other line."""
+        """Parse a subject line. Raises `ValueError` for any other line."""
         if not line.startswith(_SUBJECT):
             raise ValueError
         self.subject = line[len(_SUBJECT) :].decode(errors="replace")
@@ -197,7 +197,7 @@ class _Alike:
         return self.subject
 
     def new_second(self, start: bytes) -> int:
-        """Parse the beginning of a time stamp line. Raises ValueError for any other line."""
+        """Parse the beginning of a time stamp line. Raises `ValueError` for any other line."""
         if not start.startswith(_TIME_STAMP):
             raise ValueError
         moment = datetime.fromisoformat(f"{start[len(_TIME_STAMP) :].decode()}+00:00")
@@ -207,7 +207,7 @@ class _Alike:
 
 
 Split: TypeAlias = Callable[[list[Frame], int], tuple[list[tuple[bytes, bytes, int, int]], bytes]]
-"""Reads the ordinary frames at the beginning that follow a sequence.
+"""Reads the leading ordinary frames that directly follow a given sequence.
 
 The function returns a row for each frame, with the message's own header block, its subject, sequence and time stamp
 (ns). The second result is the number of pending messages according to the last row.
@@ -351,8 +351,8 @@ class RepublishedRecords:
     """Converts the messages that a stream republishes.
 
     Any client that may publish to the republished subject can forge such a message. If ``jumps`` is true, the
-    predecessor in the message is used. Otherwise it is used only if it is the sequence directly before the record, and
-    before any other record the history is read. For ``origin`` see `Record`.
+    predecessor that a message names is used. If not, it is used only if it directly precedes the record, and the
+    history is read before any other record. For ``origin`` see `Record`.
     """
 
     origin: Position | None = None
@@ -431,7 +431,7 @@ class DeliveredRecords:
             frame: A delivery.
             seq: The stream sequence of the record.
             time_ns: The time of storage in nanoseconds since 1970.
-            previous: The predecessor of the record, if the frame does not name it.
+            previous: The predecessor of the record, which is used if the frame doesn't name it.
         """
         alike, (subject, _, block, data) = self._alike, frame
         if subject != alike.subject_line:

@@ -87,9 +87,8 @@ else:
                     check_fields(cls, fields)
                     raise
 
-    except (
-        TypeError
-    ):  # in this version of msgspec the metaclass cannot be subclassed: its own error is raised
+    except TypeError:
+        # In this version of msgspec, the metaclass can't be subclassed, so msgspec's own error is raised.
         Named = type(msgspec.Struct)
 
 
@@ -129,7 +128,7 @@ _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})")
 
 
 def is_at_least(version: str, minimum: tuple[int, int]) -> bool:
-    """Return whether a server of this version is ``minimum`` or later. True if the version cannot be parsed."""
+    """Return whether a server of this version is ``minimum`` or later. Return True if the version can't be parsed."""
     match = _VERSION.match(version)
     return not match or (int(match[1]), int(match[2])) >= minimum
 

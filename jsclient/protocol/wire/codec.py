@@ -170,7 +170,7 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     extra: dict[str, Any] = {}
     for name, value in data.items():
         if kind := kinds.get(name):
-            # Most values are plain, and need no call: a stream info has 60 of them.
+            # Most values are plain and need no call. A stream info has 60 of them.
             same = kind.same if type(value) is kind.same else None
             if same is bool or (same is str and value.isascii()) or (same is int and value.bit_length() < 64):
                 force_setattr(model, name, value)
@@ -360,7 +360,7 @@ def _kind(annotation: Any) -> _Kind:
     if kind := _SIMPLE.get(annotation):
         return kind
     if origin in (Union, types.UnionType):
-        # In ``StrEnum | str`` the enum decides: it accepts unknown words of the server.
+        # In ``StrEnum | str`` the enum decides, because it accepts unknown words of the server.
         choices = [choice for choice in arguments if choice is not type(None)]
         enums = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, StrEnum)]
         return _kind((enums or choices)[0])

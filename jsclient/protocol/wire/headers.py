@@ -78,9 +78,8 @@ class Headers(dict[str, str]):
         """Copy a mapping, or (name, value) pairs in which names may repeat."""
         if headers == ():
             pairs: Iterable[tuple[str, str]] = ()
-        elif (
-            all_pairs := getattr(headers, "pairs", None)
-        ) is not None:  # `Headers`, or the headers of a message
+        elif (all_pairs := getattr(headers, "pairs", None)) is not None:
+            # `Headers`, or the headers of a message.
             pairs = all_pairs()
         else:
             pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -207,7 +206,7 @@ def find_header(block: bytes, name: str) -> str | None:
 
 
 def _line_start(name: str) -> bytes:
-    """Return the bytes that begin the line of a header. Empty if the name can only be found by comparing text."""
+    """Return the bytes that begin the line of a header, or b"" if its name can only be found by comparing text."""
     if not (isinstance(name, str) and name and name.isascii()) or ":" in name or "\r\n" in name:
         return b""
     start = f"\r\n{name}:".encode()
@@ -256,7 +255,7 @@ def ordinary_block(headers: dict[str, str | Sequence[str]]) -> bytes | None:
 
 
 def _known_name(name: object) -> str:
-    """Check a name, remember it, and return the text that begins its line. Empty if the name is not valid."""
+    """Check a name, remember it, and return the text that begins its line, or "" if the name is not valid."""
     if type(name) is not str or not _TOKEN.fullmatch(name):
         return ""
     if len(_checked) >= _MAX_KNOWN:
@@ -266,8 +265,7 @@ def _known_name(name: object) -> str:
 
 
 def linked_block(stream: str, last_subject_seq: int, msg_id: str) -> bytes:
-    """Return the header block of a message with an id, an expected stream, and the expected last sequence of its
-    subject.
+    """Return the header block of a message with an id, an expected stream, and an expected last subject sequence.
 
     The arguments are not checked.
     """

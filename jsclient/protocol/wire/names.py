@@ -39,8 +39,7 @@ MAX_NAME_BYTES: Final = 255
 """The maximum length of the name of a stream, consumer or queue group, in bytes of UTF-8."""
 
 MAX_CONTROL_LINE_BYTES: Final = 4096
-"""The maximum length in bytes of a control line that a server accepts by default. A longer line ends the connection.
-"""
+"""The maximum length of a control line in bytes, by a server's default. A longer line ends the connection."""
 
 MAX_SUBJECT_BYTES: Final = MAX_CONTROL_LINE_BYTES - 512
 """The maximum length of a subject in bytes of UTF-8.

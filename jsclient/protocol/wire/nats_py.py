@@ -214,7 +214,7 @@ def no_attribute(self: object, name: str) -> NoReturn:
     Python calls it only if the normal look-up has failed.
     """
     cls = type(self)
-    if hasattr(cls, name):  # a property of this name raised an AttributeError: raise that error again
+    if hasattr(cls, name):  # a property of this name raised an AttributeError, which is raised again
         object.__getattribute__(self, name)
     text = _advice(cls, name) if name[:1] != "_" else f"{cls.__name__} has no attribute {name!r}"
     # Without an object in the error, Python does not add "Did you mean", which could name a private attribute.

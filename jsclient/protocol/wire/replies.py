@@ -1,8 +1,8 @@
 """Decides to which reply subjects from the wire this library publishes.
 
 The sender of a message chooses the reply subject, and an answer is published with the permissions of this client. A
-user with almost no permissions could use it to call the API. So this library publishes to a subject from the wire
-only if it has the form that is expected there:
+user with almost no permissions could otherwise use this client to call the API. Therefore, this library publishes to
+a subject from the wire only if the subject has the form that is expected there:
 
 - an answer to another client goes to an inbox, or to another account: `may_answer`;
 - an answer to flow control goes to ``$JS.FC.``, which servers use in every set-up (domains, leaf nodes, imports), and

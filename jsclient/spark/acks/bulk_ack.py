@@ -37,7 +37,7 @@ _NOT_IN_SUBJECTS = re.compile(rb"[\x00-\x20\x7f]")
 
 
 def check_replies(replies: Sequence[bytes]) -> None:
-    """Raise `NotJetStreamMessageError` unless all replies are JSAck subjects. Acks are never published elsewhere."""
+    """Raise `NotJetStreamMessageError` unless all replies are JSAck subjects, so that no other subject gets an ack."""
     for reply in replies:
         if not match_jsack(reply):
             read_jsack(reply)
@@ -81,7 +81,6 @@ async def settle(js: JetStream, replies: Sequence[bytes], payload: bytes) -> lis
                 unknown += undelivered
                 replies = list(set(replies) - set(undelivered))
                 continue
-            # Later attempts wait long enough for the server to process all acks.
             timeout = _CONFIRM
             deleted = isinstance(error, NoRespondersError) and await _was_deleted(context, replies)
             if deleted or not await retry.again(error):

@@ -105,7 +105,7 @@ class SinkTopic:
     async def is_completed(self, attempt: WriteAttempt) -> bool:
         """Return whether the batch is committed. Raises `ProducerFencedError` if another query owns the topic.
 
-        A commit completes partition 0 first.
+        A commit completes partition 0 first, so only this partition is checked.
         """
         owned = await self.read_owner(0)
         if owned is not None:

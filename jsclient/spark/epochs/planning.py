@@ -134,7 +134,7 @@ class TopicHistory(Generic[T]):
         return self._plainly(ReadRequest(self.order, self.lower_frontier.elements, missed=sent))
 
     def _plainly(self, epochs: ReadRequest[T]) -> ReadRequest[T]:
-        """Return a request for the same epochs that has only a start and no ``missed``, if times are numbers."""
+        """If times are numbers, return a request for the same epochs that has only a start and no ``missed``."""
         if not isinstance(self.order, Int) or not epochs.start:
             return epochs
         numbers: Any = (*epochs.start, *(self.order.successor(number) for number in epochs.missed))

@@ -146,7 +146,7 @@ _EPOCH_LINE, _PRODUCER_LINE = f"\r\n{EPOCH}: ".encode(), f"\r\n{PRODUCER}: ".enc
 def _filtered(
     frames: Sequence[Frame], segment: Segment, epochs: _Epochs, *, by_consumer: bool
 ) -> tuple[list[Frame], list[Any]]:
-    """Return the batch's messages from producers that owned the partition at the time, and the epochs of these."""
+    """Return the batch's messages from producers that owned the partition at the time, and the messages' epochs."""
     owners = [(after, producer.encode()) for after, producer in segment.owners]
     owner, owners = owners[0][1], owners[1:]
     selected, times = [], []

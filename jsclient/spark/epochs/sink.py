@@ -112,7 +112,8 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
 
         async def complete() -> None:
             topic = await _topic(opened.js, self._options)
-            # Complete partition 0 first, because it decides. Afterwards the batch is never written again.
+            # Partition 0 decides whether the batch is committed. Once it is completed, the batch is never written
+            # again.
             await topic.complete(0, attempt, written=0 in partitions)
             await asyncio.gather(
                 *(

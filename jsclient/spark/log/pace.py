@@ -61,7 +61,8 @@ class SharedPace(Pace):
     def begin_round(self, *, look: bool) -> bool:
         """Begin a round. Returns whether the round checks the streams.
 
-        With ``look`` it does, and this sleeps until the check is due. Otherwise it does if a check is due now.
+        If ``look`` is True, the round checks the streams, after a sleep until the check is due. Otherwise it checks
+        them only if a check is due now.
         """
         if look:
             super().wait_until_due()

@@ -71,7 +71,7 @@ class Sizes:
         self._bytes = array("q")
 
     def note(self, facts: StreamFacts) -> None:
-        """Remember how many bytes the stream has. Drops earlier numbers if messages were removed since."""
+        """Remember how many bytes the stream has. Earlier numbers are dropped if messages were removed since."""
         key = (facts.created, facts.first_seq, facts.gaps)
         if key != self._ends_of:
             self._ends_of = key

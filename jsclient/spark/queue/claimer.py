@@ -81,7 +81,7 @@ class Holder:
     Attributes:
         made: The time when the consumer was created, in the format of an offset.
         collecting: Deliveries of the batch that is being claimed.
-        form: The parts of their ack subjects, see `ack_form`.
+        form: The parts of the ack subjects of these deliveries, see `ack_form`.
         forgotten: Stream sequences of messages that were processed but could not be acked, because the server lost the
             delivery. They are acked when the server redelivers them.
         lapsed: Number of claims that other clients may have received as well.

@@ -226,7 +226,7 @@ class _ClaimReader:
         return frames, requested[-1]
 
     async def _confirm_missing(self, missing: list[Run]) -> list[Run]:
-        """Return the claims whose messages the stream's leader does not have either. A replica may only lag."""
+        """Return the claims whose messages the stream's leader does not have either. A replica may lag behind it."""
         confirmed: list[Run] = []
         # The leader has no message from `following` up to `next_stored`, exclusive. If `next_stored` is 0, it has no
         # later message at all.

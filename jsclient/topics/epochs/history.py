@@ -141,7 +141,7 @@ class EpochHistory(Generic[T]):
             )
 
     async def _retried(self, ask: Callable[[], Awaitable[R]]) -> R:
-        """Send a request until it succeeds. Waits for a connection. Raises errors that are not transient."""
+        """Repeat a request until it succeeds. Wait for a connection first. Raise errors that aren't transient."""
         tries = Retry()
         while True:
             await self.log.wait_ready()

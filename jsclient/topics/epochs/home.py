@@ -87,7 +87,7 @@ class Outlet:
         """Store a frontier record, and return its sequence.
 
         ``expected`` is the sequence of the subject's last message, or 0 for an empty subject. Raises
-        `WrongLastSequenceError` if the last message is another, and any error of a publish.
+        `WrongLastSequenceError` if the sequence differs. May raise any other error that publishing can raise.
         """
         stored = await self._log.append(
             data,
@@ -109,7 +109,7 @@ class Outlet:
     ) -> int:
         """Store data and a frontier record together or not at all. Return the sequence of the frontier record.
 
-        Raises the errors of `record`.
+        May raise any error of `record`.
         """
         last = await self._log.last(self._frontier)
         if expected == (last.seq if last else 0):
@@ -250,23 +250,24 @@ class Home(abc.ABC):
     async def schema(self) -> Schema:
         """Return the schema of the topic.
 
-        Raises `TopicNotFoundError`, `ConfigError` if its stream may remove parts of an epoch, and any request error.
+        Raises `TopicNotFoundError` if the topic doesn't exist, or `ConfigError` if its stream may remove parts of an
+        epoch. May raise any other request error.
         """
 
     @abc.abstractmethod
     async def make(self, schema: Schema, fields: dict[str, Any]) -> Schema:
         """Return the schema of the topic. If the topic does not exist, create it with ``schema``.
 
-        Raises the errors of `schema` except `TopicNotFoundError`.
+        May raise any error of `schema` except `TopicNotFoundError`.
         """
 
     @abc.abstractmethod
     async def has_publisher(self, partition: int) -> bool:
-        """Return whether a live publisher has the partition. Raises `DisconnectedError` and `ClosedError`."""
+        """Return whether a live publisher has the partition. Raises `DisconnectedError` or `ClosedError` if offline."""
 
     @abc.abstractmethod
     async def announce(self, partition: int, is_alive: Callable[[], bool]) -> Presence | None:
-        """Make `has_publisher` return True as long as ``is_alive`` does. Raises any error of subscribing."""
+        """Make `has_publisher` return True as long as ``is_alive`` does. May raise any error of subscribing."""
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:

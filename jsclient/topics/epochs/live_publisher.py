@@ -250,7 +250,7 @@ class LivePublisher(Handle, Generic[T]):
         self._wake.set()
 
     def _refuse_request(self, error: ProtocolError) -> None:
-        """Report the first refusal, and then each doubling of their number, since strangers may send many requests."""
+        """Report the first refusal, then each time the count has doubled, because strangers may send many requests."""
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:
             self._context.report(error)

@@ -80,7 +80,7 @@ class LiveSubscription(EpochEvents[T]):
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
         self._missing: set[int] = set()  # partitions without a publisher
-        self._may_fail = False  # whether opening still waits, which would fail without wait=True
+        self._may_fail = False  # True while opening waits although it would fail without wait=True
         self._arrived = Signal()
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None
@@ -164,7 +164,7 @@ class LiveSubscription(EpochEvents[T]):
         self._arrived.set()
 
     def _report_invalid(self, error: ProtocolError) -> None:
-        """Report the first invalid message, and later only each doubling of their number.
+        """Report the first invalid message, then each time the count has doubled.
 
         Messages that are missing as a result are noticed by a gap in the message numbers.
         """

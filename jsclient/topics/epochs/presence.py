@@ -49,7 +49,7 @@ class Presence:
         self._inbox: Inbox | None = None
 
     async def begin_answering(self) -> None:
-        """Start to listen for requests. Raises any error of subscribing."""
+        """Start to listen for requests. May raise any error of subscribing."""
         self._inbox = await self._connection.subscribe(self.subject, self._receive_requests)
 
     def _receive_requests(self, frames: list[Frame]) -> None:

@@ -59,9 +59,8 @@ class PartitionPublisher(Handle, Generic[T]):
         self._out = outlet
         self._core, self._producer, self._taken_at = taken
         self._seq = self._taken_at  # sequence of the last frontier record
-        self._last_seq = (
-            self._taken_at
-        )  # sequence of the subject's last message, which the next record must follow
+        # Sequence of the subject's last message, which the next record must follow.
+        self._last_seq = self._taken_at
         self._topic = history.topic
         self._partition = partition
         self._codec = codec
@@ -290,7 +289,7 @@ class PartitionPublisher(Handle, Generic[T]):
             )
 
     async def _store(self, write: Callable[[], Coroutine[Any, Any, int]]) -> None:
-        """Write a frontier record. Invalid messages that other clients have stored under the subject are passed over.
+        """Write a frontier record. Invalid messages that other clients have stored under the subject are skipped.
 
         After a failure, the state of the partition is unknown, so every further call of the publisher raises the error.
         """

@@ -128,7 +128,7 @@ def permissions_for(
     """Return the permissions of a user. See `StreamNotifierKit.permissions`.
 
     If ``history`` is true, the user may read all values. If it is false, the user may only read the newest value.
-    ``alone`` tells whether the stream has no other subject.
+    ``alone`` is true if the stream has no other subject.
     """
     api, stream, subject, republished = Api(at.api_prefix), at.stream, at.subject, at.republished
     inbox = f"{check_publish_subject(inbox_prefix)}.>"

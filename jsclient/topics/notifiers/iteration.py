@@ -345,7 +345,7 @@ class NotifierIterator(AsyncIterator[Any]):
             if entry.kind is Kind.FINISH:
                 self.completion = entry.value
                 raise StopAsyncIteration
-            # If none of these holds, a concurrent read has already returned this state.
+            # If none of these conditions is true, a concurrent read has already returned this state.
             if self._count == requested or self._count is None or entry.number > self._count:
                 self._count = entry.number
                 return entry.value
@@ -432,7 +432,7 @@ def make_subscription(
 def source_of(candidate: Any, find: Callable[[Any], SourceT]) -> SourceT | _Promised:
     """Return the source to which a reference leads, or a source that awaits its reference on first use.
 
-    Raises the errors of ``find``, such as `ConfigError`.
+    May raise any error of ``find``, such as `ConfigError`.
     """
     return _Promised(candidate, find) if inspect.isawaitable(candidate) else find(candidate)
 

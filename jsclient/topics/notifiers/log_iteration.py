@@ -46,7 +46,7 @@ class EntryReader:
         self._skipped = 0
 
     def entry(self, record: Record, log: Log | NewestLog) -> Member | None:
-        """Decode a record of this log. Returns its member, or None if the record is skipped.
+        """Decode a record of this log. Return its member, or None if the record is skipped.
 
         Raises:
             ProtocolError: The record ends the iteration, and its completion or reason cannot be decoded.
@@ -97,7 +97,7 @@ class Newest(NamedTuple):
 
 
 async def newest_own(log: Log) -> Newest:
-    """Find the newest record of an iteration, without later records of other clients. Raises any request error."""
+    """Find the newest record of an iteration, ignoring later records of other clients. May raise any request error."""
     found = await log.last()
     if found is None or _is_own(found):
         return Newest(found, 0 if found is None else found.seq)
@@ -168,8 +168,8 @@ class _LogIterationReader:
     """A consumer's position in the log. Its log reader is closed at the end, by `close`, or by garbage collection.
 
     Attributes:
-        position: The position after the last value. A reader that starts here also receives the end, which is not
-            counted.
+        position: The position after the last value. The end does not move it, so a reader that starts here also
+            receives the end.
     """
 
     __slots__ = ("__weakref__", "_end", "_entries", "_log", "_reader", "position")

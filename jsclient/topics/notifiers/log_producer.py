@@ -32,9 +32,8 @@ from .log_iteration import Newest, newest_own, passable_reason
 
 __all__ = ["LogProducer"]
 
-_MISMATCHES: Final = (
-    3  # refusals in a row, with the same expected sequence, after which another producer is assumed
-)
+# Refusals in a row, with the same expected sequence, after which another producer is assumed.
+_MISMATCHES: Final = 3
 
 _LAST_WORDS: Final = 2.0  # seconds that closing the connection waits for members in flight
 
@@ -136,7 +135,7 @@ class LogProducer:
         self._waiting: deque[_PendingMember] = deque()
         self._bytes = 0
         self._sending: asyncio.Task[None] | None = None
-        self._is_sending = False  # the first member is in flight, or the task runs
+        self._is_sending = False  # True while the first member is in flight or the task runs
         self._unreported: _AppendFailure | None = None
         self._closed = False
 
@@ -148,7 +147,8 @@ class LogProducer:
     def publish(self, kind: Kind, value: Any) -> _PendingMember:
         """Start to append a member.
 
-        Raises the errors of `Producer`, and once the error of earlier members if no call awaits it.
+        May raise any error of `Producer`. If earlier members have failed and no call awaited them, their error is
+        raised once.
         """
         if self._unreported is not None:
             failure, self._unreported = self._unreported, None
@@ -174,7 +174,7 @@ class LogProducer:
         return member
 
     def note_awaited(self, member: _PendingMember) -> None:
-        """Record that a member is awaited. Awaiting raises its error, so the next call does not raise it."""
+        """Record that a member is awaited. Awaiting it raises its error, so the next call of `publish` doesn't."""
         if self._unreported is not None and self._unreported is member.failure:
             self._unreported = None
 
@@ -215,7 +215,7 @@ class LogProducer:
     def _answered(self, member: _PendingMember, answer: int | JetStreamError) -> None:
         """Handle the answer to a member that was sent immediately.
 
-        After an error, a task checks whether it was stored.
+        After an error, a task checks whether the member was stored.
         """
         if not self._waiting or self._waiting[0] is not member:
             return  # the member has failed meanwhile, because the connection is being closed
@@ -245,7 +245,7 @@ class LogProducer:
                     self._settle_first(seq)
         except JetStreamError as error:
             self._fail_members(error)
-        except BaseException:  # such as a cancellation: the next call continues with the waiting members
+        except BaseException:  # for example a cancellation, after which the next call continues
             self._unconfirmed = True
             raise
         finally:
@@ -285,11 +285,11 @@ class LogProducer:
                 raise RequestTimeoutError(text, self._timeout, self._log.problem) from error
 
     async def _look(self, member: _PendingMember) -> int:
-        """Read the newest record, to find out whether the member was stored. Returns its sequence, or 0 if it was
-        not.
+        """Read the newest record to find out whether the member was stored. Return its sequence, or 0 if it wasn't.
 
         Raises:
-            ClosedError: The newest record ends the iteration. ProducerFencedError: Another producer has written it.
+            ClosedError: The newest record ends the iteration.
+            ProducerFencedError: Another producer has written the newest record.
         """
         newest = await newest_own(self._log)
         record, expected, self._last = newest.record, self._last, newest.last_seq

@@ -83,7 +83,7 @@ class _Published:
 
 
 class _Cell:
-    """A member of the chain, or the wait for it, with a link to the next cell."""
+    """A cell of the chain. It contains a member, or waits for it, and has a link to the next cell."""
 
     __slots__ = ("_filled", "entry", "next")
 

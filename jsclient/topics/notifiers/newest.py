@@ -50,7 +50,7 @@ __all__ = ["Arrived", "NewestLog", "newest_log"]
 Arrived: TypeAlias = Callable[[Record | JetStreamError | None], None]
 """A function that receives a newer record, None if it must be requested, or the error that ends the pushes."""
 
-_LINGER: Final = 2.0  # seconds that the consumer is kept while nobody waits
+_LINGER: Final = 2.0  # seconds that the consumer is kept while no call waits
 _INACTIVE: Final = 30.0  # seconds after which the server removes the consumer of a process that has ended
 
 
@@ -77,7 +77,7 @@ class NewestLog(abc.ABC):
 
     @abc.abstractmethod
     async def open_pushes(self, arrived: Arrived) -> None:
-        """Start to receive pushes. Call it before the newest record is requested."""
+        """Start to receive pushes. Call this method before requesting the newest record."""
 
     @abc.abstractmethod
     def wait_for_newer(self, seq: int) -> None:
@@ -132,7 +132,7 @@ class NewestLog(abc.ABC):
         return read_extent(self.stream, answer, context.connection.connects)
 
     async def placed_again(self, record: Record) -> Record:
-        """Return the record with a position in the stream as it is now, because the stream may have been recreated.
+        """Return the record with a position in the current stream, because the stream may have been recreated.
 
         May raise any error of a request.
         """
@@ -281,7 +281,7 @@ class _Pulled(NewestLog):
         if message.metadata.stream_seq > seq:
             return message
         if message.metadata.num_pending:
-            await self._drop()  # it is lagging, so a new consumer starts after the record already read
+            await self._drop()  # it lags behind, so the next one starts after the record already read
         return None
 
     async def _create(self, seq: int) -> Consumer:

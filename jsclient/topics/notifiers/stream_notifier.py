@@ -67,9 +67,8 @@ class StreamNotifier(NotifierSource):
         self._end: Record | None = None
         self._seen = 0  # the newest sequence received
         self._seen_at = 0  # the time of that record in nanoseconds, or 0 if it is unknown
-        self._is_unconfirmed = (
-            False  # whether the stream may have been recreated, so that the next record needs a new position
-        )
+        # Whether the stream may have been recreated, so that the next record needs a new position.
+        self._is_unconfirmed = False
         self._back = BackwardCheck()
         self._reading: asyncio.Task[_Answer] | None = None
         self._next_reading: asyncio.Task[_Answer] | None = None
@@ -152,7 +151,7 @@ class StreamNotifier(NotifierSource):
         return answer
 
     async def _placed(self, record: Record) -> Record:
-        """Note the record, and return it with a position in the stream as it is now."""
+        """Note the record, and return it with a position in the current stream."""
         # The same sequence with a later time means that the stream was recreated, so the record is new to readers.
         replaced = record.seq == self._seen and 0 < self._seen_at < record.time_ns
         if replaced or self._is_unconfirmed:
@@ -165,7 +164,7 @@ class StreamNotifier(NotifierSource):
 
     @property
     def _had(self) -> int:
-        """The latest sequence that was read, or that a waiting consumer has passed. A consumer may pass any number."""
+        """The highest sequence that was read, or that a waiting consumer has passed. A consumer may pass any number."""
         return max(self._seen, *(one.had for one in self._waiting.values()), 0)
 
     async def _ask_leader(self, last_known: Record | None) -> _Answer:
@@ -233,7 +232,7 @@ class StreamNotifier(NotifierSource):
         finally:
             del self._waiting[waiter]
             if waiter.done() and not waiter.cancelled():
-                # mark the exception as retrieved, because the call may have been cancelled
+                # Mark the exception as retrieved, because the call may have been cancelled.
                 waiter.exception()
             if not self._waiting and not self._has_push:  # after a push, the round ends anyway
                 self._stop_watching()

@@ -19,7 +19,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Proxy:
-    """The HTTP proxy in the option ``proxy``. No text of it shows the user info.
+    """The HTTP proxy in the option ``proxy``. User info in its URL never appears in an error.
 
     Attributes:
         url: The URL, with a port.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["WebSocketTransport"]
 
 
-_UNSENT: Final = 64 * 1024  # bytes that wait to be sent when no more pings are answered
+_UNSENT: Final = 64 * 1024  # pings aren't answered while more bytes than this wait to be sent
 
 
 class WebSocketTransport:
@@ -82,7 +82,7 @@ class WebSocketTransport:
         return answer
 
     async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
-        """Raise `HandshakeError`: an open WebSocket cannot be upgraded."""
+        """Raise `HandshakeError`, because an open WebSocket can't be upgraded."""
         raise HandshakeError("TLS cannot start on an open WebSocket")
 
     # --- reading -------------------------------------------------------------------------------------------
@@ -105,15 +105,16 @@ class WebSocketTransport:
     def deliver_to(
         self, reader: ByteReader, out: Outbox, ended: Callable[[Exception], None], unread: bytes
     ) -> None:
-        """Pass ``unread`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of the
-        reader.
+        """Pass ``unread`` and all later bytes to ``reader``.
+
+        Call ``ended`` once, at the end or after an error of the reader.
         """
         self._reader, self._unread = reader, unread
         self._tcp.deliver_to(self, out, ended, b"")
 
     @property
     def missing(self) -> int:
-        """The number of bytes that a partial NATS frame still needs, apart from the WebSocket frames around them."""
+        """The number of bytes that a partial NATS frame still needs, not counting the WebSocket frames around them."""
         assert self._reader is not None
         return self._reader.missing
 
@@ -135,7 +136,7 @@ class WebSocketTransport:
         data = bytes(self._received) + data
         self._received.clear()
         payload = frames.receive(data)
-        # A server that sends pings and does not read must not fill the buffer: a later ping is answered instead.
+        # Don't let a server that sends pings without reading fill the buffer. A later ping is answered instead.
         if frames.ping is not None and not self.is_closing() and self._tcp.backlog() <= _UNSENT:
             self._tcp.write(pong(frames.ping, os.urandom(4)))
             frames.ping = None

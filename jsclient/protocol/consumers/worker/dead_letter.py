@@ -1,5 +1,4 @@
-"""Dead letters, which are copies of messages that could not be handled, and the advisory about unacknowledged
-messages.
+"""Dead letters, which are copies of messages that could not be handled, and advisories about unacked messages.
 
 A dead letter has the payload and the headers of the original. Headers with a meaning for the server (``Nats-…``) are
 prefixed with ``Dead-Letter-``. These headers are added::
@@ -66,7 +65,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def dead_letter_subject(pattern: str, subject: str) -> str:
-    """Return the subject of a dead letter: ``pattern``, with the message's subject replacing a final ``>``."""
+    """Return the subject of a dead letter, ``pattern`` with the message's subject in place of a final ``>``."""
     if not pattern.endswith(".>"):
         return pattern
     return pattern[:-1] + _encodable(subject)

@@ -119,13 +119,14 @@ class Work(msgspec.Struct, Generic[T], eq=False):
 
     message: T
     latest: T
-    ident: tuple[int, int]  # stream sequence and time: a recreated stream counts from 1 again
+    ident: tuple[int, int]  # stream sequence and time, because a recreated stream counts from 1 again
     deliveries: int
     phase: Phase = Phase.WAITING
     repeats: int = 0  # attempts in this worker beyond the first
     burials: int = 0  # failed attempts to store its dead letter
     final_error: BaseException | None = None  # dead-lettered without being handled, for this reason
-    broken: Exception | None = None  # the error of its key function: the message counts as handled and failed
+    # the error of its key function, so the message counts as handled and failed
+    broken: Exception | None = None
     abandoned: bool = False  # its handler still runs, but its result is ignored
     denied: bool = False  # the server refused a progress report, so it refuses the ack as well
     interval: float = 0.0  # seconds between progress reports
@@ -236,11 +237,11 @@ class Workload(Generic[T]):
     def add_message(
         self, message: T, ident: tuple[int, int], deliveries: int, key: Hashable | None, now: float
     ) -> Work[T] | None:
-        """Add a message that arrived. Returns None if the message was already held and needs no further action."""
+        """Add a message that arrived. Return None if the message was already held and needs no further action."""
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
-            # A redelivery: the server expects the ack of the newest delivery.
+            # This is a redelivery. The server expects the ack of the newest delivery.
             work.latest, work.deliveries = message, max(work.deliveries, deliveries)
             if work.phase is Phase.WAITING:
                 work.message = message
