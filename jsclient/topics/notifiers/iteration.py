@@ -73,10 +73,11 @@ class Member(NamedTuple):
 
 
 class UpdateRecord(NamedTuple):
-    """A state of an iteration. Returned by `Notifier.get_update_since`.
+    """A state of an iteration, with the token to wait for the next one. Returned by `Notifier.get_update_since`.
 
-    ``value`` is the state, or the completion if the iteration has finished. Pass ``update_count`` to
-    `Notifier.get_update_since` to wait for the next state. It is None after the end.
+    Attributes:
+        value: The state. After the producer has finished, the completion that it passed.
+        update_count: Pass it to `Notifier.get_update_since` to wait for the next state. None after the end.
     """
 
     value: Any
@@ -84,20 +85,33 @@ class UpdateRecord(NamedTuple):
 
 
 class IterationObserver(Protocol):
-    """An object to which `observe_iteration` forwards an iteration.
+    """An object whose methods `observe_iteration` calls with what happens in an iteration.
 
-    A `Producer` is an observer. An observer may lack some of the methods. An awaitable that a method returns is
-    awaited.
+    Any object will do, and methods that it lacks aren't called. For example, a `Producer` or a `TopicPublisher` can be
+    an observer, which forwards the iteration to other consumers. If a method returns an awaitable, it is awaited before
+    the next call.
     """
 
     def update_state(self, state: Any, /) -> Any:
-        """Called with each value of the iteration."""
+        """Called with each value.
+
+        Args:
+            state: The value.
+        """
 
     def finish(self, completion: Any, /) -> Any:
-        """Called with the completion when the iteration has finished."""
+        """Called when the iteration finishes. No other call follows.
+
+        Args:
+            completion: The completion of the iteration, or None if it has none.
+        """
 
     def fail(self, reason: Any, /) -> Any:
-        """Called with the reason when the iteration has failed."""
+        """Called when the iteration fails. No other call follows.
+
+        Args:
+            reason: The exception or other value that explains the failure.
+        """
 
 
 class NotifierSource(Protocol):
@@ -153,13 +167,16 @@ def raise_reason(entry: Member) -> NoReturn:
 
 
 class Producer:
-    """The producing side of a kit: the updater of a notifier kit, or the publication of a subscription kit.
+    """Publishes an iteration: a sequence of values that may end once, by finishing or by failing.
 
-    A call takes effect immediately, even if its result isn't awaited, and calls take effect in order. Awaiting the
-    result waits until the member has been stored, and returns its number.
+    A producer is one half of a kit. The other half, a `Notifier` or an `IterationSubscription`, is for the consumers. A
+    producer doesn't know its consumers and never waits for them.
 
-    If the iteration has ended, each method raises `ClosedError`. If the value can't be encoded, it raises
-    `ConfigError`. In both cases, nothing is published.
+    Each method publishes immediately, even if you don't await its result, and calls take effect in order. Awaiting the
+    result waits until the value has been stored, and returns its number, which grows from value to value.
+
+    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, it raises `ConfigError`.
+    In both cases, nothing is published.
     """
 
     __slots__ = ("_publish",)
@@ -168,23 +185,42 @@ class Producer:
         self._publish = publish
 
     def update_state(self, state: Any, /) -> Awaitable[int]:
-        """Publish ``state`` as the next value."""
+        """Publish the next value.
+
+        Args:
+            state: The value.
+        """
         return self._publish(Kind.VALUE, state)
 
     def finish(self, completion: Any = None, /) -> Awaitable[int]:
-        """End the iteration. Consumers receive ``completion`` as its result."""
+        """End the iteration successfully. No value can follow.
+
+        Args:
+            completion: A final value, which consumers receive as the completion of the iteration. Defaults to None.
+        """
         return self._publish(Kind.FINISH, completion)
 
     def fail(self, reason: Any, /) -> Awaitable[int]:
-        """End the iteration with a failure. Consumers raise ``reason``, which is an exception or any other value."""
+        """End the iteration because of a failure. No value can follow.
+
+        Args:
+            reason: What consumers raise. It may be an exception or any other value. On a server, an exception becomes a
+                string, and consumers raise `IterationFailed` with it.
+        """
         return self._publish(Kind.FAIL, reason)
 
 
 class Notifier:
-    """The consuming side of a notifier kit, which reads the newest state.
+    """Lets any number of consumers read the latest state that a `Producer` has published.
 
-    ``async for state in notifier`` returns the current state first, and then the newest state after each change. The
-    loop ends when the iteration has finished. If the iteration has failed, the loop raises the reason.
+    A notifier is lossy: a consumer that is slow skips states, but always gets the latest one, and never misses the end.
+    Use it for state, such as the current price, and an `IterationSubscription` if every value counts::
+
+        async for state in kit.notifier:
+            show(state)
+
+    The loop returns the current state first, and then the latest state after each change. It stops when the producer
+    finishes the iteration, and raises the reason if the producer fails.
     """
 
     __slots__ = ("_source",)
@@ -196,18 +232,23 @@ class Notifier:
         return NotifierIterator(self._source)
 
     async def get_update_since(self, previous_update_count: Any = None) -> UpdateRecord:
-        """Return the current state. If ``previous_update_count`` is its count, wait for the next state.
+        """Return the current state, or wait for the next one if you already have the current state.
 
-        If there is no state yet, the call waits for the first one. After the iteration has finished, it returns the
+        Use it instead of ``async for`` when you want to control the reads yourself, for example across requests::
+
+            record = await notifier.get_update_since()
+            record = await notifier.get_update_since(record.update_count)  # waits for a change
+
+        If there is no state yet, the call waits for the first one. After the producer has finished, it returns the
         completion with the count None. If the call is cancelled, no state is lost.
 
         Args:
-            previous_update_count: The ``update_count`` of the previous result. Any other value requests the current
-                state.
+            previous_update_count: The ``update_count`` of the previous result. With None or any other value, the
+                current state is returned.
 
         Raises:
-            Exception: The iteration has failed, and this exception is the reason.
-            IterationFailed: The iteration has failed, and the reason isn't an exception.
+            Exception: The producer failed, and this exception is the reason.
+            IterationFailed: The producer failed, and the reason isn't an exception.
         """
         entry = await self._source.entry_after(previous_update_count)
         if entry.kind is Kind.FAIL:
@@ -215,7 +256,9 @@ class Notifier:
         return UpdateRecord(entry.value, entry.number if entry.kind is Kind.VALUE else None)
 
     async def completion(self) -> Any:
-        """Wait until the iteration has finished, and return its completion. If it fails, raise the reason."""
+        """Wait until the producer finishes the iteration, and return its completion. If the producer fails, raise the
+        reason.
+        """
         count = None
         while True:
             record = await self.get_update_since(count)
@@ -224,19 +267,22 @@ class Notifier:
                 return record.value
 
     async def get_sharable_notifier_internals(self) -> Any:
-        """Return a reference from which others can create a notifier.
+        """Return a reference to this notifier, from which another one can be created.
 
-        If the kit is on a server, the reference is a dict that can be sent as JSON. Pass it to
-        `JetStream.make_notifier` in any process. If not, pass it to `jsclient.kits.make_notifier` in this process.
+        If the states are stored on a server, the reference is a JSON-compatible dict. Pass it to
+        `JetStream.make_notifier` in any process. If they are in memory, the reference is only valid in this process.
+        Pass it to `jsclient.kits.make_notifier`.
         """
         return await self._source.internals()
 
 
 class SubscriptionIterator(AsyncIterator[Any]):
-    """Asynchronous iterator over a subscription. If a read is cancelled, no value is lost.
+    """Reads the values of a subscription one by one. Returned by ``aiter(subscription)``.
+
+    Cancelling a read loses no value.
 
     Attributes:
-        completion: The completion of the iteration, or None until the iterator has reached the end.
+        completion: The value that the producer passed to `Producer.finish`. None until the iterator reaches the end.
     """
 
     __slots__ = ("_closed", "_opening", "_reader", "_source", "_start", "completion")
@@ -272,7 +318,8 @@ class SubscriptionIterator(AsyncIterator[Any]):
             return self._reader
 
     def subscribe(self) -> IterationSubscription:
-        """Return a subscription that starts at the current position of this iterator."""
+        """Return a subscription that starts where this iterator is now, so its consumers read the values that follow.
+        """
         reader = self._reader
         return IterationSubscription(self._source, self._start if reader is None else reader.position)
 
@@ -284,11 +331,15 @@ class SubscriptionIterator(AsyncIterator[Any]):
 
 
 class IterationSubscription:
-    """The consuming side of a subscription kit, which reads every value.
+    """Lets any number of consumers read every value that a `Producer` publishes, in order.
 
-    ``async for value in subscription`` returns all values from the start of the subscription. The loop ends when the
-    iteration has finished. If the iteration has failed, the loop raises the reason. Each iterator begins at the start
-    and reads at its own pace.
+    A subscription is lossless, and each consumer reads at its own pace::
+
+        async for value in kit.subscription:
+            await handle(value)
+
+    Each loop begins at the start of the subscription. It stops when the producer finishes the iteration, and raises the
+    reason if the producer fails.
     """
 
     __slots__ = ("_position", "_source")
@@ -301,7 +352,11 @@ class IterationSubscription:
         return SubscriptionIterator(self._source, self._position)
 
     async def completion(self) -> Any:
-        """Wait until the iteration has finished, and return its completion. If it fails, raise the reason."""
+        """Wait until the producer finishes the iteration, and return its completion. If the producer fails, raise the
+        reason.
+
+        All values are read and discarded.
+        """
         iterator = aiter(self)
         try:
             async for _ in iterator:
@@ -311,22 +366,23 @@ class IterationSubscription:
         return iterator.completion
 
     async def get_sharable_subscription_internals(self) -> Any:
-        """Return a reference from which others can create a subscription with the same start.
+        """Return a reference to this subscription, from which another one with the same starting position can be
+        created.
 
-        If the kit is on a server, the reference is a dict that can be sent as JSON. Pass it to
-        `JetStream.make_subscription` in any process. If not, pass it to `jsclient.kits.make_subscription` in this
-        process.
+        If the values are stored on a server, the reference is a JSON-compatible dict. Pass it to
+        `JetStream.make_subscription` in any process. If they are in memory, the reference is only valid in this
+        process. Pass it to `jsclient.kits.make_subscription`.
         """
         return await self._source.internals(self._position)
 
 
 class NotifierIterator(AsyncIterator[Any]):
-    """Asynchronous iterator over a notifier. If a read is cancelled, no state is lost.
+    """Reads the latest state of a notifier after each change. Returned by ``aiter(notifier)``.
 
-    Concurrent reads of one iterator return different states.
+    Cancelling a read loses no state. If several tasks read from one iterator, each of them gets different states.
 
     Attributes:
-        completion: The completion of the iteration, or None until the iterator has reached the end.
+        completion: The value that the producer passed to `Producer.finish`. None until the iterator reaches the end.
     """
 
     __slots__ = ("_count", "_source", "completion")
@@ -351,13 +407,17 @@ class NotifierIterator(AsyncIterator[Any]):
                 return entry.value
 
     async def aclose(self) -> None:
-        """Do nothing, because the iterator holds no resources between reads."""
+        """Do nothing. Between reads, the iterator holds no resources that could be released."""
 
 
 class NotifierKit(NamedTuple):
-    """The two sides of a lossy iteration. Returned by `jsclient.kits.make_notifier_kit`.
+    """A producer of states and the notifier from which consumers read the latest. Returned by `make_notifier_kit`.
 
-    The ``updater`` publishes states and ends the iteration, and consumers of the ``notifier`` read the newest state.
+    Keep the ``updater`` to yourself, and give the ``notifier`` to consumers, which can read but not publish.
+
+    Attributes:
+        updater: Publishes states, and ends the iteration.
+        notifier: Reads the latest state.
     """
 
     updater: Producer
@@ -365,9 +425,14 @@ class NotifierKit(NamedTuple):
 
 
 class SubscriptionKit(NamedTuple):
-    """The two sides of a lossless iteration. Returned by `jsclient.kits.make_subscription_kit`.
+    """A producer of values and the subscription from which consumers read all of them. Returned by
+    `make_subscription_kit`.
 
-    The ``publication`` publishes values and ends the iteration, and consumers of the ``subscription`` read every value.
+    Keep the ``publication`` to yourself, and give the ``subscription`` to consumers, which can read but not publish.
+
+    Attributes:
+        publication: Publishes values, and ends the iteration.
+        subscription: Reads every value.
     """
 
     publication: Producer
@@ -385,28 +450,36 @@ class _Internals(Generic[SourceT]):
 
 
 class NotifierInternals(_Internals[NotifierSource]):
-    """A reference to a notifier in this process. Returned by `Notifier.get_sharable_notifier_internals`."""
+    """A reference to a notifier in this process. Pass it to `jsclient.kits.make_notifier`.
+
+    It is returned by `Notifier.get_sharable_notifier_internals`, and can't be sent to a different process.
+    """
 
     __slots__ = ()
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A reference to a subscription. Returned by `IterationSubscription.get_sharable_subscription_internals`."""
+    """A reference to a subscription in this process. Pass it to `jsclient.kits.make_subscription`.
+
+    It is returned by `IterationSubscription.get_sharable_subscription_internals`, and can't be sent to a different
+    process.
+    """
 
     __slots__ = ()
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
-    """Create a notifier from a reference to a notifier in this process.
+    """Create a notifier that reads the same states as another notifier in this process.
 
-    The new notifier reads directly from the same source, and can be shared again. For a kit on a server, use
-    `JetStream.make_notifier`.
+    The new notifier reads directly from the source, not through the other notifier, and can be shared again. If the
+    states are stored on a server, use `JetStream.make_notifier`.
 
     Args:
-        internals: The result of `Notifier.get_sharable_notifier_internals`, or an awaitable that returns it.
+        internals: The reference returned by `Notifier.get_sharable_notifier_internals`, or an awaitable that returns
+            it.
 
     Raises:
-        ConfigError: ``internals`` is not such a reference. If it is an awaitable, the first read raises this error.
+        ConfigError: ``internals`` isn't such a reference. If it is an awaitable, the first read raises this error.
     """
     return Notifier(source_of(internals, partial(_local, NotifierInternals)))
 
@@ -414,17 +487,17 @@ def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -
 def make_subscription(
     internals: SubscriptionInternals | Awaitable[SubscriptionInternals],
 ) -> IterationSubscription:
-    """Create a subscription from a reference to a subscription in this process.
+    """Create a subscription that reads the same values as another subscription in this process.
 
-    The new subscription starts at the same position, reads directly from the same source, and can be shared again. For
-    a kit on a server, use `JetStream.make_subscription`.
+    The new subscription has the same starting position. It reads directly from the source, not through the other
+    subscription, and can be shared again. If the values are stored on a server, use `JetStream.make_subscription`.
 
     Args:
-        internals: The result of `IterationSubscription.get_sharable_subscription_internals`, or an awaitable that
-            returns it.
+        internals: The reference returned by `IterationSubscription.get_sharable_subscription_internals`, or an
+            awaitable that returns it.
 
     Raises:
-        ConfigError: ``internals`` is not such a reference. If it is an awaitable, the first read raises this error.
+        ConfigError: ``internals`` isn't such a reference. If it is an awaitable, the first read raises this error.
     """
     return IterationSubscription(source_of(internals, partial(_local, SubscriptionInternals)))
 
