@@ -73,7 +73,7 @@ class Member(NamedTuple):
 
 
 class UpdateRecord(NamedTuple):
-    """A state of an iteration, with the token to wait for the next one. Returned by `Notifier.get_update_since`.
+    """A state of an iteration. Returned by `Notifier.get_update_since`.
 
     Attributes:
         value: The state. After the producer has finished, the completion that it passed.
@@ -87,31 +87,18 @@ class UpdateRecord(NamedTuple):
 class IterationObserver(Protocol):
     """An object whose methods `observe_iteration` calls with what happens in an iteration.
 
-    Any object will do, and methods that it lacks aren't called. For example, a `Producer` or a `TopicPublisher` can be
-    an observer, which forwards the iteration to other consumers. If a method returns an awaitable, it is awaited before
-    the next call.
+    Methods that the object lacks aren't called. If a method returns an awaitable, it is awaited before the next call.
+    For example, a `Producer` or a `TopicPublisher` can be an observer, which forwards the iteration to other consumers.
     """
 
     def update_state(self, state: Any, /) -> Any:
-        """Called with each value.
-
-        Args:
-            state: The value.
-        """
+        """Called with each value of the iteration."""
 
     def finish(self, completion: Any, /) -> Any:
-        """Called when the iteration finishes. No other call follows.
-
-        Args:
-            completion: The completion of the iteration, or None if it has none.
-        """
+        """Called with the completion when the iteration finishes, or with None if it has no completion."""
 
     def fail(self, reason: Any, /) -> Any:
-        """Called when the iteration fails. No other call follows.
-
-        Args:
-            reason: The exception or other value that explains the failure.
-        """
+        """Called when the iteration fails, with the exception or other value that explains why."""
 
 
 class NotifierSource(Protocol):
@@ -167,9 +154,9 @@ def raise_reason(entry: Member) -> NoReturn:
 
 
 class Producer:
-    """Publishes an iteration: a sequence of values that may end once, by finishing or by failing.
+    """Publishes an iteration, which is a sequence of values that may end once, by finishing or by failing.
 
-    A producer is one half of a kit. The other half, a `Notifier` or an `IterationSubscription`, is for the consumers. A
+    A producer is one half of a kit. The consumers have the other half, a `Notifier` or an `IterationSubscription`. A
     producer doesn't know its consumers and never waits for them.
 
     Each method publishes immediately, even if you don't await its result, and calls take effect in order. Awaiting the
@@ -185,27 +172,18 @@ class Producer:
         self._publish = publish
 
     def update_state(self, state: Any, /) -> Awaitable[int]:
-        """Publish the next value.
-
-        Args:
-            state: The value.
-        """
+        """Publish ``state`` as the next value."""
         return self._publish(Kind.VALUE, state)
 
     def finish(self, completion: Any = None, /) -> Awaitable[int]:
-        """End the iteration successfully. No value can follow.
-
-        Args:
-            completion: A final value, which consumers receive as the completion of the iteration. Defaults to None.
-        """
+        """End the iteration successfully. Consumers receive ``completion`` as its result."""
         return self._publish(Kind.FINISH, completion)
 
     def fail(self, reason: Any, /) -> Awaitable[int]:
-        """End the iteration because of a failure. No value can follow.
+        """End the iteration because of a failure. Consumers raise ``reason``, which is an exception or any other value.
 
-        Args:
-            reason: What consumers raise. It may be an exception or any other value. On a server, an exception becomes a
-                string, and consumers raise `IterationFailed` with it.
+        If the values are stored on a server, consumers raise `IterationFailed`, and an exception becomes its name and
+        message.
         """
         return self._publish(Kind.FAIL, reason)
 
@@ -213,14 +191,11 @@ class Producer:
 class Notifier:
     """Lets any number of consumers read the latest state that a `Producer` has published.
 
-    A notifier is lossy: a consumer that is slow skips states, but always gets the latest one, and never misses the end.
-    Use it for state, such as the current price, and an `IterationSubscription` if every value counts::
+    A slow consumer skips states, but always gets the latest one, and never misses the end. Use a notifier for state,
+    such as the current price, and an `IterationSubscription` if every value counts.
 
-        async for state in kit.notifier:
-            show(state)
-
-    The loop returns the current state first, and then the latest state after each change. It stops when the producer
-    finishes the iteration, and raises the reason if the producer fails.
+    ``async for state in notifier`` returns the current state first, and then the latest state after each change. The
+    loop stops when the producer finishes the iteration, and raises the reason if the producer fails.
     """
 
     __slots__ = ("_source",)
@@ -232,9 +207,7 @@ class Notifier:
         return NotifierIterator(self._source)
 
     async def get_update_since(self, previous_update_count: Any = None) -> UpdateRecord:
-        """Return the current state, or wait for the next one if you already have the current state.
-
-        Use it instead of ``async for`` when you want to control the reads yourself, for example across requests::
+        """Return the current state, or wait for the next one if you already have the current state::
 
             record = await notifier.get_update_since()
             record = await notifier.get_update_since(record.update_count)  # waits for a change
@@ -270,16 +243,14 @@ class Notifier:
         """Return a reference to this notifier, from which another one can be created.
 
         If the states are stored on a server, the reference is a JSON-compatible dict. Pass it to
-        `JetStream.make_notifier` in any process. If they are in memory, the reference is only valid in this process.
-        Pass it to `jsclient.kits.make_notifier`.
+        `JetStream.make_notifier` in any process. If they are in memory, it is only valid in this process. Pass it to
+        `jsclient.kits.make_notifier`.
         """
         return await self._source.internals()
 
 
 class SubscriptionIterator(AsyncIterator[Any]):
-    """Reads the values of a subscription one by one. Returned by ``aiter(subscription)``.
-
-    Cancelling a read loses no value.
+    """Reads the values of a subscription. Returned by ``aiter(subscription)``. Cancelling a read loses no value.
 
     Attributes:
         completion: The value that the producer passed to `Producer.finish`. None until the iterator reaches the end.
@@ -318,8 +289,7 @@ class SubscriptionIterator(AsyncIterator[Any]):
             return self._reader
 
     def subscribe(self) -> IterationSubscription:
-        """Return a subscription that starts where this iterator is now, so its consumers read the values that follow.
-        """
+        """Return a subscription whose consumers read the values that this iterator hasn't returned yet."""
         reader = self._reader
         return IterationSubscription(self._source, self._start if reader is None else reader.position)
 
@@ -331,15 +301,10 @@ class SubscriptionIterator(AsyncIterator[Any]):
 
 
 class IterationSubscription:
-    """Lets any number of consumers read every value that a `Producer` publishes, in order.
+    """Lets any number of consumers read every value that a `Producer` publishes, in order and at their own pace.
 
-    A subscription is lossless, and each consumer reads at its own pace::
-
-        async for value in kit.subscription:
-            await handle(value)
-
-    Each loop begins at the start of the subscription. It stops when the producer finishes the iteration, and raises the
-    reason if the producer fails.
+    ``async for value in subscription`` begins at the start of the subscription. The loop stops when the producer
+    finishes the iteration, and raises the reason if the producer fails.
     """
 
     __slots__ = ("_position", "_source")
@@ -352,10 +317,8 @@ class IterationSubscription:
         return SubscriptionIterator(self._source, self._position)
 
     async def completion(self) -> Any:
-        """Wait until the producer finishes the iteration, and return its completion. If the producer fails, raise the
+        """Read all values, and return the completion when the producer finishes. If the producer fails, raise the
         reason.
-
-        All values are read and discarded.
         """
         iterator = aiter(self)
         try:
@@ -370,8 +333,8 @@ class IterationSubscription:
         created.
 
         If the values are stored on a server, the reference is a JSON-compatible dict. Pass it to
-        `JetStream.make_subscription` in any process. If they are in memory, the reference is only valid in this
-        process. Pass it to `jsclient.kits.make_subscription`.
+        `JetStream.make_subscription` in any process. If they are in memory, it is only valid in this process. Pass it
+        to `jsclient.kits.make_subscription`.
         """
         return await self._source.internals(self._position)
 
@@ -411,13 +374,11 @@ class NotifierIterator(AsyncIterator[Any]):
 
 
 class NotifierKit(NamedTuple):
-    """A producer of states and the notifier from which consumers read the latest. Returned by `make_notifier_kit`.
-
-    Keep the ``updater`` to yourself, and give the ``notifier`` to consumers, which can read but not publish.
+    """Two objects: one publishes states, and the other lets consumers read the latest. Returned by `make_notifier_kit`.
 
     Attributes:
-        updater: Publishes states, and ends the iteration.
-        notifier: Reads the latest state.
+        updater: Publishes states, and ends the iteration. Keep it to yourself.
+        notifier: Reads the latest state. Give it to consumers, which can't publish with it.
     """
 
     updater: Producer
@@ -425,14 +386,12 @@ class NotifierKit(NamedTuple):
 
 
 class SubscriptionKit(NamedTuple):
-    """A producer of values and the subscription from which consumers read all of them. Returned by
+    """Two objects: one publishes values, and the other lets consumers read all of them. Returned by
     `make_subscription_kit`.
 
-    Keep the ``publication`` to yourself, and give the ``subscription`` to consumers, which can read but not publish.
-
     Attributes:
-        publication: Publishes values, and ends the iteration.
-        subscription: Reads every value.
+        publication: Publishes values, and ends the iteration. Keep it to yourself.
+        subscription: Reads every value. Give it to consumers, which can't publish with it.
     """
 
     publication: Producer
@@ -450,29 +409,22 @@ class _Internals(Generic[SourceT]):
 
 
 class NotifierInternals(_Internals[NotifierSource]):
-    """A reference to a notifier in this process. Pass it to `jsclient.kits.make_notifier`.
-
-    It is returned by `Notifier.get_sharable_notifier_internals`, and can't be sent to a different process.
-    """
+    """A reference to a notifier, valid in this process only. Returned by `Notifier.get_sharable_notifier_internals`."""
 
     __slots__ = ()
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A reference to a subscription in this process. Pass it to `jsclient.kits.make_subscription`.
-
-    It is returned by `IterationSubscription.get_sharable_subscription_internals`, and can't be sent to a different
-    process.
+    """A reference to a subscription in this process, from `IterationSubscription.get_sharable_subscription_internals`.
     """
 
     __slots__ = ()
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
-    """Create a notifier that reads the same states as another notifier in this process.
+    """Create a notifier that reads the same states as another notifier in this process, but doesn't depend on it.
 
-    The new notifier reads directly from the source, not through the other notifier, and can be shared again. If the
-    states are stored on a server, use `JetStream.make_notifier`.
+    If the states are stored on a server, use `JetStream.make_notifier`.
 
     Args:
         internals: The reference returned by `Notifier.get_sharable_notifier_internals`, or an awaitable that returns
@@ -487,10 +439,9 @@ def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -
 def make_subscription(
     internals: SubscriptionInternals | Awaitable[SubscriptionInternals],
 ) -> IterationSubscription:
-    """Create a subscription that reads the same values as another subscription in this process.
+    """Create a subscription with the same values and starting position as another subscription in this process.
 
-    The new subscription has the same starting position. It reads directly from the source, not through the other
-    subscription, and can be shared again. If the values are stored on a server, use `JetStream.make_subscription`.
+    If the values are stored on a server, use `JetStream.make_subscription`.
 
     Args:
         internals: The reference returned by `IterationSubscription.get_sharable_subscription_internals`, or an
