@@ -100,8 +100,8 @@ class CompletedEpochs(Generic[T]):
     If messages were lost, ``async for`` raises `EpochsLostError`, which names the epochs that can't be returned. The
     subscription stays open, so start another loop to continue with the epochs that follow.
 
-    An epoch counts as consumed in `EpochSubscription.position` as soon as it has been returned. Handle it before you
-    save the position, or save the position before you read the next epoch.
+    An epoch counts as consumed in `EpochSubscription.position` as soon as it has been returned. So save the position
+    after you have handled an epoch, and before you read the next one.
     """
 
     def __init__(

@@ -227,7 +227,7 @@ class PartitionPublisher(Handle, Generic[T]):
         its data stored. That data isn't stored twice if you commit the epoch again within the duplicate window of the
         stream. In both cases, subscribers receive the epoch completely or not at all.
 
-        If the call is cancelled, see `advance` with atomic batches, and `send` without.
+        If the call is cancelled, the epoch may or may not be committed.
 
         Args:
             time: The time of the epoch.
