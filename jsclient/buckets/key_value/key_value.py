@@ -51,10 +51,9 @@ _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept
 
 
 class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
-    """A key-value bucket, which maps string keys to values, keeps older values as history, and notifies about changes.
+    """A key-value bucket, which maps string keys to values. Returned by `JetStream.key_value` and `create_key_value`.
 
-    Returned by `JetStream.key_value` and `JetStream.create_key_value`. It is stored as a stream, in which each key is a
-    subject and the latest message of a subject is the value. A handle need not be closed.
+    Each key is a subject of a stream, and its latest message is the value. A handle need not be closed.
     """
 
     _create = "create_key_value"
@@ -144,8 +143,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
     @listing
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
-        """Iterate over the keys that have a value, in the order in which they were last written. Values aren't
-        transferred.
+        """Iterate over the keys that have a value, ordered by their last change. Values aren't transferred.
 
         If a key is written during the iteration, it may be missing, but it is never returned twice.
 
@@ -255,9 +253,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         Args:
             key: The key.
             value: The value, which may be empty. Without a codec, it must be bytes.
-            ttl: How long until the value expires, in seconds, at least 1. The bucket needs ``limit_marker_ttl`` and a
-                history of 1, because an older value would reappear otherwise. By default, only the bucket's limits
-                apply.
+            ttl: Lifetime of the value in seconds, at least 1. The bucket needs ``limit_marker_ttl`` and a history of 1,
+                because an older value would reappear otherwise.
             msg_id: A unique id. It lets the client send the value again if the reply is lost, without storing it twice.
 
         Raises:
@@ -320,8 +317,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Args:
             key, value, ttl, msg_id: The same as for `put`.
-            last: The revision that the key must still have. 0 means that the bucket must not contain any entry of the
-                key.
+            last: The revision that the key must still have. 0 means that the bucket must have no entry of the key.
 
         Raises:
             RevisionMismatchError: The key has a different revision. Nothing was stored.
@@ -351,8 +347,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Args:
             key, last: The same as for `delete`.
-            ttl: How long until the server removes the deletion too, in seconds. The bucket needs a
-                ``limit_marker_ttl``.
+            ttl: Seconds until the server removes the deletion too. The bucket needs a ``limit_marker_ttl``.
 
         Raises:
             RevisionMismatchError: The key has a different revision. Nothing was deleted.
@@ -381,8 +376,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return await update_with(self, key, function, attempts)
 
     def transaction(self) -> KeyValueTransaction[ValueT]:
-        """Change several keys so that all changes are stored or none: ``async with kv.transaction() as tx`` (server
-        2.12).
+        """Change several keys, all or none of them: ``async with kv.transaction() as tx`` (server 2.12).
 
         The bucket needs ``allow_atomic``. Leaving the block commits the changes, unless it raised an exception. Raises
         `ReadOnlyError` if the handle is read-only, and `ConfigError` if the server is too old.
