@@ -24,13 +24,18 @@ def scan_jetstream(
     end: Bound = "now",
     columns: Sequence[str] | None = None,
 ) -> pl.LazyFrame:
-    """Return a lazy frame of the messages between two positions of a stream.
+    """Return a Polars lazy frame of the messages between two positions of a stream::
 
-    Each ``collect`` resolves the positions again, and reads only the columns that the query needs. A limit on the
-    number of rows ends the read early. Filters of the query reduce the rows that are kept, but not the messages that
-    the server sends. To receive fewer messages, pass ``subjects``, ``start`` and ``end``.
+        frame = scan_jetstream("nats://127.0.0.1:4222", "ORDERS", subjects="orders.eu.>")
+        frame.group_by("subject").len().collect()
 
-    See `read_jetstream` for the arguments, which are checked by this call. ``collect`` raises all other errors.
+    Each ``collect`` resolves ``start`` and ``end`` again, so ``end="now"`` includes messages that have been stored
+    meanwhile. Projections and row limits are pushed down: only the columns that the query needs are read, and the read
+    stops at the limit. Filters aren't. They are applied after the messages have been received, so use ``subjects``,
+    ``start`` and ``end`` to receive fewer messages.
+
+    The arguments are those of `read_jetstream`. They are validated immediately. Any other error is raised by
+    ``collect``.
 
     Raises:
         ConfigError: An argument or option is missing, invalid or unknown.

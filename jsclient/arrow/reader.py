@@ -37,27 +37,35 @@ def read_jetstream(
 ) -> ArrowReader:
     """Read the messages between two positions of a stream as Arrow record batches, in order, each once.
 
-    The call resolves the positions. Messages that are stored later are not read.
+    Use it to load a stream into pandas, DuckDB or any other library that accepts Arrow::
+
+        with read_jetstream("nats://127.0.0.1:4222", "ORDERS") as reader:
+            table = reader.read_all()
+
+    The call resolves the positions, so messages that are stored later aren't read.
 
     Args:
         options: URLs of servers, separated by commas, or a mapping with ``servers`` and any other connection or read
             options of Spark's source, such as ``credentialsFile``, ``tlsCa``, ``failOnDataLoss``, ``readMode`` or
             ``batchRows``.
-        stream: The name of the stream, or several names separated by commas, which are read one after the other.
-        subjects: Subject filters, which must not overlap. By default all messages are read.
+        stream: Name of the stream, or several names separated by commas, which are read one after the other.
+        subjects: Subject filters, which must not overlap. By default, all messages are read.
         start: The first message to read: "first", "now", a sequence, or a time.
-        end: Where to stop: "now", the last sequence to read, or the time before which messages were stored.
-        columns: Names of columns. The default is ``subject``, ``data``, ``headers``, ``stream``, ``sequence`` and
-            ``timestamp``. There are also ``timestamp_ns`` and ``stream_created``. Without ``data``, the server sends no
-            payloads if a consumer can be created. For ``sequence``, ``stream`` and ``stream_created`` it sends no
-            messages either, if the stream has no gaps and neither ``subjects`` nor ``readMode`` is given.
+        end: Where to stop: "now", the last sequence to read, or a time. Messages stored at that time or later aren't
+            read.
+        columns: Names of columns. Defaults to ``subject``, ``data``, ``headers``, ``stream``, ``sequence`` and
+            ``timestamp``. There are also ``timestamp_ns`` and ``stream_created``. Omit ``data`` if you don't need it:
+            the server then sends no payloads if a consumer can be created. For ``sequence``, ``stream`` and
+            ``stream_created`` alone, it sends no messages either, if the stream has no gaps and neither ``subjects``
+            nor ``readMode`` is given.
 
     Raises:
-        ConfigError: An argument or option is missing, invalid or unknown. Also raised if the stream does not exist or
+        ConfigError: An argument or option is missing, invalid or unknown. Also raised if the stream doesn't exist or
             ends before ``start`` or ``end``, if permissions are missing, or if ``start`` is a time in the future.
         HistoryTruncatedError: Messages from sequence ``start`` on were removed. The iteration raises this error too, if
             messages are removed before they are read.
-        ConnectError, AuthenticationError: See `jsclient.connect`.
+        ConnectError: No server can be reached.
+        AuthenticationError: The server refused the credentials.
     """
     settings = in_one_piece(read_options(options, stream, subjects, start, end))
     names = check_columns(columns, settings)
@@ -87,7 +95,7 @@ def read_tasks(tasks: Sequence[RangeTask]) -> Generator[pa.RecordBatch]:
 
 
 class ArrowReader(Iterator[pa.RecordBatch]):
-    """Iterator over record batches of messages, returned by `read_jetstream`.
+    """An iterator over record batches of messages. Returned by `read_jetstream`.
 
     Iterate over the reader, or pass it to a library that accepts Arrow streams, such as DuckDB, ``polars.DataFrame`` or
     ``pyarrow.RecordBatchReader.from_stream``. Such a library raises its own error classes, with the texts of jsclient's
@@ -118,19 +126,22 @@ class ArrowReader(Iterator[pa.RecordBatch]):
             raise
 
     def read_all(self) -> pa.Table:
-        """Read the remaining rows as a ``pyarrow.Table``.
+        """Return all messages that haven't been read yet as a ``pyarrow.Table``.
+
+        The table must fit into memory. If that is uncertain, iterate over the reader instead.
 
         Raises:
-            ClosedError: The reader has ended.
+            ClosedError: The reader has already ended, or was closed.
             HistoryTruncatedError: Messages were removed before they were read.
-            JetStreamError: The iteration raised another error.
+            JetStreamError: Reading failed for a different reason, for example because the server can't be reached.
         """
         return pa.Table.from_batches(self._remaining(), self.schema)
 
     def close(self) -> None:
         """Stop reading, and close the connection. Calling it again does nothing.
 
-        If messages remain, iterating over the reader raises `ClosedError` afterwards.
+        If messages remain, iterating over the reader raises `ClosedError` afterwards, so an incomplete read isn't taken
+        for a complete one.
         """
         ended = self._has_ended()
         try:

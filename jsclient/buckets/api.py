@@ -36,20 +36,24 @@ class Buckets(StreamManager):
         key_codec: KeyCodec | None = None,
         **options: Unpack[BucketFields],
     ) -> KeyValue[ValueT]:
-        """Create a key-value bucket, or return the existing bucket if it has the same configuration.
+        """Create a key-value bucket, or return the existing bucket if it has the same configuration::
+
+            kv = await js.create_key_value("settings", history=5)
+            await kv.put("theme", b"dark")
 
         Args:
-            bucket: The name: letters, digits, ``-`` and ``_``.
+            bucket: Name of the bucket: letters, digits, ``-`` and ``_``.
             codec: Encodes and decodes values, for example ``JsonCodec(Settings)``. By default, values are bytes.
-            key_codec: Encodes and decodes keys. For example, `Base64Keys` allows keys with any characters.
+            key_codec: Encodes and decodes keys. For example, `Base64Keys` allows keys with any characters. By default,
+                keys are stored as they are.
             options: The configuration, for example ``history=5`` or ``ttl=3600``. See `jsclient.buckets.BucketFields`.
 
         Raises:
             BucketExistsError: A bucket of this name exists with a different configuration.
             InvalidNameError: The name is invalid. No request was sent.
-            ConfigError: Another argument is invalid. No request was sent.
+            ConfigError: An option or a codec is invalid. No request was sent.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
@@ -71,16 +75,16 @@ class Buckets(StreamManager):
         key_codec: KeyCodec | None = None,
         **options: Unpack[BucketFields],
     ) -> KeyValue[ValueT]:
-        """Change the configuration of a bucket. Options that are not given are reset to their defaults.
+        """Change the configuration of a bucket. Options that you omit are reset to their defaults.
 
-        See `create_key_value` for the arguments.
+        The arguments are those of `create_key_value`.
 
         Raises:
-            BucketNotFoundError: The bucket does not exist.
+            BucketNotFoundError: The bucket doesn't exist.
             InvalidNameError: The name is invalid. No request was sent.
-            ConfigError: Another argument is invalid. No request was sent.
+            ConfigError: An option or a codec is invalid. No request was sent.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
@@ -100,15 +104,15 @@ class Buckets(StreamManager):
         key_codec: KeyCodec | None = None,
         **options: Unpack[BucketFields],
     ) -> KeyValue[ValueT]:
-        """Change the configuration of a bucket, or create the bucket if it does not exist.
+        """Change the configuration of a bucket, or create the bucket if it doesn't exist.
 
-        See `create_key_value` for the arguments, and `update_key_value` for options that are not given.
+        The arguments are those of `create_key_value`. Options that you omit are reset to their defaults.
 
         Raises:
             InvalidNameError: The name is invalid. No request was sent.
-            ConfigError: Another argument is invalid. No request was sent.
+            ConfigError: An option or a codec is invalid. No request was sent.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
@@ -128,21 +132,21 @@ class Buckets(StreamManager):
     ) -> KeyValue[ValueT]:
         """Create a bucket, or verify that the existing one has the given options.
 
-        Any number of processes may call this method at the same time. One of them creates the bucket, and the others
-        find it.
+        Any number of processes may call this method at the same time, for example at startup. One of them creates the
+        bucket, and the others find it.
 
         Args:
             bucket: Name of the bucket.
             on_drift: What to do if the existing bucket has different options. "error" (the default) raises
                 `ConfigMismatchError`, "update" changes the options that differ, and "ignore" accepts the bucket.
-            codec, key_codec, options: See `create_key_value`.
+            codec, key_codec, options: The same as for `create_key_value`.
 
         Raises:
             ConfigMismatchError: The existing bucket has different options.
             InvalidNameError: The name is invalid. No request was sent.
-            ConfigError: Another argument is invalid. No request was sent.
+            ConfigError: An option or a codec is invalid. No request was sent.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
@@ -167,23 +171,24 @@ class Buckets(StreamManager):
 
         Args:
             bucket: Name of the bucket.
-            check: Verify that the bucket exists. Pass False to send no request, for example because the user only has
-                the permissions to get and put values.
-            validate: Refuse keys that other clients would refuse, and keys that begin with ``_kv``. If this is False,
+            check: If true, verify that the bucket exists. Pass False to send no request, for example because the user
+                is only allowed to get and put values.
+            validate: If true, refuse keys that other clients would refuse, and keys that begin with ``_kv``. If false,
                 a key may consist of any tokens that are valid in a subject.
             writable: Pass False to get a read-only handle. All of its methods that write raise `ReadOnlyError`.
-            own: Accept only values that were written through a handle with ``own=True``. Messages that other clients
-                stored under a key are skipped, and reported with the event `RecordSkipped`. Such a message may be the
-                reply to a request whose reply subject was the subject of a key.
-            codec, key_codec: See `create_key_value`. The codecs are not stored in the bucket, so pass them each time.
+            own: If true, accept only values that were written through a handle with ``own=True``. Messages that other
+                clients stored under a key are skipped, and reported with the event `RecordSkipped`. Such a message may
+                be the reply to a request whose reply subject was the subject of a key.
+            codec, key_codec: The same as for `create_key_value`. The codecs aren't stored in the bucket, so pass them
+                each time.
 
         Raises:
-            BucketNotFoundError: The bucket does not exist.
-            NotABucketError: The stream of this name is not a key-value bucket.
+            BucketNotFoundError: The bucket doesn't exist.
+            NotABucketError: The stream of this name isn't a key-value bucket.
             InvalidNameError: The name is invalid.
             ConfigError: A codec is invalid.
 
-        May also raise any error of an API request.
+        May also raise any other request error.
         """
         from ..protocol.buckets.bucket_config import check_bucket_stream
         from ..protocol.buckets.keys import stream_of
@@ -209,7 +214,13 @@ class Buckets(StreamManager):
             context.emit(ConsumersNearLimit(stream=info.name, consumers=count, limit=limit))
 
     async def delete_key_value(self, bucket: str) -> None:
-        """Delete a bucket and all its values. Raises `BucketNotFoundError` if it does not exist."""
+        """Delete a bucket and all its values.
+
+        Raises:
+            BucketNotFoundError: The bucket doesn't exist.
+
+        May also raise any other request error.
+        """
         from ..protocol.buckets.keys import stream_of
 
         try:
@@ -259,7 +270,7 @@ class Buckets(StreamManager):
         """Create an object store, or return the existing store if it has the same configuration.
 
         Args:
-            bucket: The name: letters, digits, ``-`` and ``_``.
+            bucket: Name of the store: letters, digits, ``-`` and ``_``.
             options: The configuration, for example ``max_bytes=10**9`` or ``ttl=3600``. See
                 `jsclient.buckets.ObjectStoreFields`.
 
@@ -268,7 +279,7 @@ class Buckets(StreamManager):
             InvalidNameError: The name is invalid. No request was sent.
             ConfigError: An option is invalid. No request was sent.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -280,16 +291,16 @@ class Buckets(StreamManager):
 
     @asking
     async def update_object_store(self, bucket: str, **options: Unpack[ObjectStoreFields]) -> ObjectStore:
-        """Change the configuration of an object store. Options that are not given are reset to their defaults.
+        """Change the configuration of an object store. Options that you omit are reset to their defaults.
 
-        See `create_object_store` for the arguments.
+        The arguments are those of `create_object_store`.
 
         Raises:
-            BucketNotFoundError: The object store does not exist.
+            BucketNotFoundError: The object store doesn't exist.
             InvalidNameError: The name is invalid. No request was sent.
             ConfigError: An option is invalid. No request was sent.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -303,9 +314,15 @@ class Buckets(StreamManager):
     async def create_or_update_object_store(
         self, bucket: str, **options: Unpack[ObjectStoreFields]
     ) -> ObjectStore:
-        """Change the configuration of an object store, or create the store if it does not exist.
+        """Change the configuration of an object store, or create the store if it doesn't exist.
 
-        See `create_object_store` for the arguments, and `update_object_store` for options that are not given.
+        The arguments are those of `create_object_store`. Options that you omit are reset to their defaults.
+
+        Raises:
+            InvalidNameError: The name is invalid. No request was sent.
+            ConfigError: An option is invalid. No request was sent.
+
+        May also raise any request error.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -318,7 +335,21 @@ class Buckets(StreamManager):
     ) -> ObjectStore:
         """Create an object store, or verify that the existing one has the given options.
 
-        See `create_object_store` for the options, and `ensure_key_value` for ``on_drift`` and the errors.
+        Any number of processes may call this method at the same time, for example at startup. One of them creates the
+        store, and the others find it.
+
+        Args:
+            bucket: Name of the store.
+            on_drift: What to do if the existing store has different options. "error" (the default) raises
+                `ConfigMismatchError`, "update" changes the options that differ, and "ignore" accepts the store.
+            options: The same as for `create_object_store`.
+
+        Raises:
+            ConfigMismatchError: The existing store has different options.
+            InvalidNameError: The name is invalid. No request was sent.
+            ConfigError: An option is invalid. No request was sent.
+
+        May also raise any request error.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -332,15 +363,15 @@ class Buckets(StreamManager):
 
         Args:
             bucket: Name of the object store.
-            check: Verify that the store exists. Pass False to send no request, for example because the user lacks the
-                permission to request the state of streams.
+            check: If true, verify that the store exists. Pass False to send no request, for example because the user
+                isn't allowed to request the state of streams.
 
         Raises:
-            BucketNotFoundError: The object store does not exist.
-            NotABucketError: The stream of this name is not an object store.
+            BucketNotFoundError: The object store doesn't exist.
+            NotABucketError: The stream of this name isn't an object store.
             InvalidNameError: The name is invalid.
 
-        May also raise any error of an API request.
+        May also raise any other request error.
         """
         from ..protocol.buckets.object_config import check_object_stream
         from ..protocol.buckets.object_names import object_stream_of
@@ -355,7 +386,13 @@ class Buckets(StreamManager):
         return self._object_store(bucket, info)
 
     async def delete_object_store(self, bucket: str) -> None:
-        """Delete an object store and all its objects. Raises `BucketNotFoundError` if it does not exist."""
+        """Delete an object store and all its objects.
+
+        Raises:
+            BucketNotFoundError: The object store doesn't exist.
+
+        May also raise any other request error.
+        """
         from ..protocol.buckets.object_names import object_stream_of
 
         try:

@@ -28,11 +28,11 @@ class WithBucketRights:
                 or objects. An ``"admin"`` may also create, change and delete the bucket, remove messages from it (for
                 example with `KeyValue.purge_deletes`), and list the names of all buckets.
             inbox_prefix: The inbox prefix of the user's connection. Give each user a different prefix, so that no user
-                can read the replies to another user's requests.
+                can read the replies to a different user's requests.
 
         Raises:
             ConfigError: The role is unknown.
-            InvalidNameError: ``inbox_prefix`` is not a subject.
+            InvalidNameError: ``inbox_prefix`` isn't a subject.
         """
         return self._rights().of_role(role, inbox_prefix)
 
@@ -48,6 +48,6 @@ class WithBucketRights:
             guests: Name of the account of the users. It gets the ``imports``.
 
         Raises:
-            InvalidNameError: The name of an account is not a valid subject token.
+            InvalidNameError: The name of an account isn't a valid subject token.
         """
         return self._rights().of_guests(owner, guests)

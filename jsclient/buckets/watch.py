@@ -36,7 +36,9 @@ class _Reader(Protocol[EntryT]):
 
 
 class BucketWatch(ReadHandle[EntryT]):
-    """Reads the entries of a bucket and then its changes, with ``async for``. Base of the watches of both buckets."""
+    """Reads the entries of a bucket and then its changes, with ``async for``. Base of the watches of both kinds of
+    buckets.
+    """
 
     _state = State.NEW
 
@@ -79,26 +81,26 @@ class BucketWatch(ReadHandle[EntryT]):
 
     @property
     def is_current(self) -> bool:
-        """Whether all entries that existed at the start were returned."""
+        """Whether all entries that existed when the watch was opened have been returned, so only changes follow."""
         return self._is_current or (self._reader.is_current and not self._ahead)
 
     @property
     def revision(self) -> int:
-        """The revision of the last entry that was returned, or 0. A watch with ``after=`` continues there."""
+        """The revision of the last entry returned, or 0. To continue there later, open a watch with ``after=``."""
         return self._revision
 
     def events(self) -> AsyncIterator[Event]:
         """Iterate over the events of this watch, such as `ConsumerReset`: first the recent events, then each new one.
 
         Raises:
-            ClosedError: The watch is not open.
+            ClosedError: The watch isn't open.
         """
         if self._state is State.NEW:
             raise ClosedError("the watch is not open: use it with 'async with'")
         return self._reader.entry_events()
 
     async def current(self) -> None:
-        """Wait until another task has read all entries that existed at the start.
+        """Wait until a different task has read all entries that existed when the watch was opened.
 
         Raises:
             ClosedError: The watch was closed.
@@ -109,16 +111,16 @@ class BucketWatch(ReadHandle[EntryT]):
             await self._became_current.wait()
 
     async def next(self) -> EntryT:
-        """Wait for the next entry.
+        """Wait for the next entry and return it.
+
+        If the call is cancelled, no entry is lost. The next call returns it.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.
             ClosedError: The watch or the connection is closed.
-            ConfigError: The watch is not open.
+            ConfigError: The watch isn't open. Use it in an ``async with`` block.
 
-        Also raises the errors of `OrderedConsumer.next`.
-
-        Cancelled: no entry is lost. The next call returns it.
+        May also raise any error of `OrderedConsumer.next`.
         """
         if self._state is State.NEW:  # opening here would create a second consumer
             raise ConfigError("the watch is not open: 'async with bucket.watch() as watch' opens it")
@@ -154,7 +156,7 @@ class BucketWatch(ReadHandle[EntryT]):
             self._became_current.set()
 
     async def close(self) -> None:
-        """End the watch. The consumer is deleted, unless other watches of the connection use it."""
+        """Stop watching, and delete the consumer unless other watches of the connection use it."""
         self._state = State.CLOSED
         self._became_current.set()
         await self._reader.close()

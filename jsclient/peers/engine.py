@@ -25,11 +25,20 @@ __all__ = ["Engine"]
 
 
 class Engine(Handle):
-    """Runs peers on a NATS system, or in this process.
+    """Runs peers, on a NATS system or in this process. It is the entry point of `jsclient.peers`.
+
+    A peer is an independent party, such as a tenant or a device, that exchanges events and queries with other peers.
+    Two peers can only do so after they have established a relationship, to which both have agreed::
+
+        async with Engine.connect() as engine:
+            door = await engine.peer("door")
+            owner = await engine.peer("owner")
+            door.auto_accept(Rx_role="door")
+            await owner.request(await door.wellKnown_Rx(), Rx_role="owner", Tx_role="door")
 
     ``Engine.connect(url)`` opens a connection, ``Engine(js)`` uses your connection, and ``Engine.local()`` needs no
-    server. Use an engine with ``async with``. On a NATS system, an engine keeps its state in two streams, so that
-    another process can continue where it stopped.
+    server. On a NATS system, an engine keeps its state in two streams, so another process can continue where it
+    stopped.
 
     Run each peer in one process at a time. If two processes overlap, as in a rolling restart, they share the events and
     queries of the peer, and a process never overwrites a change that it hasn't seen. Lists of relationships may then be
@@ -37,7 +46,7 @@ class Engine(Handle):
 
     Args:
         js: Your connection. The engine doesn't close it. When the connection is closed, the engine is closed too.
-        options: See `EngineOptions`.
+        options: The fields of `EngineOptions`, as keyword arguments.
 
     Raises:
         ConfigError: An option is unknown or invalid.
@@ -67,13 +76,14 @@ class Engine(Handle):
         on_event: OnEvent | None = None,
         **options: Unpack[EngineFields],
     ) -> Opening[Engine]:
-        """Open an engine with its own connection. Use the call with ``await`` or ``async with``.
+        """Open an engine with its own connection. The result can be awaited or used in ``async with``.
 
         Args:
             servers: The URLs of the servers. See `jsclient.connect`.
             connect: Further arguments of `jsclient.connect`, such as credentials.
-            on_event: A function that is called with every event of the engine and its connections.
-            options: See `EngineOptions`.
+            on_event: A function to call with every event of the engine and its connections. By default, events are
+                logged.
+            options: The fields of `EngineOptions`, as keyword arguments.
 
         Raises:
             ConfigError: An option is unknown or invalid, or an existing stream has an unsuitable configuration.
@@ -89,19 +99,19 @@ class Engine(Handle):
     def local(
         cls, hub: LocalHub | None = None, *, on_event: OnEvent | None = None, **options: Unpack[EngineFields]
     ) -> Engine:
-        """Create an engine whose peers live in this process, without a server.
+        """Create an engine whose peers live in this process, without a server. Use it in tests.
 
         Args:
             hub: The hub that keeps the state of the peers. Engines that share a hub can reach each other's peers.
                 Defaults to a new hub.
-            on_event: A function that is called with every event.
-            options: See `EngineOptions`. Options of streams and hosts have no effect.
+            on_event: A function to call with every event. By default, events are logged.
+            options: The fields of `EngineOptions`, as keyword arguments. Options of streams and hosts have no effect.
         """
         return cls(LocalBackend(hub or LocalHub(), _options(options), on_event))
 
     @property
     def peers(self) -> dict[str, Peer]:
-        """The open peers, by name."""
+        """The peers of this engine that are open, by name."""
         return {name: peer for name, peer in self._peers.items() if not peer.is_closed}
 
     def __repr__(self) -> str:
@@ -113,8 +123,9 @@ class Engine(Handle):
         """Return the peer with this name. If it isn't open, open it, and create it if it doesn't exist.
 
         Args:
-            name: The name of the peer. It must be valid both as a subject token and as the name of a consumer.
-            capability: Whether the peer can have relationships. If so, a new peer gets a well-known channel.
+            name: Name of the peer. It must be valid both as a subject token and as the name of a consumer.
+            capability: If true, the peer can have relationships, and a new peer gets a well-known channel, on which
+                others can request them.
             handlers: Handlers to register before any event arrives, by ``domain:type``. See `Peer.on`.
 
         Raises:
@@ -141,7 +152,8 @@ class Engine(Handle):
             return peer
 
     async def remove(self, peer: Peer | str, timeout: float = 30.0) -> None:
-        """Remove a peer permanently. Its relationships end, and its channels, its inbox and its state are deleted.
+        """Remove a peer permanently. Its relationships end, and its channels, its waiting events and its state are
+        deleted.
 
         Don't call it from a handler of the peer's relationships, because the call waits for those handlers.
 
@@ -150,10 +162,13 @@ class Engine(Handle):
 
         Args:
             peer: The peer or its name.
-            timeout: The number of seconds within which all other sides must be informed.
+            timeout: How long to wait until all other sides have been informed, in seconds.
 
         Raises:
-            RequestTimeoutError: Some of the other sides could not be informed yet.
+            RequestTimeoutError: Some of the other sides couldn't be informed yet.
+            ClosedError: The engine is closed.
+
+        May also raise any other request error.
         """
         self._check_open()
         if isinstance(peer, str) or peer.is_closed:
@@ -168,7 +183,8 @@ class Engine(Handle):
     async def close(self) -> None:
         """Close all peers, and the connection if the engine has opened it. Relationships and waiting events remain.
 
-        If the call is cancelled, the connections are closed immediately.
+        An engine that opens the peers later handles the events that were sent meanwhile. If the call is cancelled, the
+        connections are closed immediately.
         """
         self._state = State.CLOSED
         if isinstance(self._backend, ServerBackend):

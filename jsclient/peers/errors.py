@@ -18,7 +18,9 @@ __all__ = [
 
 
 class PeerError(JetStreamError):
-    """Raised when a peer can't carry out a request. The handlers of the peer receive the failure as an event, too.
+    """A peer can't carry out a request, for example because a relationship doesn't exist.
+
+    The handlers of the peer receive the failure as an event, too.
 
     Attributes:
         event: The event that reports the failure, such as ``"wrangler:no_such_subscription_failure"``.
@@ -35,13 +37,13 @@ class PeerError(JetStreamError):
 
 
 class QueryRefusedError(JetStreamError):
-    """Raised when the other peer refused a query or failed to answer it.
+    """The other peer refused a query or failed to answer it. Raised by `Peer.query`.
 
     Attributes:
         refusal: The reason as one word. It is the name of a `Refusal` such as ``"POLICY"`` or ``"NO_CHANNEL"``,
             ``"UNKNOWN"`` if the peer has no function that answers the query, ``"FAILED"`` if that function raised an
             exception, or ``"BUSY"`` if the peer is answering too many queries.
-        detail: Human-readable details, possibly empty.
+        detail: Human-readable details, or an empty string.
     """
 
     def __init__(self, refusal: str, detail: str = "") -> None:
@@ -54,10 +56,10 @@ class QueryRefusedError(JetStreamError):
 
 
 class HostNotAllowedError(JetStreamError):
-    """Raised when the NATS system of another peer isn't among the ``allowed_hosts`` of the engine.
+    """The other peer is on a NATS system that isn't among the ``allowed_hosts`` of the engine, so nothing was sent.
 
     Attributes:
-        host: The URL of the NATS system, as the other peer named it.
+        host: The URL of the NATS system, as named by the other peer.
     """
 
     def __init__(self, host: str) -> None:
@@ -75,12 +77,12 @@ class EventRefused(Event, frozen=True, kw_only=True):
     number are reported.
 
     Attributes:
-        peer: The name of the peer.
+        peer: Name of the peer.
         event: The refused event as ``domain:type``, or an empty string if its subject is malformed.
         eci: The channel, or an empty string if the subject is malformed.
         refusal: The reason.
-        detail: Human-readable details, possibly empty.
-        count: The number of events refused so far for this reason.
+        detail: Human-readable details, or an empty string.
+        count: Number of events refused so far for this reason.
     """
 
     peer: str
@@ -92,14 +94,15 @@ class EventRefused(Event, frozen=True, kw_only=True):
 
 
 class PeerHandlerFailed(Event, frozen=True, kw_only=True):
-    """A handler of a peer raised an exception.
+    """A handler of a peer raised an exception. If ``retry_in`` isn't None, the handlers of the event will be called
+    again.
 
     Attributes:
-        peer: The name of the peer.
+        peer: Name of the peer.
         event: The event that was handled, as ``domain:type``.
         error: The exception.
-        attempt: The number of this attempt, starting at 1.
-        retry_in: Seconds until the handlers are called again, or None if this was the last attempt.
+        attempt: Number of this attempt, starting at 1.
+        retry_in: How long until the handlers are called again, in seconds. None if this was the last attempt.
     """
 
     peer: str
@@ -113,10 +116,10 @@ class EventGivenUp(Event, frozen=True, kw_only=True):
     """A peer abandoned an event, because its handlers failed too often, or because no stream can store it.
 
     Attributes:
-        peer: The name of the peer.
+        peer: Name of the peer.
         event: The abandoned event, as ``domain:type``.
         error: The error of the last attempt.
-        attempts: The number of attempts that were made.
+        attempts: Number of attempts that were made.
     """
 
     peer: str
@@ -126,18 +129,18 @@ class EventGivenUp(Event, frozen=True, kw_only=True):
 
 
 class EventDelayed(Event, frozen=True, kw_only=True):
-    """A message to the other side of a relationship could not be sent, and will be sent again later.
+    """A message to the other side of a relationship couldn't be sent, and will be sent again later.
 
     Only the first failed attempt and each doubling of their number are reported.
 
     Attributes:
-        peer: The name of the peer that sends the message.
+        peer: Name of the peer that sends the message.
         event: The event, as ``domain:type``.
         eci: The channel of the other side.
         host: The URL of the other side's NATS system, or None for this system.
-        error: Why the message could not be sent.
-        attempt: The number of the failed attempt, starting at 1.
-        retry_in: Seconds until the next attempt.
+        error: Why the message couldn't be sent.
+        attempt: Number of the failed attempt, starting at 1.
+        retry_in: How long until the next attempt, in seconds.
     """
 
     peer: str

@@ -71,14 +71,17 @@ _AT_ONCE: Final = 8  # number of a peer's plain functions that run concurrently
 
 @dataclass(frozen=True, slots=True)
 class RaisedEvent:
-    """An event, as a handler receives it. ``event["Id"]`` is short for ``event.attrs["Id"]``.
+    """An event, as received by a handler and returned by `Peer.wait_for`.
+
+    ``event["Id"]`` is short for ``event.attrs["Id"]``.
 
     Attributes:
-        domain, type: The domain and the type of the event.
+        domain: The first part of the event's name, which groups events.
+        type: The second part of the event's name.
         attrs: The attributes of the event.
         eci: The channel on which the event arrived, or None if the peer raised it itself.
-        relationship: The established relationship to which the channel belongs, in the form of `Peer.established`. None
-            for any other channel.
+        relationship: The established relationship to which the channel belongs, in the form of `Peer.established`. It
+            tells who sent the event. None for any other channel.
         error: The reason if the event reports a failure, or an empty string.
     """
 
@@ -91,7 +94,7 @@ class RaisedEvent:
 
     @property
     def name(self) -> str:
-        """The name of the event, as ``domain:type``."""
+        """The full name of the event, as ``domain:type``."""
         return f"{self.domain}:{self.type}"
 
     def __getitem__(self, name: str) -> Any:

@@ -41,7 +41,7 @@ def public_keys(secret: bytes, eci: str) -> PublicKeys:
 
 
 class ChannelKeys:
-    """Signs, verifies, encrypts and decrypts data with the keys of established relationships. See `Peer.keys`.
+    """Signs and encrypts data for the other side of a relationship. See `Peer.keys`.
 
     Use it for data that isn't sent as an event, such as a record of a shared stream. The other side can verify that
     this peer signed the record, and only the other side can decrypt an encrypted record.
@@ -49,8 +49,8 @@ class ChannelKeys:
     The extra ``nkeys`` must be installed on both sides when the relationship is requested and approved. If it is
     missing on one side, that side has no keys, and the other side sees None as ``Tx_verify_key`` and ``Tx_public_key``.
 
-    Each method takes the ``Id`` of a relationship or its ``Rx``. It raises `ConfigError` if no such relationship is
-    established, or if the relationship has no keys.
+    The argument ``to`` of each method is the ``Id`` of a relationship or its ``Rx``. If no such relationship is
+    established, or if it has no keys, the method raises `ConfigError`.
     """
 
     def __init__(self, secret: Callable[[], bytes], established: Callable[[str], Attrs | None]) -> None:
@@ -58,12 +58,15 @@ class ChannelKeys:
         self._established = established
 
     def sign(self, to: str, data: bytes) -> bytes:
-        """Sign ``data`` with the key of this side, and return the signature, which has 64 bytes."""
+        """Return the signature of this side for ``data``. It has 64 bytes."""
         signing, _ = self._own(self._relationship(to))
         return bytes(signing.sign(data).signature)
 
     def verify(self, to: str, data: bytes, signature: bytes) -> bool:
-        """Return whether ``signature`` is the signature of the other side for ``data``."""
+        """Return whether ``signature`` is the signature of the other side for ``data``.
+
+        If it is false, somebody else made the signature, or the data was modified.
+        """
         key, nacl = _key(self._relationship(to), "Tx_verify_key"), _library()
         try:
             nacl.signing.VerifyKey(key).verify(data, signature)
@@ -72,14 +75,11 @@ class ChannelKeys:
         return True
 
     def encrypt(self, to: str, data: bytes) -> bytes:
-        """Encrypt ``data`` so that only the other side can decrypt it.
-
-        The result is 40 bytes longer than ``data``.
-        """
+        """Encrypt data so that only the other side can decrypt it. The result is 40 bytes longer than ``data``."""
         return bytes(self._box(to).encrypt(data))
 
     def decrypt(self, to: str, data: bytes) -> bytes:
-        """Decrypt data that the other side has encrypted for this side.
+        """Return the data that the other side has encrypted for this side.
 
         Raises:
             ProtocolError: The data wasn't encrypted by the other side for this side, or it was modified.

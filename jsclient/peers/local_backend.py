@@ -68,9 +68,10 @@ class _Letter:
 
 
 class LocalHub:
-    """The state and the waiting events of peers in this process. Pass it to ``Engine.local``.
+    """Keeps the state and the waiting events of peers in this process. Pass it to ``Engine.local``.
 
-    Several local engines can share a hub. A hub needs no closing.
+    Engines that share a hub can reach each other's peers, and a new engine continues where a closed one stopped. A hub
+    needs no closing.
     """
 
     def __init__(self) -> None:
@@ -84,10 +85,17 @@ class LocalHub:
         return self.inboxes.setdefault(peer, _Inbox())
 
     def put(self, subject: str, peer: str, data: bytes, id: str, limit: int) -> None:
-        """Store an event, unless an event with its id was stored before. Internal.
+        """Store an event in the inbox of a peer, unless the hub has already stored one with the same ``id``. Internal.
+
+        Args:
+            subject: The subject of the event.
+            peer: Name of the peer that receives the event.
+            data: The attributes of the event, encoded.
+            id: Identifies the event.
+            limit: Maximum number of events in the inbox.
 
         Raises:
-            PublishError: The inbox is full.
+            PublishError: The inbox already holds ``limit`` events.
         """
         if id in self._ids:
             return

@@ -43,11 +43,11 @@ Rule = Callable[[Attrs], bool]
 
 
 class Peer:
-    """A peer with channels and relationships to other peers. Created by `Engine.peer`.
+    """A party that sends events and queries to other peers, over relationships. Created by `Engine.peer`.
 
-    The attributes of a relationship have the names that picos use. ``Rx`` is the channel of this side, and ``Tx`` the
-    channel of the other side. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other side. ``Tx_host``
-    is the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both sides.
+    A relationship connects two channels, one of each side. Its attributes have the names that picos use. ``Rx`` is the
+    channel on which this side receives, and ``Tx`` the channel of the other side. ``Rx_role`` and ``Tx_role`` are their
+    roles. ``Tx_host`` is the URL of the other side's NATS system, or None for this one. Both sides use the same ``Id``.
 
     When a method returns, its effect has been stored. The other side eventually receives all events in order, even if
     processes crash. After a crash, handlers may receive an event a second time.
@@ -81,7 +81,7 @@ class Peer:
 
     @property
     def name(self) -> str:
-        """The name of the peer. The ECIs of its channels start with it."""
+        """Name of the peer. The ECIs of its channels start with it."""
         return self._tracker.name
 
     @property
@@ -96,7 +96,7 @@ class Peer:
 
     @property
     def keys(self) -> ChannelKeys:
-        """The keys of the established relationships, for signing and encrypting data."""
+        """The keys of the established relationships, for signing and encrypting data that isn't sent as an event."""
         return self._machine.keys
 
     @overload
@@ -137,7 +137,7 @@ class Peer:
 
         Args:
             event: The event as ``domain:type``. Use ``*`` for any domain or any type.
-            timeout: The number of seconds to wait, or None to wait without a limit.
+            timeout: How long to wait, in seconds. With None, wait indefinitely.
             attrs: Attributes of the event and the values that they must have.
 
         Raises:
@@ -166,7 +166,7 @@ class Peer:
         return register
 
     def auto_accept(self, rule: Rule | None = None, **attributes: str | Collection[str] | None) -> None:
-        """Approve requests immediately if a rule accepts them. Other requests still need `approve` or `reject`.
+        """Approve requests of other peers immediately if a rule accepts them. Others still need `approve` or `reject`.
 
         Args:
             rule: A plain function that returns whether to approve a request. It is called on the event loop with the
@@ -195,10 +195,10 @@ class Peer:
         """Raise an event in this peer: a request to the peer itself, or an application event for its handlers.
 
         Args:
-            event: The event as ``domain:type``. The requests are ``wrangler:subscription``,
-                ``wrangler:pending_subscription_approval``, ``wrangler:inbound_rejection``,
-                ``wrangler:outbound_cancellation``, ``wrangler:subscription_cancellation`` and
-                ``wrangler:send_event_on_subs``. See `request`, `approve`, `reject`, `revoke`, `cancel` and `send`.
+            event: The event as ``domain:type``. These requests do the same as `request`, `approve`, `reject`, `revoke`,
+                `cancel` and `send`: ``wrangler:subscription``, ``wrangler:pending_subscription_approval``,
+                ``wrangler:inbound_rejection``, ``wrangler:outbound_cancellation``,
+                ``wrangler:subscription_cancellation`` and ``wrangler:send_event_on_subs``.
             attrs: The attributes of the event. ``more`` is added to them.
             policy: The policy of the new channel. By default, it accepts everything except requests to this peer.
 
@@ -222,7 +222,7 @@ class Peer:
         return fresh.id
 
     async def request(self, wellKnown_Tx: str, *, policy: Policy | None = None, **attrs: Any) -> str:
-        """Request a relationship with another peer, and return the ``Id`` of the relationship.
+        """Ask another peer for a relationship, and return the ``Id`` of the relationship. It still needs its approval.
 
         Args:
             wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or another of its channels that accepts requests.
@@ -241,7 +241,7 @@ class Peer:
 
         Args:
             Id: The relationship. It can be omitted if ``attrs`` contains ``Rx`` or ``Tx``, as in an event's attributes.
-            policy: The events and queries that the other side may send. See `request`.
+            policy: The events and queries that the other side may send. By default, all but requests to this peer.
             attrs: Further attributes to send to the other side, such as the start of a feed.
 
         May raise any error of `raise_event`.
@@ -249,11 +249,11 @@ class Peer:
         await self._raise("wrangler:pending_subscription_approval", with_id(Id, attrs), policy)
 
     async def reject(self, Id: str | None = None, **attrs: Any) -> None:
-        """Reject a request of another peer. See `approve` for the arguments and errors."""
+        """Reject a request of another peer. The arguments and errors are those of `approve`."""
         await self._raise("wrangler:inbound_rejection", with_id(Id, attrs))
 
     async def revoke(self, Id: str | None = None, **attrs: Any) -> None:
-        """Withdraw a request of this peer. If it was approved meanwhile, the relationship ends. See `approve`."""
+        """Withdraw a request of this peer, or end the relationship if it was approved meanwhile. See `approve`."""
         await self._raise("wrangler:outbound_cancellation", with_id(Id, attrs))
 
     async def cancel(self, Id: str | None = None, **attrs: Any) -> None:
@@ -261,26 +261,29 @@ class Peer:
         await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """List the established relationships. With ``key``, list only those whose attribute ``key`` is ``value``."""
+        """Return the attributes of all established relationships.
+
+        If ``key`` is given, return only those in which this attribute equals ``value``.
+        """
         return self._tracker.lists(RelationshipState.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """List the requests of other peers that this peer hasn't decided yet. See `established` for the arguments."""
+        """Return the attributes of other peers' requests that await a decision. See `established` for the filter."""
         return self._tracker.lists(RelationshipState.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """List the requests of this peer that another peer hasn't decided yet. See `established`."""
+        """Return the attributes of own requests that await a decision. See `established` for the filter."""
         return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
-        """Return the ECI for requests of other peers. Raises `ConfigError` if the peer can't have relationships."""
+        """Return the ECI that others pass to `request`. Raises `ConfigError` if the peer can't have relationships."""
         eci = self._tracker.well_known_rx
         if eci is None:
             raise ConfigError(f"the peer {self._tracker.name!r} has not the capability to have relationships")
         return eci
 
     async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
-        """Create a channel and return it. May raise any error that publishing can raise.
+        """Create a channel on which anyone who knows its ECI can send, and return it. Raises any error of publishing.
 
         Args:
             tags: Your names for the channel.
@@ -299,7 +302,7 @@ class Peer:
         await self._machine.do(CloseChannel(eci))
 
     def channels(self) -> list[Channel]:
-        """List all channels: the well-known channel, those created with `new_channel`, and those of relationships."""
+        """Return all channels: the well-known channel, those created with `new_channel`, and those of relationships."""
         prefix, own = self._backend.options.prefix, self._tracker.own_channels
         tags = {one.eci: one.tags for one in own}
         return [
@@ -317,7 +320,7 @@ class Peer:
         Tx_role: str | None = None,
         Rx_role: str | None = None,
     ) -> int:
-        """Send an event on each relationship with this ``Id`` or one of these roles, and return their number.
+        """Send an event on each relationship with this ``Id`` or one of these roles. Return the number of events.
 
         If a relationship matches several arguments, it receives the event once. When the call returns, the event has
         been stored on the NATS system of each other side. If several relationships match, errors are raised in an
@@ -352,7 +355,7 @@ class Peer:
         host: str | None = None,
         msg_id: str | None = None,
     ) -> None:
-        """Send an event to a single peer, and wait until it has been stored. Raises the errors of `send`.
+        """Send an event to a single peer, and wait until it has been stored. May raise any error of `send`.
 
         Args:
             to: An ECI, the ``Id`` of an established relationship, or a relationship from `established`.
@@ -375,14 +378,14 @@ class Peer:
         host: str | None = None,
         timeout: float = 5.0,
     ) -> Any:
-        """Send a query to a peer that is running, and return its answer. See `event_send` for ``to`` and ``host``.
+        """Send a query to a peer that is running, and return its answer. ``to`` and ``host`` are those of `event_send`.
 
         Raises:
             QueryRefusedError: The policy of the channel denies the query, or the peer couldn't answer it.
             NoRespondersError: The peer isn't running.
             RequestTimeoutError: The peer didn't answer within ``timeout`` seconds.
             HostNotAllowedError: The NATS system of the peer isn't allowed.
-            ConnectError, PermissionDeniedError: The NATS system can't be reached, or doesn't permit the query.
+            ConnectError, PermissionDeniedError: The NATS system can't be reached, or doesn't allow the query.
         """
         self._check_open()
         where = self._where(to, host)
@@ -401,10 +404,7 @@ class Peer:
         return relationship
 
     async def open(self) -> None:
-        """Load the state, and start to receive. If this fails, the peer is closed. Internal.
-
-        During a leader election or a restart of the server, the call waits up to 30 seconds.
-        """
+        """Load the state, waiting up to 30 seconds for a server, and start to receive. Internal."""
         try:
             self._attendance = await Retry(PATIENT).run(self._attend)
         except BaseException:
@@ -421,7 +421,7 @@ class Peer:
         return await self._backend.attend(self._tracker.name, self._incoming.handle, self._incoming.answer)
 
     def stop(self) -> None:
-        """Begin to close. Internal, to close several peers at the same time."""
+        """Begin to close. Internal: the engine uses it to close several peers at the same time."""
         self._stopping.begin_closing()
         if self._attendance is not None:
             self._attendance.stop_delivery(_GRACE)
@@ -439,7 +439,7 @@ class Peer:
         self._handlers.close()
 
     async def retire(self, timeout: float) -> None:
-        """End all relationships, and delete the stored state. Internal. See `Engine.remove`."""
+        """End all relationships, and delete the stored state. Internal: see `Engine.remove`."""
         deadline = asyncio.get_running_loop().time() + timeout
         await self._end_all(deadline, timeout)
         attendance, self._attendance = self._attendance, None

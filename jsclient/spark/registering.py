@@ -20,18 +20,23 @@ _NEEDED = "jsclient.spark needs PySpark 4.2 or newer, and pyarrow 18 or newer"
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("jetstream")`` with this session.
+    """Register ``format("jetstream")`` with a session, so that its queries can read from and write to JetStream.
 
-    Afterwards, a classic session can start any number of queries at the same moment. If Spark discovered the source by
-    itself instead, queries that start at the same moment can fail with a Java serialization error. Under Spark Connect
-    they can fail in either case, unless `register` is called before each ``start()``. A query keeps the registration
-    that it started with.
+    Call it once, after the session has been created::
+
+        register(spark)
+        spark.readStream.format("jetstream").options(servers=url, stream="ORDERS").load()
+
+    Spark also discovers an installed jsclient by itself, but then queries that start at the same moment can fail with a
+    Java serialization error. After this call, a classic session can start any number of queries at once. Under Spark
+    Connect, call it before each ``start()``, because the error can occur otherwise. A query keeps the registration that
+    it started with.
 
     Args:
         spark: A session, classic or Connect.
 
     Raises:
-        ConfigError: PySpark is too old, or pyarrow is not installed.
+        ConfigError: PySpark is too old, or pyarrow isn't installed.
     """
     _register(spark, source_class())
 

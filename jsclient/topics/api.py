@@ -42,7 +42,7 @@ class Topics(StreamManager):
 
         Args:
             subject: The subject of the records. If it contains wildcards, the topic can only be read.
-            stream: The name of the stream. By default, the stream that stores the subject is looked up.
+            stream: Name of the stream. By default, the stream that stores the subject is looked up.
 
         Raises:
             InvalidNameError: The subject or the name of the stream is invalid.
@@ -55,20 +55,22 @@ class Topics(StreamManager):
         """Return an event source, which publishes events, reads their history, and opens subscriptions.
 
         A subscriber saves the position after the last event that it has handled. It can later resume from this
-        position, even in another process, without missing an event.
+        position, even in a different process, without missing an event.
 
         This call sends no request. The stream is looked up when the source is used for the first time. If the stream
-        keeps no history, because its retention isn't by limits, the first use raises `ConfigError`.
+        doesn't keep events after they were read, because its retention isn't ``limits``, the first use raises
+        `ConfigError`.
 
         Args:
             subject: The subject of the events. If it contains wildcards, pass the subject of each event to
                 `EventSource.publish`.
-            stream: The name of the stream. By default, the stream that stores the subject is looked up.
+            stream: Name of the stream. By default, the stream that stores the subject is looked up.
 
         Raises:
             InvalidNameError: The subject or the name of the stream is invalid.
 
-        Source: P3Sub
+        The design follows P3Sub, a protocol in which subscribers rely on the publisher's history and pushes are only
+        hints.
         """
         from .event_history import EventSource
 
@@ -103,27 +105,29 @@ class Topics(StreamManager):
         stream: str | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """Return a topic of epochs, whose subscribers receive each epoch completely or not at all.
+        """Return a topic whose records are grouped into epochs. A subscriber receives either all of an epoch or none of
+        it.
 
-        Several publishers can contribute data to an epoch. The epoch is completed when all of them have advanced past
-        its time.
+        An epoch is all data with the same logical time. Several publishers can contribute data to it. The epoch is
+        complete when all of them have advanced past its time. Use it when data is only meaningful as a whole, such as a
+        snapshot of many sensors.
 
         This call sends no request. The topic is created when its first publisher is opened, or with
         `EpochTopic.create`.
 
         Args:
-            name: The name of the topic. Partition 2 has the subjects ``<name>.2.data`` and ``<name>.2.frontier``.
+            name: Name of the topic. Partition 2 has the subjects ``<name>.2.data`` and ``<name>.2.frontier``.
             order: The type and the order of the times of epochs. By default, times are integers that start at 0.
-            partitions: The number of partitions. Each partition has one publisher. By default, an existing topic keeps
-                its number of partitions, and a new topic has one partition.
-            stream: The name of the stream. Defaults to the name of the topic, with each ``.`` replaced by ``_``.
+            partitions: Number of partitions. Each partition has one publisher. By default, an existing topic keeps its
+                number of partitions, and a new topic has one partition.
+            stream: Name of the stream. Defaults to the name of the topic, with each ``.`` replaced by ``_``.
             codec: Encodes and decodes the data. Defaults to JSON.
 
         Raises:
             InvalidNameError: The name of the topic or of the stream is invalid.
             ConfigError: The number of partitions is out of range.
 
-        Source: Strymon
+        The design follows the publish-subscribe protocol of Strymon, a system for streaming analytics.
         """
         from ..protocol.epochs.frontier import Int
         from ..protocol.epochs.records import check_topic
@@ -143,10 +147,14 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Unpack[StreamFields],
     ) -> StreamNotifierKit:
-        """Create an updater, which publishes states, and a notifier, whose consumers read the newest state.
+        """Publish the states of something on a subject, and let consumers in any process read the latest state.
 
-        Consumers can run in any process. To share the notifier with them, send them its descriptor, which
-        `Notifier.get_sharable_notifier_internals` returns.
+        The kit consists of an updater, which publishes states, and a notifier, from which consumers read. A consumer
+        that is slow skips states, but always gets the latest. To share the notifier with another process, send its
+        descriptor, which `Notifier.get_sharable_notifier_internals` returns::
+
+            kit = await js.notifier_kit("auction.7", initial={"bid": 0})
+            await kit.updater.update_state({"bid": 100})
 
         A call of a method of the updater starts to store the state immediately. Awaiting the result waits until the
         state has been stored, and returns its stream sequence. If the result isn't awaited and the state can't be
@@ -161,25 +169,25 @@ class Topics(StreamManager):
         If the call is cancelled, the stream may have been created, and the initial state may have been stored.
 
         Args:
-            subject: The subject of the states. It stores a single iteration. After the end of the iteration, no state
-                can be published to it.
+            subject: The subject of the states. It can only be used once: after the producer has finished or failed, no
+                state can be published to it.
             initial: The first state. None is a valid state. If it is omitted, consumers wait for the first update.
-            stream: The name of the stream. By default, the stream that stores the subject is looked up. If there is
-                none, a stream is created that keeps one message per subject, allows direct gets, and republishes to
+            stream: Name of the stream. By default, the stream that stores the subject is looked up. If there is none, a
+                stream is created that keeps one message per subject, allows direct gets, and republishes to
                 ``jsc.push.<subject>``. An existing stream is never changed. If it doesn't republish, the consumers of a
                 connection share an ephemeral JetStream consumer.
             codec: Encodes and decodes the states. Defaults to JSON. A message that the codec can't decode is skipped,
                 and the event `RecordSkipped` reports it.
-            quiet: Seconds that a consumer waits for a push before it requests the newest state again. This limits the
-                delay when a push is lost.
-            timeout: Seconds within which a state must be stored, including restarts of servers.
+            quiet: If a waiting consumer receives no push for this many seconds, it requests the latest state again.
+                This limits the delay that a lost push can cause.
+            timeout: How long to keep trying to store a state, in seconds, including restarts of servers.
             fields: Further configuration of a new stream, such as ``storage`` and ``num_replicas``.
 
         Raises:
             ConfigError: The initial state can't be encoded, the stream doesn't store the subject, or the retention of
-                the stream isn't by limits.
+                the stream isn't ``limits``.
             InvalidNameError: The subject is invalid.
-            ClosedError: The iteration has ended, but an initial state was given.
+            ClosedError: The producer of this subject has already finished or failed, but an initial state was given.
             ProducerFencedError: Another producer is active.
 
         May also raise any request error.
@@ -208,20 +216,20 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Unpack[StreamFields],
     ) -> StreamSubscriptionKit:
-        """Create a publication, which publishes values, and a subscription, whose consumers read all values.
+        """Publish the values of an iteration on a subject, and let consumers in any process read all of them.
 
-        Consumers can run in any process. A consumer that starts late reads the earlier values too, as long as the
-        stream still stores them. A consumer never skips values silently. If values were removed before the consumer has
-        read them, it raises `HistoryTruncatedError`.
+        The kit consists of a publication, which publishes values, and a subscription, from which consumers read. A
+        consumer that starts late reads the earlier values too, as long as the stream still stores them. A consumer
+        never skips values silently. If values were removed before it has read them, it raises `HistoryTruncatedError`.
 
-        The arguments and errors that aren't listed are the same as those of `notifier_kit`. However, a new stream keeps
-        all messages unless ``fields`` limit them.
+        The arguments and errors that aren't listed are the same as those of `notifier_kit`. There is one difference: a
+        new stream keeps all messages unless ``fields`` limit them.
 
         Args:
             push: How the server pushes new values. With ``"auto"``, consumers read the republished subject if the
                 stream republishes, and each iterator creates a JetStream consumer if it doesn't. With None, values
-                aren't pushed, and the history is read at intervals. See `Topic.each` for other values.
-            quiet: Seconds without a new value after which the history is read.
+                aren't pushed, and the history is read at intervals. See `Topic.each` for the other values.
+            quiet: If no value arrives for this many seconds, check the history for values whose push was lost.
         """
         from .notifiers.kits import open_subscription_kit
 
@@ -245,17 +253,17 @@ class Topics(StreamManager):
     ) -> Notifier:
         """Create a notifier from the descriptor that another process has shared.
 
-        The notifier reads directly from the stream, so the process that created the kit may have ended. The new
+        The notifier reads directly from the stream, so the process that created the kit needn't run any more. The new
         notifier can be shared again.
 
         Args:
-            internals: The result of `Notifier.get_sharable_notifier_internals`, which may have been sent as JSON, or an
-                awaitable that returns it.
+            internals: The descriptor returned by `Notifier.get_sharable_notifier_internals`, which may have been sent
+                as JSON, or an awaitable that returns it.
             codec: The codec of the kit. It can be omitted for JSON.
-            quiet: Seconds that a consumer waits for a push before it requests the newest state. See `notifier_kit`.
+            quiet: If a waiting consumer receives no push for this many seconds, it requests the latest state again.
 
         Raises:
-            ConfigError: ``internals`` isn't the descriptor of a notifier, or it names another codec. If it is an
+            ConfigError: ``internals`` isn't the descriptor of a notifier, or it names a different codec. If it is an
                 awaitable, the first read raises this error.
         """
         from .notifiers.iteration import Notifier, source_of
@@ -274,19 +282,19 @@ class Topics(StreamManager):
     ) -> IterationSubscription:
         """Create a subscription from the descriptor that another process has shared.
 
-        The subscription starts at the position in the descriptor, and reads directly from the stream. It can be shared
-        again.
+        The subscription starts at the position in the descriptor, and reads directly from the stream. The process that
+        created the kit needn't run any more. The new subscription can be shared again.
 
         Args:
-            internals: The result of `IterationSubscription.get_sharable_subscription_internals`, which may have been
-                sent as JSON, or an awaitable that returns it.
+            internals: The descriptor returned by `IterationSubscription.get_sharable_subscription_internals`, which may
+                have been sent as JSON, or an awaitable that returns it.
             codec: The codec of the kit. It can be omitted for JSON.
-            push, quiet: See `subscription_kit`.
+            push, quiet: The same as the arguments of `subscription_kit`.
 
         Raises:
-            ConfigError: ``internals`` isn't the descriptor of a subscription, or it names another codec.
-            PositionInvalidError: The position in the descriptor is invalid. If the stream was recreated, the first read
-                raises this error.
+            ConfigError: ``internals`` isn't the descriptor of a subscription, or it names a different codec.
+            PositionInvalidError: The position in the descriptor is invalid. If the stream was deleted and created
+                again, the first read raises this error.
         """
         from .notifiers.iteration import IterationSubscription, source_of
         from .notifiers.kits import subscription_source

@@ -36,9 +36,11 @@ _LAGGING: Final = (
 
 
 class CurrentEvent(NamedTuple):
-    """The newest event of a source, and the position after it. Returned by `EventSource.current`.
+    """The latest event of a source, and the position after it. Returned by `EventSource.current`.
 
-    ``event`` is None if no event is stored. A subscription that starts at ``position`` receives all later events.
+    Attributes:
+        event: The latest event, or None if no event is stored.
+        position: Subscribe from this position to receive all later events and no earlier one.
     """
 
     event: Record | None
@@ -46,9 +48,10 @@ class CurrentEvent(NamedTuple):
 
 
 class EventSource:
-    """Publishes the events of a subject, reads their history, and opens subscriptions. Created by `JetStream.events`.
+    """Publishes events on a subject, and lets subscribers read them without missing any. Created by `JetStream.events`.
 
-    For tests without a server, create an event source from a `MemoryLog`::
+    A subscriber saves the position after the last event that it has handled, and resumes from it a minute or a week
+    later. Events published meanwhile are read from the history. For tests, an event source can do without a server::
 
         source = EventSource(MemoryLog("orders"))
         await source.publish(b"order 7 was paid")
@@ -68,7 +71,7 @@ class EventSource:
         return "<EventSource>" if log is None else f"<EventSource of {log.stream}: {log.subject}>"
 
     async def log(self) -> Log:
-        """Return the log of the events. The first call looks up the stream, and may raise any error of the lookup."""
+        """Return the log of the events. The first call looks up the stream, and may raise any error of `Topic.log`."""
         if self._log is None:
             assert not isinstance(self._find, Log)
             self._log = await self._find()
@@ -86,22 +89,24 @@ class EventSource:
     ) -> Position:
         """Publish an event, wait until it has been stored, and return the position after it.
 
-        If the call is cancelled, the event may or may not be stored.
+        If the call is cancelled, the event may or may not be stored. Pass a ``msg_id`` if you want to repeat the call
+        without storing the event twice.
 
         Args:
             data: The payload of the event.
-            subject: The subject of the event. Defaults to the subject of the source, if it contains no wildcards.
-            headers: The headers of the event.
-            expected: Store the event only if the last event of its subject has this stream sequence. Pass 0 if the
-                subject must not have an event yet.
-            linked: Whether to store the event only if no other producer has published to its subject since this source
+            subject: The subject of the event. Defaults to the subject of the source, which must not contain wildcards
+                then.
+            headers: The headers of the event. By default, it has none.
+            expected: Store the event only if this is the stream sequence of the latest event of its subject. Pass 0 if
+                the subject must not have an event yet. By default, the event is stored in any case.
+            linked: If true, store the event only if no other producer has published to its subject since this source
                 last did. The first linked event may follow any stored event. Linked events are sent one at a time.
             msg_id: An id for deduplication. The server discards further events with the same id within the duplicate
                 window of the stream.
 
         Raises:
-            WrongLastSequenceError: Another event was published meanwhile. After this error, the next linked event may
-                follow any stored event again.
+            WrongLastSequenceError: Another event was published meanwhile, so this one wasn't stored. The next linked
+                event may follow any stored event again.
             ConfigError: Both ``expected`` and ``linked`` were given, or the source doesn't cover the subject.
             RequestTimeoutError: The server didn't answer in time. The event may or may not be stored.
 
@@ -134,9 +139,15 @@ class EventSource:
             return at
 
     async def current(self) -> CurrentEvent:
-        """Return the newest event and the position after it. May raise any request error.
+        """Return the latest event and the position after it.
 
-        Use it to show the current state, and then subscribe from the position to receive the changes that follow.
+        Use it to show the current state, and then subscribe from the position to receive the changes that follow::
+
+            event, position = await source.current()
+            show(event)
+            async with source.subscribe(position) as subscription: ...
+
+        May raise any request error.
         """
         log = await self.log()
         # Request the extent first. An event that is stored between both requests then comes after the position, and
@@ -154,16 +165,19 @@ class EventSource:
     ) -> EventHistory:
         """Read the stored events from ``start`` on, in order, without waiting for new events.
 
-        Loop over the result, or ``await`` it to get a list::
+        Iterate over the result, or ``await`` it to get a list::
 
             async for event in source.history(limit=100):
                 print(event.seq, event.data)
 
         Args:
-            start: Where to start. See `subscribe`. By default, all stored events are read.
+            start: Where to start, with the same values as in `subscribe`. By default, all stored events are read.
             limit: Maximum number of events to read. By default, there is no limit.
-            allow_truncated: Whether to start at the first event that is still stored if earlier events were removed. By
+            allow_truncated: If true, start at the first event that is still stored if earlier ones were removed. By
                 default, `HistoryTruncatedError` is raised.
+
+        Raises:
+            ConfigError: ``limit`` isn't a positive integer.
         """
         if limit is not None:
             check_count("limit", limit)
@@ -186,7 +200,7 @@ class EventSource:
     ) -> EventSubscription:
         """Subscribe to the events from ``start`` on: first the stored events, then new events as they are published.
 
-        Use the call with ``async with``, or ``await`` it and close the subscription yourself::
+        Open the subscription with ``async with``, or ``await`` the call and close the subscription yourself::
 
             async with source.subscribe(saved_position) as subscription:
                 async for event in subscription:
@@ -201,19 +215,21 @@ class EventSource:
             id: A prefix for the ids of subscriptions, which appear in logs. By default, it is random.
             callback: A function to call with each event, one event at a time. A coroutine function runs on the event
                 loop, and a plain function runs in a thread. If it raises an exception, the event `HandlerFailed`
-                reports it, and the callback is called with the next event.
+                reports it, and the callback is called with the next event. By default, you read the events yourself.
             push: How the server pushes new events. ``"auto"`` chooses the way that costs the server the least, and does
                 without pushes if they are refused. ``"republish"`` needs no consumer on the server. ``"consumer"``
-                creates a consumer for this subscription. With None, events aren't pushed.
-            quiet: Seconds without an event after which the history is read, or a `QuietTimer`, which adapts this time.
-            catch_up: When to read missing events from the history: ``"at once"``, or at the end of the ``quiet`` time
-                with ``"timer"``, as P3Sub does.
-            allow_truncated: Whether to skip events that were removed before they were read, and to report them with the
+                creates a consumer for this subscription. With None, events aren't pushed, and the history is read at
+                intervals.
+            quiet: If no event arrives for this many seconds, check the history for events whose push was lost. A
+                `QuietTimer` adapts this time.
+            catch_up: When to read events that are known to be missing: ``"at once"``, or only when the ``quiet`` time
+                is over with ``"timer"``.
+            allow_truncated: If true, skip events that were removed before they were read, and report them with the
                 event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
             max_pending: Maximum number of events in the local queue. Events that don't fit are read from the history
                 later.
             max_pending_bytes: Maximum size of the events in the local queue, in bytes.
-            heartbeat: Seconds between two heartbeats. If three heartbeats in a row are missing, the event
+            heartbeat: Interval between heartbeats of the server, in seconds. If three in a row are missing, the event
                 `HeartbeatMissed` is reported.
 
         Raises:
@@ -245,7 +261,7 @@ class EventSource:
 
 
 class EventHistory:
-    """The stored events from a start on. Returned by `EventSource.history`.
+    """The stored events of a source from a start on. Returned by `EventSource.history`.
 
     ``async for`` reads the events page by page, and ``await`` returns them as a list. Each iteration begins at the
     start, and stops after the last event that was stored when it began. If servers restart, reading waits for them.
@@ -269,11 +285,15 @@ class EventHistory:
 
     @property
     def position(self) -> Position | None:
-        """The position after the last event returned, or None if no iteration has begun."""
+        """The position after the last event returned, from which you can subscribe. None if no iteration has begun."""
         return None if self._reader is None else self._reader.position
 
     async def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
-        """Yield lists of up to ``max_events`` events. This is faster than reading one event at a time."""
+        """Yield lists of events. This is faster than reading one event at a time.
+
+        Args:
+            max_events: Maximum number of events in a list.
+        """
         log, allow, remaining = await self._source.log(), self._allow_truncated, self._limit
         start = await start_position(log, self._start, allow_truncated=allow)
         # Determine the end before reading, so that the iteration ends even if events keep arriving.
@@ -309,7 +329,7 @@ _TURN: Final = 64  # number of calls of a callback after which other tasks get a
 
 
 class EventSubscription(ReadHandle[Record]):
-    """Receives every event after a position exactly once and in order. Open it with `EventSource.subscribe`.
+    """Receives every event after a position exactly once and in order. Opened by `EventSource.subscribe`.
 
     Read events with ``async for``, `next` or `batches`, or pass a callback when you open the subscription.
 
@@ -332,25 +352,27 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the subscription was closed. Events that are already in the queue can still be read."""
+        """Whether the subscription was closed. Events that have already arrived can still be read."""
         return self._reader.is_closed
 
     @property
     def id(self) -> str | None:
-        """The id of the current subscription to pushes, or None if events aren't pushed.
+        """The id of the current subscription to pushes, or None if events aren't pushed at the moment.
 
-        The id changes whenever the subscription is renewed, for example after a reconnect.
+        It changes whenever the subscription is renewed, for example after a reconnect.
         """
         return self._reader.id
 
     @property
     def pending(self) -> int:
-        """The number of events in the local queue."""
+        """The number of events that have arrived but haven't been read yet."""
         return self._reader.pending
 
     @property
     def rejected(self) -> int:
-        """The number of pushes ignored because they were sent for an earlier subscription id."""
+        """The number of pushes ignored because they were meant for an earlier subscription id. No event is lost by
+        this.
+        """
         return self._reader.tracker.rejected
 
     def __repr__(self) -> str:
@@ -362,24 +384,29 @@ class EventSubscription(ReadHandle[Record]):
         If the call is cancelled, no event is lost. The next call returns it.
 
         Args:
-            timeout: The number of seconds to wait. By default, there is no limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
-            RequestTimeoutError: No event arrived within ``timeout`` seconds.
+            RequestTimeoutError: No event arrived within ``timeout`` seconds. The subscription can still be used.
             ClosedError: The subscription was closed, or the topic has ended.
             HistoryTruncatedError: Events were removed before they were read.
-            PositionInvalidError: The stream was recreated.
+            PositionInvalidError: The stream was deleted and created again.
             ConfigError: The subscription has a callback, which receives the events.
 
-        May also raise permanent errors of the server.
+        A subscription waits while the server is unavailable. It raises a request error only if retrying can't help, for
+        example `PermissionDeniedError`.
         """
         return await self._readable().next(timeout)
 
     def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
-        """Yield lists of up to ``max_events`` events as they arrive. Raises the errors of `next`.
+        """Yield lists of events as they arrive.
 
-        A list contains the events that are already in the local queue. It is never empty, and isn't delayed until it is
-        full.
+        Each list contains the events that have already arrived, and at least one. It isn't delayed until it is full.
+        The iteration ends when the subscription is closed or the topic ends. It raises the same errors as `next`,
+        except `ClosedError`.
+
+        Args:
+            max_events: Maximum number of events in a list.
         """
         return self._readable().batches(max_events)
 
@@ -398,7 +425,8 @@ class EventSubscription(ReadHandle[Record]):
         """Change how the server pushes events, without losing or repeating any.
 
         Args:
-            push: See `EventSource.subscribe`. With None, the server stops pushing events.
+            push: One of the values described by `EventSource.subscribe`. With None, the server stops pushing events,
+                and the history is read at intervals.
 
         Raises:
             ConfigError: The stream can't push in this way.
@@ -408,20 +436,20 @@ class EventSubscription(ReadHandle[Record]):
     async def close(self) -> None:
         """Close the subscription, and delete its consumer if it has one. Calling this method again does nothing.
 
-        A callback that is running isn't interrupted, but it isn't called again. Events in the queue can still be read,
-        and ``position`` remains valid.
+        A callback that is running isn't interrupted, but it isn't called again. Events that have already arrived can
+        still be read, and ``position`` remains valid.
         """
         await self._reader.close()
 
     async def wait(self) -> None:
-        """Wait until a subscription with a callback has ended, because it was closed or has failed.
+        """Wait until a subscription with a callback ends, because it was closed or has failed.
 
         Raises:
             HistoryTruncatedError: Events were removed before they were read.
-            PositionInvalidError: The stream was recreated.
-            ConfigError: The subscription has no callback.
+            PositionInvalidError: The stream was deleted and created again.
+            ConfigError: The subscription has no callback, so there is nothing to wait for.
 
-        May also raise permanent errors of the server.
+        May also raise a request error that retrying can't fix, for example `PermissionDeniedError`.
         """
         if self._runner is None:
             raise ConfigError("the subscription has no callback to wait for: read it to its end")

@@ -97,18 +97,19 @@ class SeveralSubjects:
 
 
 class LatestReader(ReadHandle[Record]):
-    """Reads the newest record of a topic, and skips the records in between. Created by `Topic.latest`.
+    """Reads the latest record of a topic, and skips the records that a slow reader misses. Created by `Topic.latest`.
 
-    A loop with ``async for`` ends when the producer has finished the topic. If the producer has failed, the loop raises
-    `IterationFailed`, which contains the reason. The end is never skipped. If a read is cancelled, no record is lost.
+    ``async for`` stops when the producer finishes the topic, and raises `IterationFailed` with the reason if the
+    producer fails. The end of the topic is never skipped. Cancelling a read loses no record.
 
-    If the subject of the topic contains wildcards, the reader first returns the newest record of each subject, and then
-    the newest record of each subject that changes. In this case, the loop doesn't end, and the last record of a subject
-    (`Record.is_last`) is returned like any other record. The reader doesn't report removed subjects. Use
-    `TopicTable.changes` if you need them.
+    If the topic's subject contains wildcards, the reader first returns the latest record of each subject, and then the
+    latest record of each subject that changes. In this case, the loop doesn't end by itself, and the record that ends a
+    subject (`Record.is_last`) is returned like any other. Subjects that are removed from the stream aren't reported. If
+    you need them, use `TopicTable.changes`.
 
     Attributes:
-        completion: The payload with which the producer has finished the topic, or None until the loop has ended.
+        completion: The payload that the producer passed to `TopicPublisher.finish`. None until the loop ends, and also
+            if the producer failed.
     """
 
     def __init__(self, find: Callable[[], Awaitable[NewestSource]], context: Context) -> None:
@@ -125,25 +126,32 @@ class LatestReader(ReadHandle[Record]):
         return f"<LatestReader at {self._seen}>"
 
     async def current(self) -> Record:
-        """Return the newest record, even if it was returned before. Raises the errors of `next`.
+        """Return the latest record, even if it was returned before.
 
         If there is no record yet, the call waits for the first one. The following call of `next` waits for a newer
-        record.
+        record. The errors are those of `next`, except `RequestTimeoutError` for a missing record, because this call has
+        no timeout.
         """
         return self._seen_now(await (await self._opened()).newest())
 
     async def next(self, timeout: float | None = None) -> Record:
-        """Wait until there is a record newer than the last one returned, and return the newest record.
+        """Wait until there is a record newer than the last one returned, and return the latest record.
+
+        Records in between are skipped. If no record has been returned yet, any stored record counts as newer.
 
         Args:
-            timeout: The number of seconds to wait. By default, there is no limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
             RequestTimeoutError: No newer record arrived within ``timeout`` seconds. The reader can still be used.
             ClosedError: The topic has ended, or the reader or its connection was closed.
-            IterationFailed: The producer has failed. The error contains the reason.
+            IterationFailed: The producer failed. The error contains the reason.
+            NoMatchingStreamError: The first read found no stream that stores the subject, or several that store parts
+                of it.
+            ConfigError: The first read found that the stream doesn't keep records after they were read.
 
-        May also raise permanent errors of the server.
+        A reader waits while the server is unavailable. It raises a request error only if retrying can't help, for
+        example `PermissionDeniedError`.
         """
         try:
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
@@ -191,7 +199,7 @@ class LatestReader(ReadHandle[Record]):
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Close the reader. Further reads raise `ClosedError`."""
+        """Close the reader, and release what it uses on the server. Further reads raise `ClosedError`."""
         self._state = State.CLOSED
         if (finding := self._finding) is not None:
             finding.cancel()

@@ -51,10 +51,13 @@ HEARTBEAT: Final = 5.0  # seconds
 
 
 class Page(NamedTuple):
-    """A page of the history of a log. Returned by `Log.history`.
+    """Some consecutive records of a log. Returned by `Log.history`.
 
-    ``records`` are the records in order, and ``more`` tells whether further records follow. If none follow, the history
-    is complete up to the sequence ``up_to``, according to the server that read it. ``up_to`` is 0 if this is unknown.
+    Attributes:
+        records: The records, in order.
+        more: True if further records follow, so call `Log.history` again after the last of these.
+        up_to: If no records follow, the sequence up to which this is certain according to the server that was read. 0
+            if unknown.
     """
 
     records: list[Record]
@@ -63,53 +66,70 @@ class Page(NamedTuple):
 
 
 class Feed(abc.ABC):
-    """Pushes records of a log as they are appended. A push is only a hint: it may be lost, repeated or late."""
+    """Pushes records of a log to readers as they are appended. Returned by `Log.feed`.
+
+    A push is only a hint that makes readers faster. It may be lost, repeated or late, because readers check the history
+    of the log for anything that they have missed.
+    """
 
     origin: Position | None = None
-    """A position in the stream of the records, or None. See `Record`."""
+    """A position in the stream of the records, which becomes their `Record.origin`. None if there is none."""
 
     by_subject: bool = False
-    """Whether records name their predecessors per subject, and there are several subjects."""
+    """Whether `Record.previous` refers to the predecessor with the same subject, although there are several subjects.
+    """
 
     heartbeat: float = HEARTBEAT
-    """Seconds between signs of life. If three in a row are missing, the event `HeartbeatMissed` is reported."""
+    """Interval between signs of life, in seconds. If three in a row are missing, the event `HeartbeatMissed` is
+    reported.
+    """
 
     shares: bool = True
-    """Whether readers with equal filters may share a consumer. If so, the server doesn't know it by their ids."""
+    """Whether readers with the same filter may share a consumer. If so, its name on the server isn't the id of a
+    reader.
+    """
 
     may_listen: bool = False
-    """Whether the reader can use plain subscriptions, if the server allows no further consumer."""
+    """Whether plain NATS subscriptions may be used instead if the server allows no further consumer."""
 
     def has_read(self, id: str, count: int) -> None:  # noqa: B027  for feeds that ask for looks at the history
-        """Called when the reader with subscription ``id`` has read ``count`` records from the history."""
+        """Note how many records the reader with subscription ``id`` has just read from the history.
+
+        Override it in a feed that itself asks readers to check the history. By default, nothing happens.
+        """
 
     @abc.abstractmethod
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
         """Push the records that are appended from now on.
 
         Args:
-            id: Identifies the subscription.
-            receive: Called with each list of records. An empty list means that the history may contain new records.
-            lost: Called when a push may have been missed.
+            id: Identifies the subscription of a reader.
+            receive: Call it with each list of new records, in order. Call it with an empty list if the history may
+                contain new records, and the reader should check.
+            lost: Call it when a push may have been missed. The reader then checks the history.
 
         May raise any request error. In this case, the feed isn't open.
         """
 
     @abc.abstractmethod
     async def close(self, id: str) -> None:
-        """Stop pushing. An unknown ``id`` is ignored, and an unavailable server isn't an error."""
+        """Stop pushing to a subscription. An unknown ``id`` is ignored, and so is a server that can't be reached."""
 
 
 class Log(abc.ABC):
-    """An ordered log, or the part of a log that matches a subject. Subclass it to read topics from a log of your own.
+    """An ordered log of records. Subclass it to read topics from a storage of your own.
+
+    The library has two logs: `StreamLog` reads a stream on a server, and `MemoryLog` keeps records in this process. All
+    readers and kits work on any log. A log may contain only some records of its storage, namely those that match
+    ``subject``.
 
     Attributes:
-        stream: The name of the log.
+        stream: Name of the log, which is part of positions.
         subject: The subject of the records, which may contain wildcards.
-        is_one_subject: Whether the subject contains no wildcards. If it does, some subjects may end while others
+        is_one_subject: True if ``subject`` contains no wildcards. If it does, some subjects may end while others
             continue.
         tasks: Runs the background tasks of readers.
-        open: The readers that are open.
+        open: The readers that are open. They are closed together with the log or its connection.
     """
 
     stream: str
@@ -120,7 +140,10 @@ class Log(abc.ABC):
 
     @property
     def problem(self) -> str:
-        """Human-readable reason why there is no connection, or an empty string if there is one or none is needed."""
+        """Human-readable reason why there is no connection.
+
+        It is an empty string if there is a connection, or if the log needs none.
+        """
         return ""
 
     @abc.abstractmethod
@@ -129,39 +152,39 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     def report(self, error: BaseException) -> None:
-        """Report an error that can't be raised to a caller."""
+        """Report an error that occurred in the background, where no caller can receive it."""
 
     @abc.abstractmethod
     async def wait_ready(self) -> None:
-        """Wait until a server is connected, so that requests can be sent.
+        """Wait until requests can be sent. For a log on a server, this waits for a connection.
 
         Raises:
-            ClosedError: The connection was closed.
+            ClosedError: The log or its connection was closed.
         """
 
     @abc.abstractmethod
     async def extent(self) -> Extent:
-        """Return the extent of the whole log, as its leader reports it. May raise any request error."""
+        """Return where the whole log begins and ends, as its leader reports it. May raise any request error."""
 
     @abc.abstractmethod
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
-        """Return the records after the sequence ``since``, in order.
+        """Return the next stored records after a sequence, in order.
 
         Args:
-            since: The stream sequence before the first record.
+            since: The stream sequence after which to start. 0 starts with the first record.
             limit: Maximum number of records.
-            max_bytes: Maximum size of the records in bytes. The first record is returned even if it is larger.
+            max_bytes: Maximum size of the records, in bytes. If the first record is larger, it is returned alone.
 
         May raise any request error.
         """
 
     @abc.abstractmethod
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
-        """Return the position after all records up to a time.
+        """Return the position after all records stored up to a time.
 
         Args:
             time_ns: The time in nanoseconds since 1970.
-            allow_truncated: Whether to accept a log whose first records were removed.
+            allow_truncated: Whether to accept a log from which records after this time may have been removed.
 
         Raises:
             HistoryTruncatedError: Records after the time may have been removed.
@@ -171,9 +194,14 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     async def last(self, subject: str | None = None) -> Record | None:
-        """Return the newest record of the log or of ``subject``, or None if there is none.
+        """Return the latest record of the log, or None if there is none.
 
-        The request is answered by the leader. May raise any request error.
+        The leader answers the request, so the record is up to date.
+
+        Args:
+            subject: Return the latest record of this subject. By default, all subjects of the log count.
+
+        May raise any request error.
         """
 
     @abc.abstractmethod
@@ -191,15 +219,18 @@ class Log(abc.ABC):
 
         Args:
             data: The payload.
-            subject: The subject of the record. Defaults to the subject of the log, if it contains no wildcards.
-            kind: Whether the record is a value, or ends the topic. See `jsclient.Record`.
-            headers: The headers of the record.
-            expected: Store the record only if the last record of its subject has this sequence. Pass 0 if there must be
-                none. The sequence becomes the link of the record to its predecessor.
-            msg_id: An id for deduplication. A record with this id is stored once within the duplicate window.
+            subject: The subject of the record. Defaults to the subject of the log, which must not contain wildcards
+                then.
+            kind: ``Kind.VALUE`` for an ordinary record, or the marker that ends the topic. See `Kind`.
+            headers: The headers of the record. By default, it has none.
+            expected: Store the record only if this is the sequence of the latest record with the same subject. Pass 0
+                if the subject must have no record yet. By default, the record is stored in any case.
+            msg_id: An id for deduplication. If a record with this id was stored within the duplicate window, the new
+                one isn't stored again.
 
         Raises:
-            WrongLastSequenceError: The last record has a sequence other than ``expected``.
+            WrongLastSequenceError: The latest record of the subject has a sequence other than ``expected``.
+            ConfigError: The log doesn't store the subject.
 
         May also raise any error that publishing can raise.
         """
@@ -213,16 +244,27 @@ class Log(abc.ABC):
         timeout: float,
         stored: Callable[[int | JetStreamError], None],
     ) -> bool:
-        """Send a value on the subject of the log if this is possible without waiting.
+        """Send a value on the log's subject, if that doesn't require waiting.
 
-        Return False if the record wasn't sent, so that it must be passed to `append`. If it was sent, ``stored`` is
-        later called with its sequence or an error. After an error, the record may still be stored.
+        Returns True if the record was sent. ``stored`` is then called with its sequence, or with an error. After an
+        error, the record may still have been stored. Returns False if it wasn't sent. Use `append` instead.
+
+        Args:
+            data: The payload.
+            expected: Store the record only if this is the sequence of the latest record of the subject.
+            msg_id: An id for deduplication, as in `append`.
+            timeout: How long to wait for the ack, in seconds.
+            stored: Called once with the outcome.
         """
         return False
 
     @abc.abstractmethod
     def feed(self, push: Push) -> Feed:
-        """Return a feed of this kind. ``"auto"`` and None return the feed that costs the server the least.
+        """Return a feed, which pushes new records to readers.
+
+        Args:
+            push: ``"consumer"`` or ``"republish"``. With ``"auto"`` or None, the log chooses the feed that costs the
+                server the least.
 
         Raises:
             ConfigError: The log has no such feed.
@@ -230,7 +272,12 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
-        """Return the rule that decides which gaps in the history are errors."""
+        """Return the rule that decides which gaps in the history are errors, and which are normal.
+
+        Args:
+            feed: The feed of the reader.
+            allow_truncated: Whether the reader skips records that were removed before they were read.
+        """
 
     def stall_watch(
         self,
@@ -239,11 +286,19 @@ class Log(abc.ABC):
         waits: Callable[[], bool],
         failure: Callable[[], JetStreamError | None] = lambda: None,
     ) -> StreamStallWatch | None:
-        """Return a watch that checks the log while a reader gets no records, or None if the log needs no watch."""
+        """Return a watch that looks for the reason while a reader waits and gets no records.
+
+        By default, returns None, because the log needs no watch.
+
+        Args:
+            progress: Returns a number that grows with each record the reader gets.
+            waits: Returns whether the reader is waiting.
+            failure: Returns the error with which reading the history fails, or None.
+        """
         return None
 
     def own_subject(self, subject: str | None) -> str:
-        """Return the subject for a new record.
+        """Return the subject for a new record: ``subject``, or the only subject of the log if it is None.
 
         Raises:
             ConfigError: The log doesn't store the subject.
@@ -269,7 +324,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class SequenceStart(NamedTuple):
-    """A start directly after a stream sequence. It can be passed as ``start`` to readers."""
+    """A stream sequence to start after. Pass it as ``start`` to a reader if you have no `Position`."""
 
     seq: int
 

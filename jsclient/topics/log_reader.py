@@ -120,18 +120,25 @@ async def open_reader(
 
 
 class LogReader(ReadHandle[Record]):
-    """Reads each record of a log after a position, once and in order. The readers of topics are based on it.
+    """Reads every record of a log after a position, once and in order. The other readers of topics are based on it.
 
-    Read records with ``async for``, `next` or `batches`. Pushes may be lost, repeated or reordered, and servers may
-    restart: missing records are read from the history. A slow reader doesn't delay other clients, because records that
-    don't fit in its queue are read from the history later. If a read is cancelled, no record is lost.
+    Applications usually open a `TopicReader` or an `EventSubscription` instead. Use a log reader to read from a `Log`
+    of your own: create it, call `begin`, and read records with ``async for``, `next` or `batches`.
+
+    Pushes may be lost, repeated or reordered, and servers may restart. The reader reads missing records from the
+    history. A slow reader doesn't delay other clients, because records that don't fit in its queue are read from the
+    history later. Cancelling a read loses no record.
 
     Args:
         log: The log to read.
         start: The position after which reading begins.
-        push, quiet, catch_up, allow_truncated, max_pending, max_pending_bytes: See `EventSource.subscribe`.
-        name: The prefix of the ids of its subscriptions. By default, it is random.
-        heartbeat: See `Topic.each`.
+        push, quiet, catch_up, allow_truncated, max_pending, max_pending_bytes: The arguments of
+            `EventSource.subscribe`.
+        name: A prefix for the ids of the reader's subscriptions, which appear in logs. By default, it is random.
+        heartbeat: Interval between heartbeats of the server, in seconds. See `Topic.each`.
+
+    Raises:
+        ConfigError: An argument is invalid, or the log can't push in this way.
     """
 
     def __init__(
@@ -189,17 +196,19 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def pending(self) -> int:
-        """The number of records in the local queue."""
+        """The number of records that have arrived but haven't been read yet."""
         return self._tracker.pending
 
     @property
     def id(self) -> str | None:
-        """The id of the current subscription to pushes, or None if records aren't pushed."""
+        """The id of the current subscription to pushes, or None if records aren't pushed at the moment."""
         return self._tracker.id
 
     @property
     def tracker(self) -> Reader:
-        """The tracker, which has a timer and the counters ``rejected``, ``repeated`` and ``discarded``."""
+        """The state machine that decides what the reader does. Useful for its counters ``rejected``, ``repeated`` and
+        ``discarded``.
+        """
         return self._tracker
 
     def __repr__(self) -> str:
@@ -208,16 +217,19 @@ class LogReader(ReadHandle[Record]):
     async def next(self, timeout: float | None = None) -> Record:
         """Wait for the next record and return it.
 
+        If the call is cancelled, no record is lost. The next call returns it.
+
         Args:
-            timeout: The number of seconds to wait. By default, there is no limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
-            RequestTimeoutError: No record arrived within ``timeout`` seconds.
+            RequestTimeoutError: No record arrived within ``timeout`` seconds. The reader can still be used.
             ClosedError: The reader was closed, or the log has ended.
             HistoryTruncatedError: Records were removed before they were read.
-            PositionInvalidError: The stream was recreated.
+            PositionInvalidError: The stream was deleted and created again.
 
-        May also raise permanent errors of the server.
+        A reader waits while the server is unavailable. It raises a request error only if retrying can't help, for
+        example `PermissionDeniedError`.
         """
         deadline = deadline_of(timeout, self._now())
         while True:
@@ -229,21 +241,22 @@ class LogReader(ReadHandle[Record]):
                 raise RequestTimeoutError("the next record", timeout or 0.0, self._log.problem)
 
     def take(self, limit: int) -> list[Record]:
-        """Take up to ``limit`` records from the queue, in order and without waiting."""
+        """Return up to ``limit`` records that have already arrived, in order. Never waits."""
         records, commands = self._tracker.take_records(limit)
         if commands:
             self._carry_out(commands)
         return records
 
     def take_one(self) -> Record | None:
-        """Take the next record from the queue without waiting, or return None."""
+        """Return the next record if it has already arrived, or None. Never waits."""
         record = self._take_one()
         if self._tracker.request_needed:
             self.taken()
         return record
 
     def taken(self) -> None:
-        """Request the history if the queue had been full and has capacity again. Call it after records were taken."""
+        """Read on from the history if the queue was full and has room again. Internal: called after records were taken.
+        """
         if commands := self._tracker.taken():
             self._carry_out(commands)
 
@@ -255,9 +268,13 @@ class LogReader(ReadHandle[Record]):
         return record
 
     async def batches(self, max_records: int = 500) -> AsyncGenerator[list[Record], None]:
-        """Yield lists of up to ``max_records`` records, until the reader is closed or the log ends.
+        """Yield lists of records as they arrive, until the reader is closed or the log ends.
 
-        Raises the errors of `next`.
+        Each list contains the records that have already arrived, and at least one. It raises the same errors as `next`,
+        except `ClosedError`.
+
+        Args:
+            max_records: Maximum number of records in a list.
         """
         check_count("max_records", max_records)
         while True:
@@ -272,9 +289,14 @@ class LogReader(ReadHandle[Record]):
             await self._arrived.wait()
 
     async def next_batch(self, max_records: int = 500, *, up_to: int) -> list[Record]:
-        """Wait for the next records and return them. Return an empty list after ``up_to`` or the end of the log.
+        """Wait for the next records and return them as a list.
 
-        Raises the errors of `next`.
+        The list is empty if no record follows, because the reader has reached ``up_to`` or the log has ended. It raises
+        the same errors as `next`, except `ClosedError`.
+
+        Args:
+            max_records: Maximum number of records in the list.
+            up_to: The stream sequence at which to stop waiting.
         """
         while True:
             if records := self.take(max_records):
@@ -307,7 +329,7 @@ class LogReader(ReadHandle[Record]):
             raise ClosedError("the reader is closed, or its log has ended: no record follows")
 
     def begin(self) -> None:
-        """Start reading. Call this method once, before the first read."""
+        """Start reading in the background. Call this method once, before the first read."""
         self._log.open.add(self)
         self._carry_out(self._tracker.begin_reading(self._now()))
 
@@ -315,10 +337,11 @@ class LogReader(ReadHandle[Record]):
         """Change how records are pushed, without losing or repeating any.
 
         Args:
-            push: See `Topic.each`. With None, records aren't pushed any more.
+            push: One of the values described by `Topic.each`. With None, records are no longer pushed.
 
         Raises:
-            ConfigError: The log has no such feed, or this reader can't change to it.
+            ConfigError: The log can't push in this way. If the log has several subjects, this reader can't change
+                between ``"republish"`` and ``"consumer"``, so open a new one.
         """
         if push is None:
             self._carry_out(self._tracker.set_push(self._now(), push=False))
@@ -339,7 +362,8 @@ class LogReader(ReadHandle[Record]):
         return feed
 
     async def close(self) -> None:
-        """Stop reading, and release the resources on the server. Records in the queue can still be taken."""
+        """Stop reading, and release the resources on the server. Records that have already arrived can still be read.
+        """
         if self.is_closed:
             return
         self._state = State.CLOSED

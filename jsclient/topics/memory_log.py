@@ -27,14 +27,18 @@ __all__ = ["MemoryLog"]
 
 
 class MemoryLog(Log):
-    """A log in this process, without a server. Its records are lost when the process ends.
+    """A log in this process, which needs no server. Use it in tests. The records are lost when the process ends.
 
     Args:
-        subject: The subject of the records, which may contain wildcards.
-        stream: The name of the log.
-        max_records: Maximum number of records to keep. When there are more, the oldest are removed. With None, all
+        subject: The subject of the records. If it contains wildcards, records of several subjects can be appended.
+        stream: Name of the log, which is part of positions.
+        max_records: Maximum number of records to keep. When there are more, the oldest are removed. By default, all
             records are kept.
-        on_event: A function that is called with every event. By default, events are logged as warnings.
+        on_event: A function to call with every event. By default, events are logged as warnings.
+
+    Raises:
+        ConfigError: ``max_records`` isn't a positive integer.
+        InvalidNameError: The subject is invalid.
     """
 
     def __init__(
@@ -162,7 +166,9 @@ class MemoryLog(Log):
         return MissingRule(allow_truncated=allow_truncated)
 
     async def close(self) -> None:
-        """Close the log and its readers."""
+        """Close the log and the readers that are open. Positions into the log become useless, because its records are
+        gone.
+        """
         self._closed = True
         for reader in list(self.open):
             await reader.abandon()

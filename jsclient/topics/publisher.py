@@ -248,10 +248,10 @@ class ChainPublisher:
 
 
 class TopicPublisher(Handle):
-    """Publishes records to a topic, and can end the topic. Open it with `Topic.publisher`.
+    """Publishes records to a topic, and can end the topic. Opened by `Topic.publisher`.
 
-    Leaving ``async with`` waits until all records have been stored. If some records failed and their futures weren't
-    awaited, it raises `PublishesFailedError`.
+    Leaving ``async with`` waits until all records have been stored. If records couldn't be stored and you didn't await
+    their futures, it raises `PublishesFailedError`, so no failure goes unnoticed.
     """
 
     def __init__(self, log: StreamLog, publisher: Publisher, chain: ChainPublisher | None = None) -> None:
@@ -271,7 +271,7 @@ class TopicPublisher(Handle):
         max_in_flight: int,
         timeout: float | None,
     ) -> Self:
-        """See `Topic.publisher`."""
+        """Open a publisher. Internal: use `Topic.publisher`."""
         log = await find()
         log.own_subject(None)
         last = await log.last()
@@ -287,7 +287,7 @@ class TopicPublisher(Handle):
 
     @property
     def subject(self) -> str:
-        """The subject of the topic."""
+        """The subject to which records are published."""
         return self._log.subject
 
     def __repr__(self) -> str:
@@ -302,22 +302,28 @@ class TopicPublisher(Handle):
     ) -> asyncio.Future[PubAck]:
         """Send a record without waiting until it has been stored, and return the future of its ack.
 
+        Usually, you don't need the future. `flush`, `finish` and the end of ``async with`` wait for all records::
+
+            for reading in readings:
+                await publisher.publish(reading)
+            await publisher.flush()
+
         If ``max_in_flight`` records are in flight, the call waits until one of them has been acked. If the call is
         cancelled or raises an error, the record wasn't sent.
 
-        The record has been stored once its future has a result. `flush`, `finish` and the end of ``async with`` wait
-        for all records. The future raises the errors of `JetStream.publish`. If records are chained and another client
-        has published to the stream, it raises `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070.
+        The record has been stored once its future has a result. The future raises the errors of `JetStream.publish`. If
+        records are chained and another client has published to the stream, it raises `WrongLastSequenceError`, or
+        `ApiError` with ``err_code`` 10070.
 
         Args:
             data: The payload of the record.
-            headers: The headers of the record. See `JetStream.publish`.
+            headers: The headers of the record, as for `JetStream.publish`. By default, it has none.
             msg_id: An id for deduplication. The server discards further records with the same id within the duplicate
-                window of the stream. Chained records already have ids, so none can be given.
+                window of the stream. Omit it if records are chained, because these have ids of their own.
 
         Raises:
             ClosedError: The topic has ended, the publisher was closed, or an earlier chained record failed.
-            ConfigError: An argument is invalid.
+            ConfigError: A header or ``msg_id`` is invalid, or ``msg_id`` was given for a chained record.
             MaxPayloadError: The record is larger than the server accepts.
             ProducerFencedError: Records are chained, and another client has published to the stream.
         """
@@ -335,7 +341,10 @@ class TopicPublisher(Handle):
             )
 
     async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
-        """Publish a record, like `publish`. `observe_iteration` calls this method on an observer."""
+        """Publish a record, like `publish`.
+
+        With this method, a publisher can be passed as an observer to `observe_iteration`.
+        """
         return await self.publish(data)
 
     async def flush(self) -> None:
@@ -345,8 +354,8 @@ class TopicPublisher(Handle):
 
         Raises:
             ProducerFencedError: Records are chained, and another client has published to the stream. Records sent after
-                that client's message aren't stored.
-            PublishesFailedError: Some records failed, and their futures weren't awaited.
+                that client's message weren't stored.
+            PublishesFailedError: Some records couldn't be stored, and their futures weren't awaited.
         """
         try:
             await self._publisher.flush()
@@ -354,27 +363,34 @@ class TopicPublisher(Handle):
             raise self._fenced(error) or error from error
 
     async def finish(self, completion: bytes = b"") -> Position:
-        """Wait until all records have been stored, end the topic, and return the position of its end.
+        """End the topic successfully, after all records have been stored. Return the position of the end.
 
-        Readers return all records and then stop. No further record can be published to the topic. If the call is
+        The readers return all records and then stop. No further record can be published to the topic. If the call is
         cancelled or times out, the topic may or may not have ended. Call `finish` again to make sure.
 
         Args:
-            completion: A final payload, which readers of the topic receive as its completion.
+            completion: A final payload, which readers provide as ``completion``. It is empty by default.
 
         Raises:
             ClosedError: The topic has already ended.
             ProducerFencedError: Records are chained, and the last record of the stream isn't the last one sent.
+            PublishesFailedError: Some records couldn't be stored, so the topic wasn't ended.
 
-        May also raise any error of `flush`, and any error that publishing can raise.
+        May also raise any error that publishing can raise.
         """
         return await self._end_topic(Kind.FINISH, completion)
 
     async def fail(self, reason: str) -> Position:
-        """Wait until all records have been stored, and end the topic because of a failure.
+        """End the topic because of a failure, after all records have been stored. Return the position of the end.
 
-        Readers raise `IterationFailed` with this ``reason`` after the last record. In all other respects, the call is
-        the same as `finish`, including its errors.
+        Readers return all records and then raise `IterationFailed` with the reason. Apart from that, the call behaves
+        like `finish` and raises the same errors.
+
+        Args:
+            reason: Human-readable description of the failure, such as ``str(error)``.
+
+        Raises:
+            ConfigError: ``reason`` isn't a string.
         """
         if not isinstance(reason, str):
             raise ConfigError(f"reason is {type(reason).__name__}: a str is needed, such as str(error)")
@@ -431,14 +447,14 @@ class TopicPublisher(Handle):
     async def close(self) -> None:
         """Close the publisher immediately, without ending the topic.
 
-        Records that are still in flight fail with `ClosedError`. Call `flush` first if you need to know that they have
-        been stored.
+        Records that are still in flight fail with `ClosedError`, although the server may store them. Call `flush` first
+        if you need to know that they have been stored.
         """
         await self._publisher.close()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the publisher was closed."""
+        """Whether the publisher was closed. A closed publisher sends nothing."""
         return self._publisher.is_closed
 
     async def __aenter__(self) -> Self:

@@ -71,15 +71,17 @@ MAX_BYTES: Final = 8 * 1024 * 1024  # limit of a direct get, whose answers are a
 
 
 class StreamLog(Log):
-    """The records of a stream whose subjects match a filter. Returned by `Topic.log` and `Topic.create`.
+    """The part of a stream that matches a subject, seen as a log. Returned by `Topic.log` and `Topic.create`.
+
+    Use it for single requests, such as `last` and `extent`. To read records one after the other, use the readers of
+    `Topic`.
 
     Attributes:
-        context: The context of the handle.
+        context: The connection and settings that the log shares with the other objects of a `JetStream`. Internal.
         handle: The stream.
-        known_extent: The extent at the time of the lookup, if a reader can start with it.
-        newest_only: Whether only the newest record of each subject is needed, so that missing older records are no
-            error.
-        origin: A position in the stream to which the records refer, or None until the extent has been requested.
+        known_extent: Where the stream began and ended when the log was looked up. None if a reader must ask again.
+        newest_only: Set if only the latest record of each subject is needed, so missing older records are no error.
+        origin: Identifies the stream in `Record.origin`. None until the extent has been requested.
     """
 
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:

@@ -43,7 +43,9 @@ _RECHECK: Final = 0.5  # seconds until an uncertain extent is requested again
 class TableChange(NamedTuple):
     """A change of a `TopicTable`. Returned by `TableChanges.next`.
 
-    ``record`` is the newest record of ``subject``, or None if the subject was removed.
+    Attributes:
+        subject: The subject that has changed.
+        record: The latest record of the subject, or None if the subject was removed from the table.
     """
 
     subject: str
@@ -100,20 +102,21 @@ def _is_removal(headers: Headers) -> bool:
 
 
 class TopicTable(Handle, Mapping[str, Record]):
-    """A read-only mapping from each subject of a topic to its newest record. Open it with `Topic.table`.
+    """A read-only mapping from each subject of a topic to its latest record. Opened by `Topic.table`.
 
     The table follows the topic in the background, so reading it sends no request. If the body of a loop over the table
-    awaits anything, loop over a copy such as ``dict(table)``. A record that ends its subject (`Record.is_last`) is
-    treated like any other record.
+    awaits anything, the table may change meanwhile, so iterate over a copy such as ``dict(table)``. A record that ends
+    its subject (`Record.is_last`) is treated like any other record.
 
-    A subject is removed from the table when a record marks its deletion. This is the case when a key of a key-value
-    bucket is deleted or purged, and when the server stores a delete marker. If records are removed from the stream by a
-    purge, a deletion or a limit, there is no such record. For this reason, the table is compared with the stream every
-    ``check`` seconds. If the user isn't permitted to read the stream, the event `PermissionDenied` is reported, and the
+    A subject disappears from the table when a record marks its deletion. This happens when a key of a key-value bucket
+    is deleted or purged, and when the server stores a delete marker. If records are removed from the stream by a purge,
+    a deletion or a limit, no record tells the table. For this reason, it is also compared with the stream every
+    ``check`` seconds. If the user isn't allowed to read the stream, the event `PermissionDenied` is reported, and the
     next comparison takes place after the next reconnect.
 
-    If the stream is deleted or recreated, the table can't continue, and every access raises the error. After the table
-    or the connection was closed, the last state can still be read. Check `is_closed` if you need the current state.
+    If the stream is deleted or created again, the table can't continue, and every access raises the error. After you
+    close the table or the connection, you can still read the last state. Check `is_closed` if you need the current
+    state.
     """
 
     def __init__(
@@ -148,12 +151,12 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the table or its connection was closed. A closed table no longer changes."""
+        """Whether the table or its connection was closed. A closed table no longer changes, but can still be read."""
         return self._reader.is_closed
 
     @property
     def position(self) -> Position:
-        """The position up to which the table has read the topic. Pass it to `Topic.since` to read what follows."""
+        """The position up to which the table includes the topic. To read what follows, pass it to `Topic.since`."""
         return self._reader.position
 
     @property
@@ -177,18 +180,19 @@ class TopicTable(Handle, Mapping[str, Record]):
     def changes(self, start: Literal["first", "now"] = "now") -> TableChanges:
         """Return a reader of the changes of the table.
 
-        Each change consists of a subject and its newest record::
+        Each change consists of a subject and its latest record::
 
             async for change in table.changes():
                 print(change.subject, change.record)
 
-        If a subject changes several times before the reader gets to it, only the newest state is returned.
+        If a subject changes several times before you read the change, only its latest state is returned.
 
         Args:
-            start: ``"now"`` returns only changes from now on. ``"first"`` returns every subject of the table first.
+            start: With ``"now"``, the default, only changes from now on are returned. With ``"first"``, every subject
+                that is already in the table is returned first.
 
         Raises:
-            ConfigError: ``start`` has another value.
+            ConfigError: ``start`` has a different value.
         """
         if start not in ("first", "now"):
             raise ConfigError(f"start is {start!r:.40}: 'first' or 'now' is needed")
@@ -206,14 +210,14 @@ class TopicTable(Handle, Mapping[str, Record]):
 
         Args:
             condition: A plain function that is called with the table and returns whether the condition is true.
-            timeout: The number of seconds to wait. By default, there is no limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
-            RequestTimeoutError: The condition did not become true within ``timeout`` seconds.
+            RequestTimeoutError: The condition wasn't true within ``timeout`` seconds.
             ClosedError: The table was closed.
-            ConfigError: ``condition`` is not a plain function of one argument.
+            ConfigError: ``condition`` isn't a plain function of one argument.
 
-        If the table has failed, the call raises its error.
+        If the table has failed, the call raises the error that stopped it.
         """
         check_handler("condition", condition, "table")
         check_plain("condition", condition)
@@ -377,10 +381,9 @@ class TopicTable(Handle, Mapping[str, Record]):
 
 
 class TableChanges(ReadHandle[TableChange]):
-    """Reads the changes of a table. Returned by `TopicTable.changes`.
+    """Reads the changes of a table, one subject at a time. Returned by `TopicTable.changes`.
 
-    A loop with ``async for`` ends when the table, its connection or this reader is closed. If a read is cancelled, no
-    change is lost.
+    ``async for`` stops when the table, its connection or this reader is closed. Cancelling a read loses no change.
     """
 
     def __init__(self, table: TopicTable, pending: Mapping[str, Record]) -> None:
@@ -389,29 +392,32 @@ class TableChanges(ReadHandle[TableChange]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether all changes so far have been returned, so that `next` would wait."""
+        """Whether all changes so far have been returned, so `next` would wait."""
         return not self._pending
 
     def noted(self, subject: str, record: Record | None) -> None:
-        """Add a change of a subject. It replaces an earlier change of this subject that hasn't been returned yet."""
+        """Add a change of a subject. Internal: called by the table.
+
+        It replaces an earlier change of this subject that hasn't been returned yet.
+        """
         self._pending[subject] = record
 
     def skip(self, record: Record) -> None:
-        """Skip the change to this record, because the caller has already read the record from the table."""
+        """Skip the change to this record, because you have already read the record from the table."""
         if self._pending.get(record.subject) is record:
             del self._pending[record.subject]
 
     async def next(self, timeout: float | None = None) -> TableChange:
-        """Wait for the next change and return it.
+        """Wait for a subject to change, and return its latest state.
 
         Args:
-            timeout: The number of seconds to wait. By default, there is no limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
-            RequestTimeoutError: No subject changed within ``timeout`` seconds.
+            RequestTimeoutError: No subject changed within ``timeout`` seconds. The reader can still be used.
             ClosedError: The table, its connection or this reader was closed.
 
-        If the table has failed, the call raises its error.
+        If the table has failed, the call raises the error that stopped it.
         """
         deadline = deadline_of(timeout, asyncio.get_running_loop().time())
         while not self.is_closed:

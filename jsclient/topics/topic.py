@@ -54,10 +54,11 @@ T = TypeVar("T", bound=Hashable)
 
 
 class ReaderOpening(Opening[TopicReader]):
-    """A reader that isn't open yet. Returned by `Topic.each` and `Topic.since`.
+    """A reader that hasn't been opened yet. Returned by `Topic.each` and `Topic.since`.
 
-    Use it with ``async with`` or ``await`` to open the reader. A loop with ``async for`` also opens a reader, and
-    closes it when the loop ends.
+    Open it with ``async with`` or ``await``, or iterate over it with ``async for``, which opens a reader and closes it
+    at the end of the loop. Each ``async for`` opens a reader of its own, so a second loop starts at the beginning
+    again.
     """
 
     _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  its own class
@@ -70,9 +71,16 @@ class ReaderOpening(Opening[TopicReader]):
 
 
 class Topic:
-    """The messages of a subject as an ordered log, which can be read in several ways. Created by `JetStream.topic`.
+    """A subject seen as an ordered log, which can be read in several ways. Created by `JetStream.topic`.
 
-    A topic sends no request until one of its methods needs the stream.
+    Choose the reader that fits the data:
+
+    - `each` returns every record, and `since` every record after a saved position.
+    - `latest` returns only the latest record, and `table` keeps the latest record of every subject.
+    - `work` shares the messages among several workers.
+    - `epochs` delivers records in groups, each of them completely or not at all.
+
+    Creating a topic sends no request. The stream is looked up when one of the methods needs it.
 
     Attributes:
         subject: The subject of the records. If it contains wildcards, the topic can only be read.
@@ -97,9 +105,11 @@ class Topic:
 
         Raises:
             NoMatchingStreamError: No stream stores the subject, or several streams store parts of it.
-            StreamNotFoundError: The topic names a stream that doesn't exist.
+            StreamNotFoundError: The topic was created with the name of a stream that doesn't exist.
+            ConfigError: The topic was created with the name of a stream that doesn't store the subject.
+            RequestTimeoutError: The server didn't answer in time.
 
-        May also raise any request error.
+        May also raise any other request error.
         """
         return await find_log(self._context, self.subject, self._stream)
 
@@ -112,8 +122,8 @@ class Topic:
     async def create(self, **fields: Unpack[StreamFields]) -> StreamLog:
         """Create a stream for the topic, unless a stream already stores its subject.
 
-        The new stream allows direct gets and republishes the subject, so that readers need no consumer on the server.
-        An existing stream is never changed.
+        Call it before the first use of a topic if you don't manage streams yourself. The new stream allows direct gets
+        and republishes the subject, so readers need no consumer on the server. An existing stream is never changed.
 
         Args:
             fields: Further configuration of a new stream, such as ``max_age``, ``storage`` and ``num_replicas``.
@@ -123,7 +133,8 @@ class Topic:
 
         Raises:
             NoMatchingStreamError: Several streams store parts of the subject.
-            ConfigError: The retention of the existing stream isn't by limits.
+            ConfigError: The existing stream stores only a part of the subject, or its retention isn't ``limits``, so it
+                wouldn't keep records after they were read.
 
         May also raise any request error.
         """
@@ -142,19 +153,20 @@ class Topic:
                     await publisher.publish(reading)
 
         Args:
-            chained: Whether to store each record directly after the previous one, or not at all. Each record then names
-                its predecessor, and the server refuses the record if its predecessor is missing. This prevents gaps
-                when a record is lost in transit. No other client may publish to the stream. If one does,
-                `ProducerFencedError` is raised.
-            max_in_flight: Maximum number of records that wait for an ack. Chained records on a replicated stream are
-                always sent one at a time.
-            timeout: Seconds within which each record must be stored, including restarts of servers. Defaults to the
-                timeout of the connection. If an ack is lost, the record is sent again only if it is chained or has a
-                ``msg_id``, because it could otherwise be stored twice.
+            chained: If true, the server stores each record only directly after the previous one. When a record is lost
+                in transit, the records after it are refused and then sent again, so the topic has no gap and keeps its
+                order. No other client may publish to the stream. If one does, `ProducerFencedError` is raised.
+            max_in_flight: Maximum number of records that are sent but not yet acked. If the stream is replicated,
+                chained records are always sent one at a time.
+            timeout: How long to keep trying to store a record, in seconds, including restarts of servers. Defaults to
+                the timeout of the connection. If an ack is lost, the record is sent again only if it is chained or has
+                a ``msg_id``. Any other record might be stored twice.
 
         Raises:
             InvalidNameError: The subject contains wildcards.
-            ClosedError: The topic has ended. This error is raised when the publisher is opened.
+            ClosedError: The topic has ended. Raised when the publisher is opened.
+
+        Opening the publisher may also raise any error of `log`.
         """
         check_publish_subject(self.subject)
         opened = partial(
@@ -175,41 +187,42 @@ class Topic:
     ) -> ReaderOpening:
         """Read every record exactly once and in order, across reconnects and restarts of servers.
 
-        Loop over the result, or open the reader with ``async with`` if you need its methods::
+        Iterate over the result, or open the reader with ``async with`` if you need its methods::
 
             async for record in topic.each("now"):
                 print(record.subject, record.data)
 
-        A slow reader doesn't delay other clients. When its local queue is full, it reads the following records from the
-        stream later.
+        A slow reader doesn't delay other clients, and its memory is bounded. When its local queue is full, it leaves
+        the following records in the stream and reads them later.
 
         Args:
-            start: ``"first"`` reads all stored records, and ``"now"`` reads only new records. A `Position`, its JSON
-                token, or a ``datetime`` reads the records strictly after it.
-            push: How the server pushes new records. ``"republish"`` needs no state on the server, but the stream must
-                republish the subject. ``"consumer"`` creates a consumer, which is shared by all readers of this
-                connection with the same subject. With None, records aren't pushed, and the reader reads the history at
-                intervals. ``"auto"`` selects the first of these ways that is available. If the subject contains
-                wildcards, ``"republish"`` keeps the order only within each subject, and may repeat records after
-                resuming from a position. In that case, ``"auto"`` doesn't select it.
-            quiet: Seconds without a record after which the history is read. This limits the delay when a push is lost.
-            allow_truncated: Whether to skip records that were removed from the stream before they were read, and to
-                report them with the event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
+            start: Where to start. ``"first"`` reads all stored records, and ``"now"`` only new records. A `Position`,
+                its JSON token, or a ``datetime`` reads the records strictly after it.
+            push: How the server pushes new records. ``"republish"`` uses a plain NATS subscription and no state on the
+                server, but the stream must republish the subject. ``"consumer"`` creates a consumer, which is shared by
+                all readers of this connection with the same subject. With None, records aren't pushed, and the reader
+                checks the stream at intervals. ``"auto"`` selects the first of these ways that is available. If the
+                subject contains wildcards, ``"republish"`` keeps the order only within each subject, and may repeat
+                records after resuming from a position. In that case, ``"auto"`` doesn't select it.
+            quiet: If no record arrives for this many seconds, check the stream for records whose push was lost. This
+                limits the delay that a lost push can cause.
+            allow_truncated: If true, skip records that were removed from the stream before they were read, and report
+                them with the event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
             max_pending: Maximum number of records in the local queue.
-            heartbeat: Seconds between two heartbeats of the server. If three heartbeats in a row are missing, the event
+            heartbeat: Interval between heartbeats of the server, in seconds. If three in a row are missing, the event
                 `HeartbeatMissed` is reported. This happens when a server is frozen, or when the server of the reader's
                 consumer is cut off from the cluster.
             after: A stream sequence to use instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
                 `Stream.get_last_messages`. The reader starts strictly after it. Prefer a `Position` if the stream may
-                be recreated, because a sequence can't reveal this.
+                be created again, because a sequence can't reveal this.
 
         Raises:
-            ConfigError: An argument is invalid. Opening the reader also raises this error if the retention of the
-                stream isn't by limits. Use `work` for such a stream.
+            ConfigError: An argument is invalid. Opening the reader also raises this error if the stream doesn't keep
+                records after they were read, because its retention isn't ``limits``. Use `work` for such a stream.
             NoMatchingStreamError: Opening the reader found no stream that stores the subject, or several streams that
                 store parts of it.
-            PositionInvalidError: Opening the reader found that the position is in another stream, or after the end of
-                the stream. If the stream is replicated, this check takes at least 10 seconds.
+            PositionInvalidError: Opening the reader found that the position is in a different stream, or after the end
+                of the stream. If the stream is replicated, this check takes at least 10 seconds.
 
         Opening the reader may also raise any request error.
         """
@@ -226,16 +239,24 @@ class Topic:
     def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
         """Read every record after a saved position.
 
-        This is equivalent to ``topic.each(position)``, and takes the other arguments of `each`.
+        This is the way to continue after a restart, even in a different process::
+
+            async with topic.since(load_position()) as reader:
+                async for record in reader:
+                    await handle(record)
+                    save_position(reader.position.to_json())
+
+        It is equivalent to ``topic.each(position)``, and takes the other arguments of `each`.
 
         Args:
-            position: The `TopicReader.position` at which to resume, or the JSON token from its ``to_json()``.
+            position: The `TopicReader.position` at which to resume, or the JSON token returned by its ``to_json()``.
 
         Raises:
             PositionInvalidError: ``position`` is a string, but not the JSON token of a position.
-            ConfigError: ``position`` is neither a position nor a string.
+            ConfigError: ``position`` is neither a position nor a string, for example None because nothing was saved
+                yet. Start with `each` in that case.
 
-        Opening the reader may raise any error that `each` describes.
+        Opening the reader raises the errors described by `each`.
         """
         if isinstance(position, str):
             position = Position.from_json(position)
@@ -251,7 +272,7 @@ class Topic:
         return TopicReader(await open_reader(log, start, extent=log.known_extent, **options))
 
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
-        """Read the newest record, and then the newest record after each change.
+        """Read the latest record, and then the latest record after each change.
 
         Use it for state, where only the most recent record matters. A slow reader skips the records in between, and the
         server never sends them::
@@ -262,24 +283,24 @@ class Topic:
         If the stream republishes the subject, the server keeps no state for the reader. If it doesn't, all readers of a
         connection share an ephemeral consumer while they wait.
 
-        If the subject contains wildcards, the reader first returns the newest record of each subject, and then the
-        newest record of each subject that changes. Such a reader keeps a `table` open from its first read until it is
+        If the subject contains wildcards, the reader first returns the latest record of each subject, and then the
+        latest record of each subject that changes. Such a reader keeps a `table` open from its first read until it is
         closed, so use it with ``async with``.
 
-        If the stream is deleted and created again, the reader continues with the new stream. However, it can't detect
-        this if the new stream already contains a later sequence than the last record returned. In that case,
-        `Record.position` refers to the deleted stream, and `since` raises `PositionInvalidError` for this position.
-        Create another reader to get valid positions again.
+        If the stream is deleted and created again, the reader continues with the new stream. There is one limitation:
+        if the new stream already contains a later sequence than the last record returned, the reader can't notice the
+        change. The `Record.position` of its records then refers to the deleted stream, and `since` refuses it with
+        `PositionInvalidError`. Create a new reader to get valid positions again.
 
         Args:
-            quiet: Seconds that the reader waits for a push before it requests the newest record again. This limits the
-                delay when a push is lost.
+            quiet: If a waiting reader receives nothing for this many seconds, it requests the latest record again. This
+                limits the delay that a lost push can cause.
 
         Raises:
-            ConfigError: ``quiet`` isn't a valid duration. The first read also raises this error if the retention of the
-                stream isn't by limits.
+            ConfigError: ``quiet`` isn't a valid duration. The first read also raises this error if the stream doesn't
+                keep records after they were read.
 
-        The first read may also raise `NoMatchingStreamError` and any request error.
+        The first read looks up the stream, so it may also raise `NoMatchingStreamError` and any request error.
         """
         return LatestReader(partial(self._newest, check_seconds("quiet", quiet)), self._context)
 
@@ -301,28 +322,28 @@ class Topic:
         check: float = 30.0,
         heartbeat: float = HEARTBEAT,
     ) -> Opening[TopicTable]:
-        """Open a table, which maps each subject of the topic to its newest record and is kept current.
+        """Open a table, which maps each subject of the topic to its latest record and is kept current.
 
-        Reading the table sends no request::
+        Use it when you need random access to the current state. Reading the table sends no request::
 
             async with topic.table() as table:
                 print(table["sensors.7"].data)
 
-        When the table is opened, it is filled from a snapshot, and then it follows the log like a reader. With server
-        2.11 and at most 1,024 subjects, the snapshot takes a single direct get. In all other cases, a consumer delivers
-        it.
+        Opening the table reads a snapshot of the latest records. After that, the table follows the topic like a reader.
+        With server 2.11 and at most 1,024 subjects, the snapshot takes a single direct get. In all other cases, a
+        consumer delivers it.
 
         Args:
-            push, quiet, heartbeat: See `each`.
-            check: Seconds between two checks for messages that were removed from the stream by a purge, a deletion or a
-                limit. If messages were removed, the table is compared with the stream, without reading payloads. A
-                large table is compared less often, with a pause of at least one millisecond for each subject. For
-                20,000 subjects, this is 20 seconds.
+            push, quiet, heartbeat: The same as the arguments of `each`.
+            check: Interval between checks for messages that were removed from the stream by a purge, a deletion or a
+                limit, in seconds. If messages were removed, the table is compared with the stream, without reading
+                payloads. A large table is compared less often, with a pause of at least one millisecond for each
+                subject, which is 20 seconds for 20,000 subjects.
 
         Raises:
             ConfigError: An argument isn't a valid duration.
 
-        Opening the table may raise any error that `each` describes.
+        Opening the table may raise any error described by `each`.
         """
         options = {"push": push, "quiet": quiet, "heartbeat": check_seconds("heartbeat", heartbeat)}
         return Opening(partial(self._table, check_seconds("check", check), options), "table()")
@@ -343,27 +364,29 @@ class Topic:
         partitions: int | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """Return an epoch topic that is named after the subject of this topic.
+        """Return an epoch topic named after the subject of this topic.
 
-        This is a shortcut for `JetStream.epochs`, which describes the arguments.
+        An epoch topic delivers records in groups, and each group completely or not at all. This method is a shortcut
+        for `JetStream.epochs`, which describes the arguments.
         """
         name = check_topic(self.subject)
         stream = check_stream_name(name.replace(".", "_") if self._stream is None else self._stream)
         return EpochTopic(StreamHome(self._manager, name, stream), order, partitions=partitions, codec=codec)
 
     def work(self, group: str, **config: Unpack[ConsumerFields]) -> Opening[PullSubscription]:
-        """Join a group of workers. Each message is delivered to one worker, and redelivered until it is acked.
+        """Join a group of workers that share the messages of the topic.
 
-        Run the same code in as many processes as you need::
+        Each message is delivered to one worker of the group. If the worker doesn't ack it in time, the message is
+        redelivered, possibly to a different worker. Run the same code in as many processes as you need::
 
             async with topic.work("billing") as work:
                 await work.run(handler)
 
-        A durable consumer stores the progress of the group. It remains when all workers have stopped, so that workers
-        that start later continue where the group stopped.
+        A durable consumer stores the progress of the group. It remains when all workers have stopped, so workers that
+        start later continue where the group stopped.
 
         Args:
-            group: The name of the group, which becomes the name of the durable consumer.
+            group: Name of the group, which becomes the name of the durable consumer.
             config: Further configuration of the consumer, such as ``ack_wait`` and ``max_deliver``.
 
         Raises:

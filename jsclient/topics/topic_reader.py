@@ -27,14 +27,15 @@ def raise_end(record: Record) -> NoReturn:
 class TopicReader(ReadHandle[Record]):
     """Reads every record of a topic exactly once and in order. Opened by `Topic.each` and `Topic.since`.
 
-    A loop with ``async for`` ends when the producer has finished the topic. If the producer has failed, the loop raises
-    `IterationFailed`, which contains the reason. If a read is cancelled, no record is lost.
+    ``async for`` stops when the producer finishes the topic, and raises `IterationFailed` with the reason if the
+    producer fails. Cancelling a read loses no records: the next read returns them.
 
-    If the subject of the topic contains wildcards, the loop doesn't end, and the last record of a subject
-    (`Record.is_last`) is returned like any other record.
+    If the topic's subject contains wildcards, the loop doesn't end by itself, because each subject can only end on its
+    own. The record that ends a subject (`Record.is_last`) is returned like any other.
 
     Attributes:
-        completion: The payload with which the producer has finished the topic, or None until the loop has ended.
+        completion: The payload that the producer passed to `TopicPublisher.finish`. None until the loop ends, and also
+            if the producer failed.
     """
 
     def __init__(self, reader: LogReader) -> None:
@@ -52,19 +53,28 @@ class TopicReader(ReadHandle[Record]):
 
     @property
     def pending(self) -> int:
-        """The number of records in the local queue."""
+        """The number of records that have arrived but haven't been read yet."""
         return self._reader.pending
 
     @property
     def is_closed(self) -> bool:
-        """Whether the reader was closed."""
+        """Whether the reader was closed, either by `close` or together with its connection."""
         return self._reader.is_closed
 
     def __repr__(self) -> str:
         return repr(self._reader).replace("LogReader", "TopicReader")
 
     def set_push(self, push: Push) -> None:
-        """Change how the server pushes records, without losing or repeating any. See `Topic.each` for the values."""
+        """Change how the server pushes new records, without losing or repeating any.
+
+        Args:
+            push: One of the values described by `Topic.each`, such as ``"consumer"``. With None, records are no longer
+                pushed, and the reader finds them by reading the stream at intervals.
+
+        Raises:
+            ConfigError: The stream can't push in this way. If the topic has several subjects, this reader can't change
+                between ``"republish"`` and ``"consumer"``, so open a new one.
+        """
         self._reader.set_push(push)
 
     async def next(self, timeout: float | None = None) -> Record:
@@ -73,17 +83,18 @@ class TopicReader(ReadHandle[Record]):
         If the call is cancelled, no record is lost. The next call returns it.
 
         Args:
-            timeout: The number of seconds to wait. By default, there is no limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
-            RequestTimeoutError: No record arrived within ``timeout`` seconds.
+            RequestTimeoutError: No record arrived within ``timeout`` seconds. The reader can still be used.
             ClosedError: The topic has ended, or the reader was closed.
-            IterationFailed: The producer has failed. The error contains the reason.
-            HistoryTruncatedError: Records were removed before they were read. Its ``first_available`` is the sequence
-                of the first record that is still stored.
-            PositionInvalidError: The stream was recreated.
+            IterationFailed: The producer failed. The error contains the reason.
+            HistoryTruncatedError: Records were removed from the stream before they were read. Its ``first_available``
+                is the sequence of the first record that is still stored.
+            PositionInvalidError: The stream was deleted and created again.
 
-        May also raise permanent errors of the server.
+        A reader waits while the server is unavailable. It raises a request error only if retrying can't help, for
+        example `PermissionDeniedError`.
         """
         if self._end is None:
             try:
@@ -115,10 +126,13 @@ class TopicReader(ReadHandle[Record]):
         self.completion = record.data if record.kind is Kind.FINISH else None
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
-        """Yield lists of up to ``max_records`` records. This is faster than reading one record at a time.
+        """Yield lists of records as they arrive. This is faster than reading one record at a time.
 
-        A list contains the records that are already in the local queue. The iteration ends when the topic ends or the
-        reader is closed. Raises the errors of `next`.
+        Each list contains the records that have already arrived, and at least one. The iteration ends when the topic
+        ends or the reader is closed. It raises the same errors as `next`, except `ClosedError`.
+
+        Args:
+            max_records: Maximum number of records in a list.
         """
         async for records in self._reader.batches(max_records):
             if records[-1].is_last and self._tracker.ends:
@@ -131,5 +145,8 @@ class TopicReader(ReadHandle[Record]):
             raise_end(self._end)
 
     async def close(self) -> None:
-        """Close the reader, and delete its consumer if no other reader shares it."""
+        """Close the reader. If no other reader shares its consumer, the consumer is deleted.
+
+        The `position` stays valid, so you can resume from it later.
+        """
         await self._reader.close()

@@ -35,7 +35,9 @@ T = TypeVar("T")
 class KeyValueChange(NamedTuple, Generic[ValueT]):
     """A change of a key in a `KeyValueCache`. Returned by `KeyValueCacheChanges.next`.
 
-    ``entry`` is the new entry of the key, or None if the key no longer has a value.
+    Attributes:
+        key: The key that has changed.
+        entry: The new entry of the key, or None if the key no longer has a value.
     """
 
     key: str
@@ -43,15 +45,21 @@ class KeyValueChange(NamedTuple, Generic[ValueT]):
 
 
 class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]):
-    """A mapping from the keys of a bucket to their entries that is kept up to date. Returned by `KeyValue.cache`.
+    """A local copy of a bucket that is kept up to date, as a mapping from keys to entries. Returned by
+    `KeyValue.cache`.
 
-    While the cache is open, it contains all matching keys that have a value. Reading the cache sends no requests. If
-    you await something in a loop over the cache, iterate over a copy such as ``dict(cache)``.
+    Reading the cache sends no requests, so it is as fast as a dict::
+
+        async with kv.cache("shop.*") as cache:
+            print(cache["shop.open"].value)
+
+    While the cache is open, it contains all matching keys that have a value. If the body of a loop over the cache
+    awaits anything, the cache may change meanwhile, so iterate over a copy such as ``dict(cache)``.
 
     The cache survives reconnects and server restarts. It may skip intermediate values of a key, but never misses the
-    newest one. If the bucket is deleted or recreated, the cache can't continue, and every access raises
-    `BucketNotFoundError` or `PositionInvalidError`. After the cache or its connection has been closed, the last state
-    can still be read.
+    latest one. If the bucket is deleted or created again, the cache can't continue, and every access raises
+    `BucketNotFoundError` or `PositionInvalidError`. After the cache or its connection is closed, the last state can
+    still be read.
     """
 
     def __init__(
@@ -174,28 +182,30 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
 
     @property
     def is_closed(self) -> bool:
-        """Whether the cache or its connection was closed."""
+        """Whether the cache or its connection was closed. A closed cache no longer changes, but can still be read."""
         return self._state is State.CLOSED or any(table.is_closed for table in self._tables)
 
     @property
     def revision(self) -> int:
-        """Revision that the cache has reached. All changes of matching keys up to this revision are in the cache."""
+        """The revision of the bucket that the cache has reached. It includes all changes of matching keys up to this
+        revision.
+        """
         return max(self._reached, min((table.position.seq for table in self._tables), default=0))
 
     # --- staleness ---------------------------------------------------------------------------------------
 
     @property
     def is_stale(self) -> bool:
-        """Whether changes may be missing from the cache.
+        """Whether the cache may be missing changes.
 
-        This is the case from the loss of the connection until the cache has caught up after the reconnect. It is also
-        true after the cache or its connection has been closed.
+        True from the moment the connection is lost until the cache has caught up after reconnecting, and once the cache
+        or its connection is closed.
         """
         return self._stale_at is not None or self.is_closed
 
     @property
     def stale_for(self) -> float:
-        """Seconds since the connection was lost or the cache was closed, or 0.0 if the cache is not stale."""
+        """How long the cache has been stale, in seconds. 0.0 if the cache isn't stale."""
         if self._stale_at is None:
             if not self.is_closed:
                 return 0.0
@@ -237,18 +247,23 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
     async def wait_for(self, revision: int, timeout: float | None = None) -> None:
         """Wait until the cache contains every change of matching keys up to ``revision``.
 
+        Use it to read your own writes::
+
+            revision = await kv.put("shop.open", b"yes")
+            await cache.wait_for(revision)
+
         Args:
-            revision: A revision of the bucket, for example the revision returned by `KeyValue.put`. It may belong to a
-                key that matches none of the cache's filters. The call then returns once the cache has caught up to that
+            revision: A revision of the bucket, for example the one returned by `KeyValue.put`. It may belong to a key
+                that matches none of the cache's filters. The call then returns once the cache has caught up to that
                 point.
-            timeout: Seconds to wait. By default, the call waits without a limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
-            RequestTimeoutError: The cache did not reach ``revision`` within ``timeout`` seconds.
+            RequestTimeoutError: The cache didn't reach ``revision`` within ``timeout`` seconds.
             BucketNotFoundError: The bucket was deleted.
             ClosedError: The cache or its connection was closed.
 
-        Also raises the error that ended the cache, and any error of an API request.
+        If the cache has failed, the call raises the error that ended it. May also raise any request error.
         """
         check_count("revision", revision, 0)
         now = self._context.connection.now
@@ -269,17 +284,20 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         self._reached = max(self._reached, revision)
 
     def changes(self, start: Literal["first", "now"] = "now") -> KeyValueCacheChanges[ValueT]:
-        """Return an asynchronous iterator over the changes of the cache.
+        """Return an asynchronous iterator over the changes of the cache::
 
-        For each key that has changed, the iterator returns the newest state. A slow reader may miss intermediate
-        states, but never the newest one.
+            async for key, entry in cache.changes():
+                print(key, entry and entry.value)
+
+        For each key that has changed, the iterator returns the latest state. A slow reader may miss intermediate
+        states, but never the latest one.
 
         Args:
-            start: ``"now"`` (the default) returns only later changes. ``"first"`` returns all keys of the cache before
-                the changes.
+            start: With ``"now"``, the default, only later changes are returned. With ``"first"``, all keys of the cache
+                are returned first.
 
         Raises:
-            ConfigError: ``start`` has another value.
+            ConfigError: ``start`` has a different value.
         """
         parts = [table.changes(start) for table in self._following()]
         return KeyValueCacheChanges(self, self._tables[0], parts)
@@ -302,8 +320,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
 class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
     """An asynchronous iterator over the changes of a cache. Returned by `KeyValueCache.changes`.
 
-    The iteration ends when the cache, its connection or this reader is closed. If a read is cancelled, no change is
-    lost.
+    ``async for`` stops when the cache, its connection or this reader is closed. Cancelling a read loses no change.
     """
 
     def __init__(self, cache: KeyValueCache[ValueT], table: TopicTable, parts: list[TableChanges]) -> None:
@@ -312,17 +329,19 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
         self._parts = parts
 
     async def next(self, timeout: float | None = None) -> KeyValueChange[ValueT]:
-        """Wait for the next change, and return the newest state of the key.
+        """Wait for a key to change, and return its latest state.
+
+        If a key changes several times before you read it, the changes in between aren't returned.
 
         Args:
-            timeout: Seconds to wait. By default, the call waits without a limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
-            RequestTimeoutError: No key changed within ``timeout`` seconds.
+            RequestTimeoutError: No key changed within ``timeout`` seconds. The reader can still be used.
             ClosedError: The cache, its connection or this reader was closed.
             BucketNotFoundError: The bucket was deleted.
 
-        Also raises the error that ended the cache, if any.
+        If the cache has failed, the call raises the error that ended it.
         """
         cache = self._cache
 

@@ -51,9 +51,9 @@ _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept
 
 
 class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
-    """A key-value bucket. Each key is a subject of a stream. The newest message with that subject is its value.
+    """A key-value bucket, which maps string keys to values. Returned by `JetStream.key_value` and `create_key_value`.
 
-    Returned by `JetStream.key_value` and `JetStream.create_key_value`. A handle need not be closed.
+    Each key is a subject of a stream, and its latest message is the value. A handle need not be closed.
     """
 
     _create = "create_key_value"
@@ -77,23 +77,23 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     async def get(
         self, key: str, *, revision: int | None = None, min_revision: int | None = None
     ) -> KeyValueEntry[ValueT]:
-        """Return the value of a key.
+        """Return the latest entry of a key, which contains the value.
 
         Any replica may answer, and it may lag behind. Pass ``min_revision`` if you need a value that was just stored,
         possibly by another client.
 
         Args:
             key: The key.
-            revision: Return the value that the key had at this revision. The bucket must still have that revision.
-            min_revision: Never return an older value than this revision, for example the revision returned by `put`.
-                If the replica that answers lags behind, the leader is asked.
+            revision: Return the entry that the key had at this revision. The bucket must still store it.
+            min_revision: Never return an older entry than this revision, for example the one returned by `put`. If the
+                replica that answers lags behind, the leader is asked.
 
         Raises:
             KeyNotFoundError: The key has no value. If it was deleted, ``error.deleted`` is the entry of the deletion.
             ValueInvalidError: The codec can't decode the value. ``error.entry`` contains the raw bytes.
             InvalidNameError: The key is invalid.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         subject = self._keys.subject(key)
         if revision is not None:
@@ -125,7 +125,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return stored_entry(self._keys, key, message, delta)
 
     async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot[ValueT]:
-        """Return the values of several keys as of one revision (server 2.11). Keys without a value are omitted.
+        """Return the entries of several keys as of one revision (server 2.11). Keys without a value are omitted.
 
         Args:
             keys: Keys or filters, such as ``["a.1", "b.*"]``. They are requested in groups of 1,000. At most 1,024 keys
@@ -135,7 +135,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             TooManyResultsError: More than 1,024 keys match the filters of one request.
             InvalidNameError: A key or filter is invalid.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         filters = self._keys.filters([keys] if isinstance(keys, str) else keys)
         stream = Stream(self._context, await self._known())
@@ -143,7 +143,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
     @listing
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
-        """Iterate over the keys that have a value, in the order of their newest revisions. Values are not transferred.
+        """Iterate over the keys that have a value, ordered by their last change. Values aren't transferred.
 
         If a key is written during the iteration, it may be missing, but it is never returned twice.
 
@@ -154,7 +154,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             BucketNotFoundError: The bucket was deleted.
             InvalidNameError: A filter is invalid.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         seen: set[str] = set()
         config = reader_config(self._keys.subjects(filters), headers_only=True)
@@ -187,17 +187,17 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Args:
             filters: Keys, or filters in which a token may be ``*`` and the last token ``>``. Defaults to all keys.
-            include_history: Read all stored entries of each key instead of only the newest one.
-            updates_only: Skip the existing entries, and read only later changes.
-            ignore_deletes: Do not return deletions.
-            meta_only: Do not transfer values. `KeyValueEntry.size` is still available.
-            after: Read all entries after this revision, for example the revision of a snapshot.
+            include_history: Return all stored entries of each key first, instead of only the latest one.
+            updates_only: Skip the existing entries, and return only later changes.
+            ignore_deletes: Don't return deletions.
+            meta_only: Don't transfer values. `KeyValueEntry.size` is still available.
+            after: Return all entries after this revision, for example the revision of a snapshot.
 
         Raises:
             InvalidNameError: A filter is invalid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError`, or any error of an API request.
+        Opening the watch raises `BucketNotFoundError`, or any other request error.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
@@ -207,14 +207,14 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Keep a local copy of all matching values up to date: ``async with kv.cache("shop.*") as cache``.
 
         Args:
-            filters: See `watch`. Caches of one connection share a consumer for each filter.
-            check: Seconds between checks for values removed by a limit or an administrator. Watches don't see those.
+            filters: The same as for `watch`. Caches of one connection share a consumer for each filter.
+            check: Interval in seconds between checks for values that a limit or an administrator has removed.
 
         Raises:
             InvalidNameError: A filter is invalid.
             ConfigError: Two filters overlap, or ``check`` is invalid.
 
-        Opening the cache raises `BucketNotFoundError`, or any error of an API request.
+        Opening the cache raises `BucketNotFoundError`, or any other request error.
         """
         subjects = self._keys.subjects(filters)
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
@@ -252,10 +252,10 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Args:
             key: The key.
-            value: The value. It may be empty. Without a codec it must be bytes.
-            ttl: Seconds until the value expires, at least 1. The bucket needs ``limit_marker_ttl`` and a history of 1,
-                because the previous value would reappear otherwise.
-            msg_id: A unique id. With it the value is sent again if the reply is lost, but stored only once.
+            value: The value, which may be empty. Without a codec, it must be bytes.
+            ttl: Lifetime of the value in seconds, at least 1. The bucket needs ``limit_marker_ttl`` and a history of 1,
+                because an older value would reappear otherwise.
+            msg_id: A unique id. It lets the client send the value again if the reply is lost, without storing it twice.
 
         Raises:
             InvalidNameError, ConfigError, MaxPayloadError: The key, an option or the size is invalid. Nothing was sent.
@@ -273,15 +273,15 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     ) -> int:
         """Set many keys in order. Return the highest resulting revision, or 0 if ``values`` is empty.
 
-        This is much faster than calling `put` repeatedly, because many values can be in flight at the same time. It is
-        not a transaction, so other clients see each value as soon as it is stored.
+        This is much faster than calling `put` repeatedly, because many values can be in flight at the same time. It
+        isn't a transaction, so other clients see each value as soon as it is stored.
 
         Args:
             values: A mapping, or an iterable of ``(key, value)`` pairs. A key may occur several times.
-            max_in_flight: Maximum number of unacknowledged values.
+            max_in_flight: Maximum number of values that are sent but not yet acked.
 
         Raises:
-            PublishManyError: Some values could not be stored. The exception maps the index of each failed value to its
+            PublishManyError: Some values couldn't be stored. The exception maps the index of each failed value to its
                 error. If a key or value is invalid, ``__cause__`` is an `InvalidNameError` or `ConfigError`.
             ReadOnlyError: The handle is read-only.
 
@@ -292,7 +292,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     async def create(
         self, key: str, value: ValueT, *, ttl: float | timedelta | None = None, msg_id: str | None = None
     ) -> int:
-        """Create a key, and return its revision. See `put` for the arguments.
+        """Create a key, and return its revision. The arguments are those of `put`.
 
         ``ttl`` is allowed with any history, because there is no previous value that could reappear. If the history is
         greater than 1, the server increases ``ttl`` to at least the bucket's ``limit_marker_ttl`` (ADR-43).
@@ -300,7 +300,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         Raises:
             KeyExistsError: The key already has a value. Nothing was stored.
 
-        Also raises the errors of `put`.
+        May also raise any error of `put`.
         """
         return await store_new(self, key, self._keys.encoded(key, value), ttl=ttl, msg_id=msg_id)
 
@@ -313,16 +313,16 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         ttl: float | timedelta | None = None,
         msg_id: str | None = None,
     ) -> int:
-        """Set the value of a key if its revision is still ``last``, and return the new revision.
+        """Set the value of a key only if nobody has changed it meanwhile, and return the new revision.
 
         Args:
-            key, value, ttl, msg_id: See `put`.
-            last: The revision that the key must have. 0 means that the bucket must not contain any entry of the key.
+            key, value, ttl, msg_id: The same as for `put`.
+            last: The revision that the key must still have. 0 means that the bucket must have no entry of the key.
 
         Raises:
             RevisionMismatchError: The key has a different revision. Nothing was stored.
 
-        Also raises the errors of `put`.
+        May also raise any error of `put`.
         """
         self._check_ttl(ttl)
         check_count("last", last, 0)
@@ -332,13 +332,13 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Delete the value of a key but keep its history. Return the revision of the deletion.
 
         Args:
-            key: The key. Deleting a key without a value is not an error.
+            key: The key. Deleting a key without a value isn't an error.
             last: The revision that the key must have. By default, the revision isn't checked.
 
         Raises:
             RevisionMismatchError: The key has a different revision. Nothing was deleted.
 
-        Also raises the errors of `put`.
+        May also raise any error of `put`.
         """
         return await store_after(self, key, b"", last, headers={OPERATION: DELETE})
 
@@ -346,13 +346,13 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Delete the value and the history of a key. Return the revision of the deletion.
 
         Args:
-            key, last: See `delete`.
-            ttl: Seconds until the server removes the deletion too. The bucket must have a ``limit_marker_ttl``.
+            key, last: The same as for `delete`.
+            ttl: Seconds until the server removes the deletion too. The bucket needs a ``limit_marker_ttl``.
 
         Raises:
             RevisionMismatchError: The key has a different revision. Nothing was deleted.
 
-        Also raises the errors of `put`.
+        May also raise any error of `put`.
         """
         return await store_after(self, key, b"", last, headers={OPERATION: PURGE}, rollup="sub", ttl=ttl)
 
@@ -371,12 +371,12 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             RevisionMismatchError: During every attempt, another client changed the value.
             KeyNotFoundError: The key has no value, and ``function`` returned None.
 
-        Also raises the errors of `get` and `put`, and any exception that ``function`` raises.
+        May also raise any error of `get` and `put`, and any exception that ``function`` raises.
         """
         return await update_with(self, key, function, attempts)
 
     def transaction(self) -> KeyValueTransaction[ValueT]:
-        """Change several keys atomically: ``async with kv.transaction() as tx`` (server 2.12).
+        """Change several keys, all or none of them: ``async with kv.transaction() as tx`` (server 2.12).
 
         The bucket needs ``allow_atomic``. Leaving the block commits the changes, unless it raised an exception. Raises
         `ReadOnlyError` if the handle is read-only, and `ConfigError` if the server is too old.
@@ -398,9 +398,9 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Args:
             key: The key that represents the lock.
-            ttl: Seconds until the lock is free after its holder has died, at least 1.
+            ttl: How long until the lock is free after its holder has died, in seconds, at least 1.
             value: The value of the key while the lock is held, for example the name of the holder.
-            timeout: Seconds to wait for the lock, including all requests. None (the default) waits without a limit.
+            timeout: How long to wait for the lock, in seconds, including all requests. By default, wait indefinitely.
 
         Raises:
             InvalidNameError: The key is invalid.
@@ -427,16 +427,16 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Run ``work`` in only one of the clients that call this method (server 2.11). Return the result of ``work``.
 
         Args:
-            key, ttl, value: See `lock`.
+            key, ttl, value: The same as for `lock`.
             work: A coroutine function. It is called with the lock once this client is elected. If the lock is lost, the
                 event `ErrorRaised` reports it and ``work`` is cancelled. When this client is elected again, ``work`` is
                 called again.
 
         Raises:
-            ConfigError: ``work`` is not a coroutine function.
+            ConfigError: ``work`` isn't a coroutine function.
             ClosedError: The connection was closed.
 
-        Also raises the errors of `lock`, and any exception that ``work`` raises.
+        May also raise any error of `lock`, and any exception that ``work`` raises.
 
         If the call is cancelled, ``work`` is cancelled and the lock is released.
         """
@@ -474,12 +474,12 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     # --- the bucket --------------------------------------------------------------------------------------
 
     async def status(self) -> BucketStatus:
-        """Request the status of the bucket from the server.
+        """Request the status of the bucket from the server, such as its size and its options.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.
 
-        May also raise any error of an API request.
+        May also raise any other request error.
         """
         return BucketStatus.of(await self._renewed())
 
@@ -491,9 +491,9 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
                 is removed, and watches can still read the deletion. 0 removes all deletions.
 
         Raises:
-            ConfigError: ``older_than`` is not a number of seconds.
+            ConfigError: ``older_than`` isn't a number of seconds.
             ReadOnlyError: The handle is read-only.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         return await purge_deletes(self, older_than)

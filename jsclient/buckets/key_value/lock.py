@@ -35,9 +35,14 @@ _RELEASED: Final = "it was released"
 class KeyValueLock(Handle, Generic[ValueT]):
     """A lock that this client holds. Returned by `KeyValue.lock`.
 
-    If the lock is lost or its connection is closed, the ``async with`` block is cancelled, and `LeaseLostError` is
-    raised. `LeaseLostError` is also raised at the end of the block if the lock expired before, for example because the
-    block kept the event loop busy.
+    The lock is released when the ``async with`` block ends::
+
+        async with kv.lock("reports") as lock:
+            await write_report(fencing_token=lock.token)
+
+    If the lock is lost or its connection is closed, the block is cancelled, and `LeaseLostError` is raised. The error
+    is also raised at the end of the block if the lock expired before, for example because the block kept the event loop
+    busy.
 
     If the lock is lost and the block raises a `JetStreamError`, that error becomes the cause of the `LeaseLostError`.
     Any other exception of the block is raised unchanged, with a note about the loss. If another task has cancelled the
@@ -46,7 +51,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
     Attributes:
         key: The key that represents the lock.
         token: The fencing token. Each holder of the lock gets a greater token than all holders before. Pass the token
-            to the resource that the lock protects, so that the resource can refuse requests with smaller tokens.
+            to the resource that the lock protects, so it can refuse requests with smaller tokens.
     """
 
     def __init__(self, lease: Lease[ValueT]) -> None:
@@ -116,7 +121,10 @@ class KeyValueLock(Handle, Generic[ValueT]):
         error.add_note(str(loss))
 
     def check(self) -> None:
-        """Raise `LeaseLostError` unless the lock is certainly held at this moment. No request is sent."""
+        """Raise `LeaseLostError` unless the lock is certainly held at this moment. No request is sent.
+
+        Call it before a step that must not run without the lock.
+        """
         if self._state is State.OPEN and not self._is_in_time():
             self._lose(_LATE)
         if self._loss is not None:
@@ -125,17 +133,17 @@ class KeyValueLock(Handle, Generic[ValueT]):
             raise self._lost(_RELEASED)
 
     async def put(self, key: str, value: ValueT) -> int:
-        """Set the value of another key of the bucket, and return its revision.
+        """Set the value of a different key of the bucket, but only while the lock is held. Return its revision.
 
-        The server stores the value only if this client holds the lock at that time.
+        The server itself checks the lock, so a process that has lost the lock without noticing can't write.
 
         Args:
-            key, value: See `KeyValue.put`.
+            key, value: The same as for `KeyValue.put`.
 
         Raises:
             LeaseLostError: The lock is no longer held. Nothing was stored.
 
-        Also raises the errors of `KeyValue.put`.
+        May also raise any error of `KeyValue.put`.
         """
         data = check_payload(self._kv._keys.encoded(key, value))  # noqa: SLF001  one room
         async with self._turn:
@@ -197,11 +205,10 @@ class KeyValueLock(Handle, Generic[ValueT]):
             self._lose(CONNECTION_CLOSED)
 
     async def abandon(self) -> None:
-        """End the lock because the connection is closing.
+        """End the lock because the connection is closing. Internal.
 
-        The value is removed once the block has ended, so that no other client gets the lock while the block is running.
-        If the block doesn't end in time, or if it is the block that closes the connection, the value remains until it
-        expires.
+        The value is removed once the block has ended, so no other client gets the lock while the block is running. If
+        the block doesn't end in time, or if the block itself closes the connection, the value remains until it expires.
         """
         context = self._kv._context  # noqa: SLF001  one room
         if self._loss is not None:
@@ -215,7 +222,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
                     await self._ended.wait()
 
     async def close(self) -> None:
-        """Release the lock. If the server can't be reached, the lock is free once its TTL has passed.
+        """Release the lock. If the server can't be reached, the lock becomes free when its TTL has passed.
 
         If the call is cancelled, the lock is released in the background.
         """

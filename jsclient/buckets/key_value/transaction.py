@@ -54,9 +54,13 @@ class _Change(msgspec.Struct):
 
 
 class KeyValueTransaction(Generic[ValueT]):
-    """Collects changes of several keys, which are stored atomically. Returned by `KeyValue.transaction`.
+    """Collects changes of several keys, of which all are stored or none. Returned by `KeyValue.transaction`.
 
-    Leaving the ``async with`` block commits the changes. Each key can be changed only once.
+    Leaving the ``async with`` block commits the changes. Each key can be changed only once::
+
+        async with kv.transaction() as tx:
+            tx.put("account.1", b"90")
+            tx.put("account.2", b"110")
 
     Attributes:
         revision: Revision of the last change after the commit. The changes have consecutive revisions, in the order in
@@ -84,17 +88,19 @@ class KeyValueTransaction(Generic[ValueT]):
     def put(
         self, key: str, value: ValueT, *, last: int | None = None, ttl: float | timedelta | None = None
     ) -> None:
-        """Set the value of a key.
+        """Add a change that sets the value of a key. Nothing is sent before the commit.
 
         Args:
-            key, value, ttl: See `KeyValue.put`.
-            last: The revision that the key must have. 0 means that the bucket must not contain any entry of the key.
-                By default, the revision isn't checked.
+            key: The key.
+            value: The value. Without a codec, it must be bytes.
+            last: The revision that the key must have. 0 means that the bucket must not contain any entry of the key. By
+                default, the revision isn't checked.
+            ttl: How long until the value expires, in seconds. See `KeyValue.put` for what the bucket needs.
 
         Raises:
             InvalidNameError: The key is invalid.
-            ConfigError: Another argument is invalid, the bucket doesn't support ``ttl``, the transaction already
-                changes the key, or ``last`` contradicts a guard of the key.
+            ConfigError: ``value``, ``last`` or ``ttl`` is invalid, the bucket doesn't support ``ttl``, the transaction
+                already changes the key, or ``last`` contradicts a guard of the key.
             ClosedError: The transaction has ended.
         """
         self._check_expiry(ttl)
@@ -102,19 +108,21 @@ class KeyValueTransaction(Generic[ValueT]):
         self._add(key, _Change(self._encoded(key, value), _revision("last", last), options={"ttl": ttl}))
 
     def create(self, key: str, value: ValueT, *, ttl: float | timedelta | None = None) -> None:
-        """Create a key. If the key already has a value, the commit raises `KeyExistsError`.
+        """Add a change that creates a key. If the key already has a value, the commit raises `KeyExistsError`.
 
-        See `put` for the arguments and errors.
+        The arguments and errors are those of `put`.
         """
         self._check_expiry(ttl)
         self._add(key, _Change(self._encoded(key, value), 0, is_create=True, options={"ttl": ttl}))
 
     def delete(self, key: str, *, last: int | None = None) -> None:
-        """Delete the value of a key but keep its history. See `put` for the arguments and errors."""
+        """Add a change that deletes the value of a key but keeps its history. The arguments and errors are those of
+        `put`.
+        """
         self._add(key, _Change(b"", _revision("last", last), options={"headers": {OPERATION: DELETE}}))
 
     def purge(self, key: str, *, last: int | None = None) -> None:
-        """Delete the value and the history of a key. See `put` for the arguments and errors."""
+        """Add a change that deletes the value and the history of a key. The arguments and errors are those of `put`."""
         options = {"headers": {OPERATION: PURGE}, "rollup": "sub"}
         self._add(key, _Change(b"", _revision("last", last), options=options))
 
@@ -142,21 +150,21 @@ class KeyValueTransaction(Generic[ValueT]):
     def guard(self, key: str | KeyValueLock[Any], revision: int | None = None) -> None:
         """Add a guard: commit only if a key has a certain revision, or only if a lock is held.
 
-        The transaction may change the guarded key, but it need not. If it changes a key that is guarded with a lock,
-        the commit ends that lock.
+        Use it for keys that the transaction depends on but doesn't change. It may also change the guarded key. If it
+        changes a key that is guarded with a lock, the commit ends that lock.
 
-        The server checks one revision for each change. A guard of a key that the transaction doesn't change therefore
-        needs a change without ``last`` for itself. A key can't be guarded with both a lock and a revision, because each
-        renewal of the lock changes the revision.
+        The server checks one revision for each change. So a guard of a key that the transaction doesn't change needs a
+        change without ``last`` to travel with, and there can't be more such guards than changes. A key can't be guarded
+        with both a lock and a revision, because each renewal of the lock changes the revision.
 
         Args:
             key: The key, or a lock of this bucket.
             revision: The revision that the key must have. 0 means that the bucket must not contain any entry of the
-                key. Must be None for a lock.
+                key. Omit it for a lock.
 
         Raises:
             InvalidNameError: The key is invalid.
-            ConfigError: ``revision`` is missing or invalid, the lock belongs to another bucket, or the guard
+            ConfigError: ``revision`` is missing or invalid, the lock belongs to a different bucket, or the guard
                 contradicts an earlier guard or change.
             ClosedError: The transaction has ended.
         """
@@ -206,7 +214,7 @@ class KeyValueTransaction(Generic[ValueT]):
             await self.commit()
 
     async def commit(self) -> int:
-        """Store all changes atomically, and return the revision of the last one.
+        """Store all changes, or none of them, and return the revision of the last one.
 
         You rarely call this method, because leaving the ``async with`` block commits the changes.
 
@@ -218,8 +226,8 @@ class KeyValueTransaction(Generic[ValueT]):
             BatchNotEnabledError: The bucket was created without ``allow_atomic``. Nothing was stored.
             ClosedError: The transaction has ended.
 
-        Also raises the errors of `AtomicBatch.commit`. After `RequestTimeoutError` or `DisconnectedError`, either all
-        changes or none may be stored.
+        May also raise any error of `AtomicBatch.commit`. After `RequestTimeoutError` or `DisconnectedError`, either all
+        changes or none may be stored, so read the keys to find out.
         """
         self._check_open()
         self._has_ended = True

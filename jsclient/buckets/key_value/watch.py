@@ -11,9 +11,14 @@ __all__ = ["KeyValueWatch"]
 
 
 class KeyValueWatch(BucketWatch[KeyValueEntry[ValueT]], Generic[ValueT]):
-    """An asynchronous iterator over the entries of a bucket, then over its changes. Returned by `KeyValue.watch`.
+    """An asynchronous iterator over the entries of a bucket, and then over its changes. Returned by `KeyValue.watch`.
 
-    Use it in an ``async with`` block. The watch survives reconnects, server restarts and the loss of its consumer. It
-    may skip intermediate values of a key in these cases, but it never misses the newest one. The revisions of the
-    entries always increase.
+    Use it in an ``async with`` block::
+
+        async with kv.watch("shop.*") as watch:
+            async for entry in watch:
+                print(entry.key, entry.operation, entry.value)
+
+    The watch survives reconnects, server restarts and the loss of its consumer. It may skip intermediate values of a
+    key in these cases, but it never misses the latest one. The revisions of the entries always increase.
     """

@@ -53,7 +53,7 @@ _ACK: Final = 30.0  # seconds to wait for the ack of a chunk, unless the timeout
 
 
 class ObjectStore(WithBucketRights):
-    """A bucket that stores objects of any size. Returned by `JetStream.object_store` and `create_object_store`.
+    """A bucket that stores objects of any size, such as files. Returned by `JetStream.object_store`.
 
     A handle has no resources, so it need not be closed.
     """
@@ -113,26 +113,26 @@ class ObjectStore(WithBucketRights):
             chunk_size: Size of each message in bytes. Defaults to 128 KiB.
             headers, metadata, description: Headers, metadata and a human-readable text to store with the object.
             size: Size of the content, if known. It is verified, and passed to ``progress``.
-            progress: A plain function that is called with the number of bytes stored so far, and ``size`` or None. If
-                it raises an exception, the event `HandlerFailed` reports that and the upload continues.
+            progress: A plain function to call with the number of bytes stored so far, and ``size`` or None. If it
+                raises an exception, the event `HandlerFailed` reports that and the upload continues.
             if_match: Replace the object only if it has this revision.
-            if_none_match: Store the object only if no object of this name exists.
-            timeout: Seconds to wait for the ack of each chunk. Defaults to 30.
+            if_none_match: If true, store the object only if no object of this name exists.
+            timeout: How long to wait for the ack of each chunk, in seconds. Defaults to 30.
             resume: A token from `upload_token`. Pass the same ``data`` from its beginning. Chunks that an earlier
                 attempt has stored aren't sent again. If the call fails, the stored chunks are kept for the next one.
 
         Raises:
             SourceChangedError: ``data`` differs from the content that an earlier attempt has stored.
-            ObjectChangedError: The object does not have the revision ``if_match``.
-            ObjectExistsError: ``if_none_match`` is True, and an object of this name exists.
+            ObjectChangedError: The object doesn't have the revision ``if_match``.
+            ObjectExistsError: ``if_none_match`` is true, and an object of this name exists.
             BucketFullError: The bucket is full.
             BucketSealedError: The bucket is sealed.
-            BucketNotFoundError: The bucket does not exist.
+            BucketNotFoundError: The bucket doesn't exist.
             InvalidNameError: The name is invalid. Nothing was sent.
-            ConfigError: Another argument is invalid, or the content doesn't have the given ``size``.
-            RequestTimeoutError, DisconnectedError: A chunk was not acked, or the object may or may not be stored.
+            ConfigError: An option is invalid, or the content doesn't have the given ``size``.
+            RequestTimeoutError, DisconnectedError: A chunk wasn't acked, or the object may or may not be stored.
 
-        May also raise any error of an API request, and any exception that reading ``data`` raises.
+        May also raise any request error, and any exception that reading ``data`` raises.
 
         If the call is cancelled after the description has been sent, the object is stored. Otherwise the chunks are
         removed, or kept if ``resume`` is given.
@@ -199,7 +199,7 @@ class ObjectStore(WithBucketRights):
         return token
 
     async def put_file(self, name: str, path: str | os.PathLike[str], **options: Any) -> ObjectInfo:
-        """Store a file as an object. See `put` for the options and errors.
+        """Store a file as an object, and return its description. The options and errors are those of `put`.
 
         Also raises ``OSError`` if the file can't be read.
         """
@@ -211,9 +211,9 @@ class ObjectStore(WithBucketRights):
 
         Raises:
             ObjectNotFoundError: No object of this name has ever existed, or its deletion has been removed.
-            BucketSealedError: The bucket is sealed and cannot be changed.
+            BucketSealedError: The bucket is sealed, so it can't be changed.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
 
         def deleted(current: ObjectInfo | None) -> ObjectInfo | None:
@@ -245,13 +245,13 @@ class ObjectStore(WithBucketRights):
     ) -> ObjectInfo:
         """Change the headers, metadata or text stored with an object, and return its description.
 
-        Arguments that are None leave the respective field unchanged.
+        Arguments that are None leave the respective field unchanged. The content isn't transferred.
 
         Raises:
-            ObjectNotFoundError: The object does not exist.
+            ObjectNotFoundError: The object doesn't exist.
             ConfigError: An argument is invalid. Nothing was sent.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         changes: dict[str, Any] = {}
         if description is not None:
@@ -273,27 +273,27 @@ class ObjectStore(WithBucketRights):
         """Rename an object, and return its description. The content isn't copied. Links to the old name break.
 
         Raises:
-            ObjectNotFoundError: The object ``old`` does not exist.
+            ObjectNotFoundError: The object ``old`` doesn't exist.
             ObjectExistsError: An object named ``new`` already exists.
             ObjectChangedError: Another client replaced the object during the call. The object keeps its name.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         return await rename_object(self._site, old, new)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
-        """Store a link to an object, and return the description of the link. `get` and `open` follow links.
+        """Store a second name for an object, and return the description of this link. `get` and `open` follow links.
 
         Args:
             name: Name of the link.
             target: Name of an object in this bucket, or the description of an object in any bucket.
 
         Raises:
-            ObjectNotFoundError: The target does not exist.
-            ObjectExistsError: An object that is not a link already has the name of the link.
+            ObjectNotFoundError: The target doesn't exist.
+            ObjectExistsError: An object that isn't a link already has the name of the link.
             LinkError: The target is itself a link.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         if isinstance(target, str):
             target = await self.info(target)
@@ -308,7 +308,7 @@ class ObjectStore(WithBucketRights):
     async def add_bucket_link(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
         """Store a link to a whole bucket, and return the description of the link. `ObjectInfo.link` names the bucket.
 
-        Raises the errors of `add_link`.
+        May raise any error of `add_link`.
         """
         if isinstance(bucket, ObjectStore):
             bucket = bucket.bucket
@@ -333,16 +333,16 @@ class ObjectStore(WithBucketRights):
 
         Args:
             name: Name of the object, or of a link to it.
-            progress: A plain function that is called with the number of bytes read so far, and the size of the object.
+            progress: A plain function to call with the number of bytes read so far, and the size of the object.
 
         Raises:
-            ObjectNotFoundError: The object does not exist.
-            ObjectChangedError: The object was replaced or deleted while it was being read.
+            ObjectNotFoundError: The object doesn't exist.
+            ObjectChangedError: The object was replaced or deleted while it was being read. Read it again.
             DigestMismatchError: The stored content is damaged.
             ObjectIncompleteError: Parts of the stored content are missing.
             LinkError: The name is a link that doesn't lead to an object.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         async with self.open(name, progress=progress) as reader:
             return await reader.read()
@@ -350,8 +350,8 @@ class ObjectStore(WithBucketRights):
     def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
         """Read an object piece by piece, or from any position: ``async with store.open(name) as file``.
 
-        Memory use doesn't depend on the size of the object. See `get` for the arguments and errors. Errors that concern
-        the description are raised when the reader is opened, and errors that concern the content when it is read.
+        Memory use doesn't depend on the size of the object. The arguments and errors are those of `get`. Opening the
+        reader raises errors that concern the description, and reading raises errors that concern the content.
         """
         self._site.space.info_subject(name)
         check_progress(progress)
@@ -365,23 +365,23 @@ class ObjectStore(WithBucketRights):
         The content is written to a temporary file in the same directory, which is then renamed. So ``path`` never
         contains an incomplete object.
 
-        See `get` for the arguments and errors. Also raises ``OSError`` if the file can't be written.
+        The arguments and errors are those of `get`. Also raises ``OSError`` if the file can't be written.
         """
         async with self.open(name, progress=progress) as reader:
             return await write_file(reader, Path(path))
 
     async def info(self, name: str, *, deleted: bool = False) -> ObjectInfo:
-        """Return the description of an object or link. Links are not followed.
+        """Return the description of an object or link. Links aren't followed.
 
         Args:
             name: Name of the object or link.
-            deleted: Return the description of a deleted object too, instead of raising `ObjectNotFoundError`.
+            deleted: If true, return the description of a deleted object too, instead of raising `ObjectNotFoundError`.
 
         Raises:
-            ObjectNotFoundError: The object does not exist.
+            ObjectNotFoundError: The object doesn't exist.
             ObjectInfoError: The description is invalid.
 
-        May also raise any error of an API request.
+        May also raise any request error.
         """
         current = await self._site.current(name)
         if deleted and current is not None:
@@ -398,11 +398,11 @@ class ObjectStore(WithBucketRights):
         """Iterate over the descriptions of all objects and links, in the order of their last changes.
 
         Args:
-            prefix: Return only descriptions whose names start with this prefix. Nevertheless, all descriptions are
-                transferred, because the server can't filter by prefix.
-            deleted: Also return the descriptions of deleted objects.
+            prefix: Return only descriptions whose names start with this prefix. All descriptions are still transferred,
+                because the server can't filter by prefix.
+            deleted: If true, also return the descriptions of deleted objects.
 
-        May raise any error of an API request.
+        May raise any request error.
         """
         async for info in self._descriptions.reader((), DeliverPolicy.LAST_PER_SUBJECT, None).initial():
             if info.name.startswith(prefix) and (deleted or not info.is_deleted):
@@ -421,17 +421,17 @@ class ObjectStore(WithBucketRights):
         Invalid descriptions are skipped, and reported with the event `RecordSkipped`.
 
         Args:
-            names: Read only the descriptions of these objects. Defaults to all objects.
-            include_history: Read all stored descriptions of each object instead of only the newest one.
-            updates_only: Skip the existing descriptions, and read only later changes.
-            ignore_deletes: Do not return the descriptions of deleted objects.
-            after: Read all descriptions after this revision.
+            names: Return only the descriptions of these objects. Defaults to all objects.
+            include_history: Return all stored descriptions of each object first, instead of only the latest one.
+            updates_only: Skip the existing descriptions, and return only later changes.
+            ignore_deletes: Don't return the descriptions of deleted objects.
+            after: Return all descriptions after this revision.
 
         Raises:
             InvalidNameError: A name is invalid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError`, or any error of an API request.
+        Opening the watch raises `BucketNotFoundError`, or any other request error.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._descriptions.reader(names, policy, after)
@@ -440,12 +440,12 @@ class ObjectStore(WithBucketRights):
     # --- the bucket --------------------------------------------------------------------------------------
 
     async def status(self) -> ObjectStoreStatus:
-        """Request the status of the bucket from the server.
+        """Request the status of the bucket from the server, such as its size and its options.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.
 
-        May also raise any error of an API request.
+        May also raise any other request error.
         """
         return ObjectStoreStatus.of(await self._site.state())
 
@@ -453,16 +453,16 @@ class ObjectStore(WithBucketRights):
         """Find objects that can't be read, and chunks that belong to no object. The bucket isn't changed.
 
         The headers of all chunks are read and compared with the descriptions. Objects that other clients store, replace
-        or delete during the check are not reported as broken. However, the chunks of an upload in progress are reported
-        as orphans, because the description is stored last.
+        or delete during the check aren't reported as broken. The chunks of an upload in progress are reported as
+        orphans, however, because the description is stored last.
 
         Args:
-            digests: Also read the content of all objects, and verify their digests.
+            digests: If true, also read the content of all objects, and verify their digests.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.
 
-        May also raise any error of an API request.
+        May also raise any other request error.
         """
         return await check_objects(self._site, digests=digests)
 
@@ -476,7 +476,7 @@ class ObjectStore(WithBucketRights):
 
         Args:
             older_than: Minimum age in seconds, at least 60, by the server's clock. The age of an upload is counted from
-                its newest chunk. Choose more than the longest pause of your uploads, for example some hours.
+                its latest chunk. Choose more than the longest pause of your uploads, for example some hours.
 
         Raises:
             ConfigError: ``older_than`` is too small, or the bucket is a mirror. Nothing was removed.
@@ -484,7 +484,7 @@ class ObjectStore(WithBucketRights):
                 replace the object first.
             BucketSealedError: The bucket is sealed.
 
-        May also raise any error of an API request. If the call is cancelled, the next one continues.
+        May also raise any request error. If the call is cancelled, the next one continues.
         """
         check_age(older_than)
         await self._site.check_unambiguous()
@@ -493,7 +493,7 @@ class ObjectStore(WithBucketRights):
     async def seal(self) -> None:
         """Make the bucket read-only permanently. You can still read objects, and delete the whole bucket.
 
-        May raise any error of an API request.
+        May raise any request error.
         """
         config = (await self._site.state()).config.replace(sealed=True)
         await self._site.update(to_wire(config))

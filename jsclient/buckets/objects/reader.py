@@ -45,10 +45,16 @@ _SMALL: Final = 256 * 1024  # bytes up to which an object is requested as one me
 
 
 class ObjectReader(ReadHandle[bytes]):
-    """A reader of an object, which returns pieces with ``async for`` or `read`. Returned by `ObjectStore.open`.
+    """Reads the content of an object like a file. Returned by `ObjectStore.open`.
 
-    Use it in an ``async with`` block. The reader survives reconnects, server restarts and the loss of its consumer. Its
-    buffer is bounded, so if you stop reading, the server stops sending.
+    Use it in an ``async with`` block, and read pieces with ``async for`` or bytes with `read`::
+
+        async with store.open("backup.tar") as file:
+            async for piece in file:
+                target.write(piece)
+
+    The reader survives reconnects, server restarts and the loss of its consumer. Its buffer is bounded, so if you stop
+    reading, the server stops sending.
     """
 
     _state = State.NEW
@@ -85,10 +91,11 @@ class ObjectReader(ReadHandle[bytes]):
 
     @property
     def info(self) -> ObjectInfo:
-        """Description of the object. If the object was opened through a link, this is the target of the link.
+        """Description of the object, such as its size. If the object was opened through a link, it describes the
+        target.
 
         Raises:
-            ConfigError: The reader is not open.
+            ConfigError: The reader isn't open.
         """
         return self._opened()[1]
 
@@ -100,16 +107,17 @@ class ObjectReader(ReadHandle[bytes]):
     async def next(self) -> bytes:
         """Return the next piece of the object. Only one task at a time may call it.
 
+        If the call is cancelled, no piece is lost. The next call returns it.
+
         Raises:
             ClosedError: All pieces have been returned, or the reader or the connection is closed.
             ObjectChangedError: The object was replaced or deleted while it was being read.
-            DigestMismatchError: The content does not match the digest. The last piece is not returned.
+            DigestMismatchError: The content doesn't match the digest. The last piece isn't returned, so you don't take
+                the content for complete.
             ObjectIncompleteError: Parts of the content are missing.
-            ConfigError: The reader is not open.
+            ConfigError: The reader isn't open.
 
-        Also raises the errors of `OrderedConsumer.next`.
-
-        If the call is cancelled, no piece is lost. The next call returns it.
+        May also raise any error of `OrderedConsumer.next`.
         """
         site, info, check = self._opened()
         if self.is_closed:
@@ -157,9 +165,9 @@ class ObjectReader(ReadHandle[bytes]):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Change the position, and return the new position. Nothing is requested until the next read.
 
-        The digest covers the whole content, so it is verified only if the whole object is read in order. Other reads in
-        between, for example after a seek to the end and back, don't matter. If you read only parts of the object or
-        read it in another order, only the sizes of the chunks are verified.
+        The digest covers the whole content, so it is verified only if the whole object is read in order. It doesn't
+        matter if you read other parts in between, for example after a seek to the end and back. If you read only parts
+        of the object, or in a different order, only the sizes of the chunks are verified.
 
         Args:
             offset: Number of bytes, relative to ``whence``.
@@ -167,7 +175,7 @@ class ObjectReader(ReadHandle[bytes]):
                 or ``io.SEEK_END`` for the end of the object.
 
         Raises:
-            ConfigError: The reader is not open, an argument is invalid, the new position would be negative, or the size
+            ConfigError: The reader isn't open, an argument is invalid, the new position would be negative, or the size
                 of the object is unknown.
         """
         site, info, _ = self._opened()
@@ -266,7 +274,7 @@ class ObjectReader(ReadHandle[bytes]):
             size: Maximum number of bytes to return. Fewer bytes may be returned, but at least one. By default, all
                 remaining bytes are returned.
 
-        Raises the errors of `next`, except for the `ClosedError` at the end of the object.
+        The errors are those of `next`, except that the end of the object doesn't raise `ClosedError`.
         """
         if size == 0:
             return b""

@@ -15,7 +15,10 @@ __all__ = ["BinaryFile", "check_source", "pieces_of", "size_of"]
 
 
 class BinaryFile(Protocol):
-    """A binary file whose ``read`` is a plain function or a coroutine function."""
+    """A binary file that can be stored with `ObjectStore.put`, such as the result of ``open(path, "rb")``.
+
+    Any object will do whose ``read`` is a plain function or a coroutine function that returns bytes.
+    """
 
     def read(self, size: int, /) -> bytes | Awaitable[bytes]: ...
 

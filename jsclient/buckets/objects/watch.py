@@ -11,7 +11,12 @@ __all__ = ["ObjectWatch"]
 class ObjectWatch(BucketWatch[ObjectInfo]):
     """An asynchronous iterator over the descriptions of objects, then their changes. Returned by `ObjectStore.watch`.
 
-    Use it in an ``async with`` block. The watch survives reconnects, server restarts and the loss of its consumer. It
-    may skip intermediate descriptions of an object in these cases, but it never misses the newest one. The revisions of
-    the descriptions always increase.
+    Use it in an ``async with`` block::
+
+        async with store.watch() as watch:
+            async for info in watch:
+                print(info.name, "deleted" if info.is_deleted else info.size)
+
+    The watch survives reconnects, server restarts and the loss of its consumer. It may skip intermediate descriptions
+    of an object in these cases, but it never misses the latest one. The revisions of the descriptions always increase.
     """

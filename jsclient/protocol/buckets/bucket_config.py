@@ -32,20 +32,23 @@ _MAX_HISTORY: Final = 64
 
 
 class BucketFields(TypedDict, total=False):
-    """Options of a key-value bucket. Accepted as keyword arguments by `JetStream.create_key_value`.
+    """Options of a key-value bucket. Pass them as keyword arguments to `JetStream.create_key_value`::
 
-    * ``description``: Human-readable description.
+        kv = await js.create_key_value("sessions", history=5, ttl=3600)
+
+    * ``description``: Human-readable description. Defaults to none.
     * ``history``: Number of values to keep for each key, 1 to 64. Defaults to 1.
-    * ``ttl``: Seconds until a value expires. By default, values never expire.
-    * ``limit_marker_ttl``: Seconds for which the server keeps a marker after a value has expired, at least 1. With
-      markers, watches see that the value has expired. The option also allows a TTL for each key. Needs server 2.11.
-    * ``max_value_size``: Maximum size of a value in bytes.
-    * ``max_bytes``: Maximum size of the bucket in bytes.
-    * ``compression``: Compress the files on the server.
-    * ``mirror``: Another bucket to mirror, by name or as a `StreamSource`.
-    * ``sources``: Other buckets to copy from, by name or as `StreamSource`.
-    * ``allow_atomic``: Allow transactions. Needs server 2.12.
-    * ``extra``: Further fields of the stream's configuration.
+    * ``ttl``: How long until a value expires, in seconds. By default, values never expire.
+    * ``limit_marker_ttl``: How long the server keeps a marker after a value has expired, in seconds, at least 1.
+      Without markers, watches don't notice that a value has expired. The option also allows a TTL for each key. Needs
+      server 2.11.
+    * ``max_value_size``: Maximum size of a value in bytes. By default, only the server's limit applies.
+    * ``max_bytes``: Maximum size of the bucket in bytes. By default, there is no limit.
+    * ``compression``: If true, the server compresses its files. Defaults to false.
+    * ``mirror``: Name of a bucket of which this one is a copy, or a `StreamSource`. Changes go to the original.
+    * ``sources``: Names of buckets from which this one copies all entries, or `StreamSource` objects.
+    * ``allow_atomic``: If true, allow transactions. Needs server 2.12.
+    * ``extra``: Further fields of the stream's configuration, as a dict.
 
     The other options are fields of `StreamConfig`.
     """
@@ -142,14 +145,14 @@ def check_bucket_stream(info: StreamInfo) -> str:
 
 
 class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a key-value bucket at the time of the request. Returned by `KeyValue.status`.
+    """The state and the options of a key-value bucket at the time of the request. Returned by `KeyValue.status`.
 
     Attributes:
         bucket: Name of the bucket.
         values: Number of entries, including deletions and older values.
         history: Maximum number of entries that are kept for each key.
-        ttl: Seconds until a value expires, or 0 if values never expire.
-        limit_marker_ttl: Seconds for which markers of expired values are kept, or 0 if there are no markers.
+        ttl: How long until a value expires, in seconds, or 0 if values never expire.
+        limit_marker_ttl: How long markers of expired values are kept, in seconds, or 0 if there are no markers.
         size: Size of all entries in bytes.
         is_compressed: Whether the server compresses the files of the bucket.
         metadata: Metadata set by the user.
@@ -168,7 +171,11 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, info: StreamInfo) -> BucketStatus:
-        """Create the status from the info of a stream. Raises `NotABucketError` if the stream isn't a bucket."""
+        """Create the status from the info of the stream that stores a bucket.
+
+        Raises:
+            NotABucketError: The stream isn't a key-value bucket.
+        """
         config = info.config
         return cls(
             bucket=check_bucket_stream(info),

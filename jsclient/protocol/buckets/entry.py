@@ -48,20 +48,21 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, gc=False):
-    """An entry of a key-value bucket, which is either a value or the deletion of a key.
+    """An entry of a key-value bucket: a value of a key, or its deletion. Returned by `KeyValue.get` and by watches.
 
     Attributes:
         bucket: Name of the bucket.
         key: The key.
-        raw: The value as bytes. Empty for a deletion, or if a watch with ``meta_only`` has returned the entry.
-        revision: Stream sequence of the entry. It increases with each change of any key in the bucket.
+        raw: The value as bytes. Empty for a deletion, or if the entry comes from a watch with ``meta_only``.
+        revision: Stream sequence of the entry. It increases with each change of any key in the bucket. Pass it to
+            `KeyValue.update` to change the value only if nobody else has.
         created_ns: Time when the entry was stored, in nanoseconds since 1970.
         operation: ``"PUT"`` for a value, ``"DEL"`` for a deletion, or ``"PURGE"`` if the history was deleted too. If a
             value expires, the server stores a marker, whose operation is ``"PURGE"``.
         delta: Number of entries that follow in the same read. Always 0 for `KeyValue.get`.
         headers: Headers of the message, or None if it has none.
         size: Size of the value in bytes. Also available if ``meta_only`` omits the value.
-        is_initial: Whether the entry already existed when the watch was opened.
+        is_initial: True if the entry already existed when the watch was opened, and false if it is a later change.
         decoded: Internal.
     """
 
@@ -81,8 +82,8 @@ class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, 
     def value(self) -> ValueT:
         """The value of the key.
 
-        Without a codec, it is the same as ``raw``. With a codec, ``raw`` is decoded on first access. The value is then
-        None for a deletion, or if a watch with ``meta_only`` has returned the entry.
+        Without a codec, it is the same as ``raw``. With a codec, ``raw`` is decoded on first access. The value is None
+        for a deletion, or if the entry comes from a watch with ``meta_only``.
 
         Raises:
             ValueInvalidError: The codec can't decode ``raw``.
@@ -99,12 +100,14 @@ class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, 
 
     @property
     def created(self) -> datetime:
-        """Time when the entry was stored, in UTC and truncated to microseconds."""
+        """Time when the entry was stored, in UTC and truncated to microseconds. ``created_ns`` is exact."""
         return _EPOCH + timedelta(microseconds=self.created_ns // 1000)
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the entry is a deletion, a purge or an expiry rather than a value."""
+        """Whether the key has no value after this entry, because it was deleted or purged, or because its value
+        expired.
+        """
         return self.operation != "PUT"
 
 

@@ -23,34 +23,42 @@ _WILDCARDS: Final = ("*", ">")
 
 
 class KeyCodec(Protocol):
-    """The interface of a codec that encodes and decodes the keys of a bucket. Encoded keys must be valid keys."""
+    """Converts keys of an application to keys that NATS allows, and back. Pass one as ``key_codec`` when you open a
+    bucket.
+
+    `Base64Keys` and `PathKeys` are codecs. Implement this interface for a format of your own. Encoded keys must be
+    valid keys: tokens of letters, digits and ``-/_=``, separated by dots.
+    """
 
     def encode(self, key: str) -> str:
         """Return the key as the bucket stores it."""
 
     def decode(self, stored: str) -> str:
-        """Decode a stored key. Raise ``ValueError`` if ``stored`` isn't an encoded key."""
+        """Return the key that was stored as ``stored``. Raise ``ValueError`` if ``stored`` isn't an encoded key."""
 
     def encode_filter(self, pattern: str) -> str:
-        """Encode a filter so that it matches stored keys. A token may be ``*``, and the last token ``>``."""
+        """Return a filter that matches the stored keys. Leave wildcards as they are: any token may be ``*``, and the
+        last ``>``.
+        """
 
 
 class Base64Keys:
-    """Encodes each token of a key as URL-safe base64, so that keys may contain any characters. Dots separate tokens.
+    """Allows any characters in keys, by encoding each token as URL-safe base64. Dots still separate tokens.
 
     The padding is kept for compatibility with the codec of nats.js.
     """
 
     def encode(self, key: str) -> str:
-        """Encode each token of a key. Raises `InvalidNameError` if the key can't be encoded as UTF-8."""
+        """Return the key with each token encoded as base64. Raises `InvalidNameError` if it can't be encoded as UTF-8.
+        """
         return ".".join(map(_base64, key.split(".")))
 
     def decode(self, stored: str) -> str:
-        """Decode each token of a key. Raises ``ValueError`` if a token is not base64-encoded UTF-8."""
+        """Return the original key. Raises ``ValueError`` if a token isn't base64-encoded UTF-8."""
         return ".".join(map(_text, stored.split(".")))
 
     def encode_filter(self, pattern: str) -> str:
-        """Encode each token of a filter, except for wildcards."""
+        """Return the filter with each token encoded as base64, except for wildcards."""
         tokens = pattern.split(".")
         return ".".join(token if token in _WILDCARDS else _base64(token) for token in tokens)
 
@@ -72,14 +80,17 @@ def _text(token: str) -> str:
 
 
 class PathKeys:
-    """Encodes paths as keys, without trailing slashes. For example, ``/config/app`` becomes ``_root_.config.app``."""
+    """Allows paths such as ``/config/app`` as keys, by replacing each slash with a dot. A trailing slash is removed.
+
+    ``/config/app`` is stored as ``_root_.config.app``, so filters such as ``/config/*`` work.
+    """
 
     def encode(self, key: str) -> str:
-        """Encode a path as a key.
+        """Return the path as the bucket stores it.
 
         Raises:
-            InvalidNameError: The path contains a dot or an empty part, or begins with ``_root_``. The encoded key would
-                be decoded to a different path.
+            InvalidNameError: The path contains a dot or an empty part, or begins with ``_root_``, so it would be
+                decoded to a different path.
         """
         if "." in key:
             raise InvalidNameError("key", key, "a path has no dots: they would become slashes")
@@ -90,13 +101,13 @@ class PathKeys:
         return _dotted(key)
 
     def decode(self, stored: str) -> str:
-        """Decode a stored key to a path."""
+        """Return the path that was stored as ``stored``."""
         root, dot, below = stored.partition(".")
         parts = below if root == _ROOT else stored
         return ("/" if root == _ROOT and (dot or stored == _ROOT) else "") + parts.replace(".", "/")
 
     def encode_filter(self, pattern: str) -> str:
-        """Encode a filter for paths as a filter for keys."""
+        """Return a filter for stored keys, from a filter for paths such as ``/config/*``."""
         return self.encode(pattern)
 
 
@@ -106,7 +117,12 @@ def _dotted(path: str) -> str:
 
 
 class ChainedKeys:
-    """Combines several codecs. The first codec encodes a key, the second codec encodes the result, and so on.
+    """Combines several codecs: the first one encodes a key, the second one encodes the result, and so on.
+
+    For example, ``ChainedKeys(PathKeys(), Base64Keys())`` allows any characters in the parts of a path, except dots.
+
+    Args:
+        codecs: The codecs, in the order in which they encode.
 
     Raises:
         ConfigError: No codec is given.
@@ -118,19 +134,19 @@ class ChainedKeys:
         self._codecs = codecs
 
     def encode(self, key: str) -> str:
-        """Return the key after all codecs have encoded it."""
+        """Return the key after all codecs have encoded it, one after the other."""
         for codec in self._codecs:
             key = codec.encode(key)
         return key
 
     def decode(self, stored: str) -> str:
-        """Return the key after all codecs have decoded it, beginning with the last codec."""
+        """Return the original key, which the codecs decode in reverse order."""
         for codec in reversed(self._codecs):
             stored = codec.decode(stored)
         return stored
 
     def encode_filter(self, pattern: str) -> str:
-        """Return the filter after all codecs have encoded it."""
+        """Return the filter after all codecs have encoded it, one after the other."""
         for codec in self._codecs:
             pattern = codec.encode_filter(pattern)
         return pattern

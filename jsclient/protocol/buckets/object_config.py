@@ -27,14 +27,16 @@ __all__ = ["ObjectStoreFields", "ObjectStoreStatus", "check_object_stream", "obj
 
 
 class ObjectStoreFields(TypedDict, total=False):
-    """Options of an object store. Accepted as keyword arguments by `JetStream.create_object_store`.
+    """Options of an object store. Pass them as keyword arguments to `JetStream.create_object_store`::
 
-    * ``description``: Human-readable description.
-    * ``ttl``: Seconds until an object expires. By default, objects never expire.
-    * ``max_bytes``: Maximum size of the store in bytes.
-    * ``compression``: Compress the files on the server.
-    * ``mirror``: Another object store to mirror, by name or as a `StreamSource`.
-    * ``extra``: Further fields of the stream's configuration.
+        store = await js.create_object_store("uploads", ttl=86400, max_bytes=10**9)
+
+    * ``description``: Human-readable description. Defaults to none.
+    * ``ttl``: How long until an object expires, in seconds. By default, objects never expire.
+    * ``max_bytes``: Maximum size of the store in bytes. By default, there is no limit.
+    * ``compression``: If true, the server compresses its files. Defaults to false.
+    * ``mirror``: Name of an object store of which this one is a read-only copy, or a `StreamSource`.
+    * ``extra``: Further fields of the stream's configuration, as a dict.
 
     The other options are fields of `StreamConfig`.
     """
@@ -85,15 +87,15 @@ def check_object_stream(info: StreamInfo) -> str:
 
 
 class ObjectStoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an object store at the time of the request. Returned by `ObjectStore.status`.
+    """The state and the options of an object store at the time of the request. Returned by `ObjectStore.status`.
 
     Attributes:
         bucket: Name of the object store.
-        description: Human-readable description. It may be empty.
-        ttl: Seconds until an object expires, or 0 if objects never expire.
-        storage: Whether the server stores objects in files or in memory.
+        description: Human-readable description, or an empty string.
+        ttl: How long until an object expires, in seconds, or 0 if objects never expire.
+        storage: ``"file"`` or ``"memory"``, where the server stores the objects.
         num_replicas: Number of servers that store each object.
-        is_sealed: Whether the store has been sealed, so that it can no longer be changed.
+        is_sealed: True if the store was sealed and can no longer be changed.
         size: Size of all objects and their descriptions in bytes.
         is_compressed: Whether the server compresses the files of the store.
         metadata: Metadata set by the user.
@@ -113,7 +115,11 @@ class ObjectStoreStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, info: StreamInfo) -> ObjectStoreStatus:
-        """Create the status from the info of a stream. Raises `NotABucketError` if the stream isn't an object store."""
+        """Create the status from the info of the stream that stores the objects.
+
+        Raises:
+            NotABucketError: The stream isn't an object store.
+        """
         config = info.config
         return cls(
             bucket=check_object_stream(info),

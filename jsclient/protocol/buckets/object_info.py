@@ -21,7 +21,7 @@ _KNOWN: Final = frozenset(
 
 
 class ObjectLink(msgspec.Struct, frozen=True):
-    """The target of a link in an object store. See `ObjectInfo.link`.
+    """The target of a link in an object store. It is the value of `ObjectInfo.link`.
 
     Attributes:
         bucket: Name of the bucket that contains the target.
@@ -36,21 +36,24 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The description of an object or link. Returned by `ObjectStore.info` and by the methods that store objects.
 
     Attributes:
-        bucket, name: The bucket and the name of the object.
+        bucket: Name of the bucket.
+        name: Name of the object or link.
         size: Size of the object in bytes.
         digest: SHA-256 digest of the content, as ``SHA-256=`` followed by base64url, or "" if there is no digest.
-        revision: Stream sequence of this description. It increases with each change of any object in the bucket.
+        revision: Stream sequence of this description. It increases with each change of any object in the bucket. Pass
+            it to `ObjectStore.put` as ``if_match`` to replace the object only if nobody else has.
         modified_ns: Time when this description was stored, in nanoseconds since 1970. In a description returned by a
             method that writes, it is the time of the local clock.
-        description: Human-readable description. It may be empty.
+        description: Human-readable description, or an empty string.
         headers: Headers of the object. Each name maps to a list of values.
         metadata: Metadata set by the user.
         chunks: Number of messages that contain the content.
         max_chunk_size: Size of each chunk except for the last one in bytes, or 0 if it is unknown.
         nuid: Unique name under which the chunks are stored. Empty for a link.
-        link: Target of the link, or None if this is not a link.
+        link: Target of the link, or None if this isn't a link.
         is_deleted: Whether the object has been deleted.
-        is_counted: Whether the description contains ``size`` and ``chunks``. Some clients omit them.
+        is_counted: False if the client that stored the description omitted ``size`` and ``chunks``, so these are
+            unknown.
         extra: Unknown fields, which other clients have stored.
     """
 
@@ -73,12 +76,12 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def modified(self) -> datetime:
-        """Time when this description was stored, in UTC and truncated to microseconds."""
+        """Time when this description was stored, in UTC and truncated to microseconds. ``modified_ns`` is exact."""
         return _EPOCH + timedelta(microseconds=self.modified_ns // 1000)
 
     @property
     def is_link(self) -> bool:
-        """Whether this is the description of a link."""
+        """Whether this is the description of a link, which has no content of its own."""
         return self.link is not None
 
 

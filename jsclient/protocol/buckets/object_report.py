@@ -17,12 +17,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
-    """Chunks that belong to no object. They were left behind by a failed upload, or belong to one in progress.
+    """Chunks that belong to no object, and only waste storage. Found by `ObjectStore.check` and removed by
+    `ObjectStore.gc`.
+
+    They were left behind by a failed upload, or belong to an upload that is still in progress.
 
     Attributes:
         nuid: Unique name under which the chunks are stored.
         chunks: Number of chunks.
-        modified_ns: Time when the newest chunk was stored, in nanoseconds since 1970.
+        modified_ns: Time when the latest chunk was stored, in nanoseconds since 1970.
     """
 
     nuid: str
@@ -31,7 +34,7 @@ class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def modified(self) -> datetime:
-        """Time when the newest chunk was stored, in UTC and truncated to microseconds."""
+        """Time when the latest chunk was stored, in UTC and truncated to microseconds."""
         return _EPOCH + timedelta(microseconds=self.modified_ns // 1000)
 
 
@@ -40,7 +43,7 @@ class BrokenObject(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Name of the object or link.
-        info: Description of the object or link, or None if it is invalid.
+        info: Description of the object or link, or None if the description is invalid.
         error: The error that `ObjectStore.get` would raise, for example `ObjectIncompleteError`.
     """
 
@@ -50,13 +53,13 @@ class BrokenObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectStoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `ObjectStore.check`.
+    """What is wrong with an object store. Returned by `ObjectStore.check`.
 
     Attributes:
         objects: Number of objects and links that were checked.
-        orphans: Chunks that belong to no object, oldest first.
+        orphans: Chunks that belong to no object, oldest first. `ObjectStore.gc` removes them.
         broken: Objects with missing chunks, an incorrect size or digest, or an invalid description.
-        broken_links: Links whose targets do not exist or are not objects.
+        broken_links: Links whose targets don't exist or aren't objects.
     """
 
     objects: int
@@ -66,12 +69,12 @@ class ObjectStoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether all objects and links can be read. Orphans are not considered, because they only waste storage."""
+        """Whether all objects and links can be read. Orphans don't matter, because they only waste storage."""
         return not self.broken and not self.broken_links
 
 
 class RemovedGarbage(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `ObjectStore.gc`.
+    """What was removed from an object store. Returned by `ObjectStore.gc`.
 
     Attributes:
         orphans: Chunks that belonged to no object and were removed.

@@ -29,35 +29,42 @@ Changes: TypeAlias = Sequence[tuple[T, int]]
 
 
 class Order(Protocol[T]):
-    """A partial order of times that has a least time.
+    """Defines the times of epochs: which one is the least, and which come before others. `Int` and `Product` are
+    orders.
 
-    Times must be hashable, and two different times must not be equal. Two further members are optional: ``name``
-    identifies the order in the schema of a topic, and ``successor(time)`` returns the next time.
+    Implement it to use times of your own, such as dates. Times must be hashable, and two different times must not be
+    equal. They need not be totally ordered: two times may be such that neither is before the other.
+
+    Two further members are optional. ``name`` identifies the order in the stored schema of a topic, so that subscribers
+    with a different order are refused. ``successor(time)`` returns the next time, which
+    `PartitionPublisher.commit_epoch` uses.
     """
 
     @property
     def bottom(self) -> T:
-        """The least time, which is before all other times."""
+        """The least time, which is before all other times. Publishers start there."""
 
     def less_equal(self, one: T, other: T) -> bool:
         """Return whether ``one`` is equal to ``other`` or before it.
 
-        The relation must be reflexive, transitive and antisymmetric.
+        It must be a partial order: each time is at or before itself, two different times are never before each other,
+        and if a is before b and b before c, then a is before c.
         """
 
     def encode(self, time: T) -> Any:
-        """Return ``time`` as a JSON value. Raises `ConfigError` if it isn't a valid time."""
+        """Return a time as a JSON value, which is stored with the data. Raises `ConfigError` if it isn't a valid time.
+        """
 
     def decode(self, value: Any) -> T:
-        """Return the time that the JSON value encodes. Raises `ConfigError` if it isn't a valid time."""
+        """Return the time that was stored as this JSON value. Raises `ConfigError` if it isn't a valid time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """Orders integers in the usual way.
+    """Times that are integers, in the usual order. This is the default order of epoch topics.
 
-    Args:
-        bottom: The least time.
+    Attributes:
+        bottom: The least time. Defaults to 0.
     """
 
     bottom: int = 0
@@ -66,7 +73,7 @@ class Int:
         return one <= other
 
     def successor(self, time: int) -> int:
-        """Return the time after ``time``. `PartitionPublisher.commit_epoch` advances to it by default."""
+        """Return the next time, to which `PartitionPublisher.commit_epoch` advances by default."""
         return time + 1
 
     def encode(self, time: int) -> int:
@@ -79,9 +86,14 @@ class Int:
 
 
 class Product:
-    """Orders tuples: a tuple is before another if no part is after the corresponding part of the other.
+    """Times that are tuples, for data that is ordered in several ways at once.
 
-    For example, ``Product(Int(), Int())`` orders pairs of an hour and a revision.
+    A tuple is before another if no part is after the corresponding part of the other. For example, ``Product(Int(),
+    Int())`` orders pairs of an hour and a revision. (3, 1) is before (4, 1), but neither of (3, 1) and (2, 5) is before
+    the other.
+
+    Args:
+        orders: The order of each part.
     """
 
     __slots__ = ("bottom", "orders")
@@ -123,9 +135,15 @@ def in_order(order: Order[T], times: Iterable[T]) -> list[T]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Antichain(Generic[T]):
-    """A set of times none of which is before another. Frontiers are antichains.
+    """A set of times none of which is before another. The frontier of an epoch topic is such a set.
 
-    Two antichains are equal if they contain the same times.
+    A frontier marks the progress of a topic: no more data will arrive for the times before it. If times are integers,
+    it contains a single time, or none when the topic has ended. Two antichains are equal if they contain the same
+    times.
+
+    Attributes:
+        order: The order of the times.
+        elements: The times.
     """
 
     order: Order[T]
@@ -133,7 +151,7 @@ class Antichain(Generic[T]):
 
     @classmethod
     def minimal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return an antichain of those ``times`` that are not after any other."""
+        """Return the antichain of the earliest of ``times``, which are not after any other."""
         least: list[T] = []
         for time in times:
             if not any(order.less_equal(other, time) for other in least):
@@ -143,11 +161,14 @@ class Antichain(Generic[T]):
 
     @classmethod
     def maximal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return an antichain of those ``times`` that are not before any other."""
+        """Return the antichain of the latest of ``times``, which are not before any other."""
         return cls(order).with_maximal(*times)
 
     def with_maximal(self, *times: T) -> Antichain[T]:
-        """Return an antichain of the maximal times of this antichain and ``times``, or ``self`` if it is the same."""
+        """Return the antichain of the latest times among this antichain and ``times``.
+
+        Returns the antichain itself if ``times`` changes nothing.
+        """
         greatest, order = self.elements, self.order
         for time in times:
             if not any(order.less_equal(time, other) for other in greatest):
@@ -155,9 +176,9 @@ class Antichain(Generic[T]):
         return self if greatest is self.elements else Antichain(order, greatest)
 
     def some_below(self, time: T) -> bool:
-        """Return whether some element is at or before ``time``.
+        """Return whether any element is at or before ``time``.
 
-        If the antichain is a lower frontier, data of this time may still be sent.
+        For the frontier of a topic, this tells whether data of this time may still arrive.
         """
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110  a generator for each message costs time
@@ -166,9 +187,9 @@ class Antichain(Generic[T]):
         return False
 
     def some_above(self, time: T) -> bool:
-        """Return whether some element is at or after ``time``.
+        """Return whether any element is at or after ``time``.
 
-        If the antichain is an upper frontier, data of this time may already have been sent.
+        For the upper frontier of a publisher, this tells whether data of this time may already have been sent.
         """
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110
@@ -194,11 +215,13 @@ class Antichain(Generic[T]):
 
 @dataclass(slots=True)
 class MutableAntichain(Generic[T]):
-    """A multiset of times that keeps track of its minimal times.
+    """A collection of times that knows which of them are the earliest. It can contain a time more than once.
+
+    Use it to merge the frontiers of several publishers: add the times of all of them, and apply their changes.
 
     Attributes:
         order: The order of the times.
-        frontier: The minimal times of the multiset.
+        frontier: The earliest times of the collection.
     """
 
     order: Order[T]
@@ -210,7 +233,12 @@ class MutableAntichain(Generic[T]):
 
     @classmethod
     def of(cls, order: Order[T], times: Iterable[T]) -> MutableAntichain[T]:
-        """Create a multiset that contains ``times``."""
+        """Create a collection that contains ``times``.
+
+        Args:
+            order: The order of the times.
+            times: The times. A time that occurs several times is counted as often.
+        """
         return cls(order, Counter(times))
 
     def __iter__(self) -> Iterator[T]:
@@ -218,17 +246,21 @@ class MutableAntichain(Generic[T]):
         return iter(self._counts)
 
     def count(self, time: T) -> int:
-        """Return how many times the multiset contains ``time``."""
+        """Return how many times the collection contains ``time``."""
         return self._counts.get(time, 0)
 
     def update(self, changes: Iterable[tuple[T, int]]) -> list[tuple[T, int]]:
         """Add and remove times, and return the resulting changes of the frontier.
 
         Args:
-            changes: Pairs of a time and the number by which its count changes.
+            changes: Pairs of a time and the number by which its count changes, such as +1 or -1.
+
+        Returns:
+            The changes of `frontier`, with -1 for each time that left it and +1 for each time that entered it. Empty if
+            the frontier stays the same.
 
         Raises:
-            ProtocolError: A time would be removed more often than the multiset contains it. Nothing was changed.
+            ProtocolError: A time would be removed more often than the collection contains it. Nothing was changed.
         """
         sums: Counter[T] = Counter()
         for time, change in changes:

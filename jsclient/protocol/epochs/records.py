@@ -94,10 +94,11 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
 
     Attributes:
         time: The time of the epoch.
-        items: The decoded items.
-        partition: The number of the partition.
+        items: The items of one `PartitionPublisher.send`, decoded.
+        partition: Number of the partition.
         seq: Stream sequence of the message, or 0 if the topic is live.
-        whole: Whether the subscription receives all items of the epoch. It can only be false without a filter.
+        whole: False if the subscription misses other items of the epoch, because they were sent before it started. This
+            only happens with ``filter=None``.
     """
 
     time: T
@@ -108,11 +109,13 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
 
 
 class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
-    """A change of the lower frontier. Returned by `EpochSubscription` and `LiveSubscription`.
+    """The frontier has moved, so some epochs are complete. Returned by `EpochSubscription` and `LiveSubscription`.
+
+    The frontier consists of the earliest times for which data may still arrive. Everything before it is complete.
 
     Attributes:
         changes: Each time that was added (+1) or removed (-1). The first update adds all times of the frontier.
-        frontier: The lower frontier after the change, merged from all partitions.
+        frontier: The frontier after the change, merged from all partitions.
     """
 
     changes: tuple[tuple[T, int], ...]
@@ -183,19 +186,19 @@ class _EpochToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 @dataclass(frozen=True, slots=True)
 class EpochPosition(Generic[T]):
-    """A position in a topic of epochs, from which a subscription in any process can continue.
+    """A position in an epoch topic, from which a subscription in any process can continue.
 
-    Returned by `EpochSubscription.position`. Pass it to `EpochTopic.subscribe` as ``start``.
+    It is returned by `EpochSubscription.position`. Pass it to `EpochTopic.subscribe` as ``start``. Store it as JSON,
+    and don't rely on the attributes, which describe what has been read.
 
     Attributes:
         order: The order of the times. It is ignored when positions are compared.
-        since: A stream sequence before all data of open epochs that is still needed. Reading continues at the last
-            frontier record of each partition up to this sequence, or at its first frontier record if that is later.
-        missed: Times. The subscription missed data of some epochs at or before these times.
+        since: A stream sequence before all data of open epochs that is still needed.
+        missed: Times. Of some epochs at or before any of them, the subscription missed data.
         frontiers: Frontiers. The epochs that any of them completes have been consumed.
-        records: The number of each partition, and the sequence of the frontier record at which its reading continues.
-        stream: The name of the stream.
-        incarnation: The creation time of the stream. See `jsclient.Position`.
+        records: For each partition, its number and the sequence of the frontier record at which its reading continues.
+        stream: Name of the stream.
+        incarnation: Creation time of the stream. See `jsclient.Position`.
     """
 
     order: Order[T] = field(compare=False, repr=False)
@@ -207,7 +210,7 @@ class EpochPosition(Generic[T]):
     incarnation: str = ""
 
     def to_json(self) -> str:
-        """Return the position as a JSON token, which can be stored."""
+        """Return the position as a JSON string, ready to be stored in a file or a database."""
         encode = self.order.encode
         missed = [*map(encode, self.missed)]
         frontiers = [[*map(encode, frontier)] for frontier in self.frontiers]
@@ -216,14 +219,15 @@ class EpochPosition(Generic[T]):
 
     @staticmethod  # in a class method, pyright couldn't infer the type of times from the order
     def from_json(token: str | bytes, order: Order[S]) -> EpochPosition[S]:
-        """Read a token that `to_json` has returned.
+        """Parse a token returned by `to_json`.
 
         Args:
-            token: The token.
+            token: The JSON text.
             order: The order of the topic. See `EpochTopic.order`.
 
         Raises:
-            PositionInvalidError: The token is malformed, belongs to another order, or has a newer version.
+            PositionInvalidError: The token is malformed, is for a different order, or uses a newer format than this
+                version of the library supports.
         """
         try:
             fields = msgspec.json.decode(token, type=_EpochToken)

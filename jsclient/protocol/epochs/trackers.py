@@ -55,7 +55,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class EpochState(enum.Enum):
-    """The state of an epoch in a partition. Returned by `PartitionPublisher.state`.
+    """How far an epoch of a partition has come. Returned by `PartitionPublisher.state`.
 
     An epoch is ``LATENT`` until some of its data has been sent, then ``ACTIVE``, and ``COMPLETED`` when the publisher
     can't send more data of it.

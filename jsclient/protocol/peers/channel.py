@@ -74,7 +74,9 @@ _QUERY: Final = "q"
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The events and queries that a channel accepts: those that are allowed and not denied.
 
-    An empty policy accepts nothing.
+    An empty policy accepts nothing. For example, this one accepts all events of a door except one::
+
+        Policy(events=["door:*"], deny_events=["door:unlock"])
 
     Attributes:
         events: Allowed events, as ``domain:type`` patterns. ``*`` stands for any domain or any type.
@@ -111,7 +113,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def open_policy() -> Policy:
-    """Return a policy that accepts everything. Use it for a channel whose ECI only its owner knows."""
+    """Return a policy that accepts everything. Use it only for a channel whose ECI you don't share."""
     return Policy(events=("*:*",), queries=("*:*",))
 
 
@@ -119,8 +121,8 @@ def well_known_policy(*, requests: bool = False) -> Policy:
     """Return the policy of the well-known channel, on which other peers request relationships and withdraw requests.
 
     Args:
-        requests: Whether to accept ``wrangler:subscription`` too, as picos do. A stranger can then make this peer send
-            requests.
+        requests: If true, also accept ``wrangler:subscription``, as picos do. Strangers can then make this peer send
+            requests to other peers.
     """
     events = ("wrangler:new_subscription_request", "wrangler:inbound_removal")
     return Policy(
@@ -209,9 +211,12 @@ def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
 
 
 class Permissions(NamedTuple):
-    """The permissions of a NATS user. Returned by `Channel.nats_permissions`.
+    """What a NATS user may publish and subscribe to. Returned by `Channel.nats_permissions`.
 
-    A denied subject is refused even if another pattern allows it.
+    Attributes:
+        publish: Subjects to which the user may publish, with wildcards.
+        deny: Subjects to which the user may not publish, even if ``publish`` allows them.
+        subscribe: Subjects to which the user may subscribe.
     """
 
     publish: tuple[str, ...]
@@ -221,7 +226,7 @@ class Permissions(NamedTuple):
     def to_config(self) -> dict[str, Any]:
         """Return the value of ``permissions`` for a user in the server's configuration.
 
-        JWT claims use the same words.
+        The JWT of a user has the same structure.
         """
         return {
             "publish": {"allow": list(self.publish), "deny": list(self.deny)} if self.publish else _NOTHING,
@@ -235,10 +240,11 @@ _NOTHING: Final = {"deny": [">"]}
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel of a peer. Returned by `Peer.new_channel` and `Peer.channels`.
+    """An address on which a peer receives events and queries. Returned by `Peer.new_channel` and `Peer.channels`.
 
     Attributes:
-        eci: The event channel identifier. Anyone who knows it can send whatever the policy accepts.
+        eci: The event channel identifier, which is the address itself. Anyone who knows it can send whatever the policy
+            accepts.
         tags: The names that the owner has given the channel.
         policy: The events and queries that the channel accepts.
         prefix: The prefix of the subjects of the channel.
@@ -257,7 +263,7 @@ class Channel:
 
         Args:
             inbox: The prefix of the user's inboxes, such as ``"_INBOX_guest"``. The user's connection must have the
-                same ``inbox_prefix``. Without an inbox, the user can send but receives no answers.
+                same ``inbox_prefix``. By default, the user has no inbox, so it can send events but receives no answers.
         """
         policy = self.policy
         return Permissions(
@@ -267,15 +273,19 @@ class Channel:
         )
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
-        """Return ``accounts`` for the server's configuration that let users of another account send on this channel.
+        """Return ``accounts`` for the server's configuration that let users of a different account send on this
+        channel.
 
-        The answers to their requests stay in that account. A user of the peer's own account, on the other hand, can
-        have an answer stored under any subject, because NATS doesn't check reply subjects. The users of the other
-        account need `nats_permissions` only if the policy denies events or queries.
+        Use it for users whom you don't trust. The answers to their requests stay in their account. A user of the peer's
+        own account, on the other hand, can have an answer stored under any subject, because NATS doesn't check reply
+        subjects. The users of the other account need `nats_permissions` only if the policy denies events or queries.
 
         Args:
             owner: The account of the peer, to which ``exports`` are added.
             guests: The account of the users, to which ``imports`` are added.
+
+        Raises:
+            InvalidNameError: The name of an account isn't a valid token.
         """
         return account_rights(self.nats_permissions().publish, owner=owner, guests=guests)
 

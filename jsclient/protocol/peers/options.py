@@ -20,39 +20,44 @@ _DAY: Final = 86_400.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EngineOptions:
-    """The options of an `Engine`.
+    """The options of an `Engine`. Pass them as keyword arguments to `Engine`.
 
     Attributes:
         host: The URL, including the protocol, at which other NATS systems reach the peers of this engine. With None,
-            they can't reach them.
+            the default, they can't reach them.
         allowed_hosts: The URLs of other NATS systems to which the engine may connect, exactly as peers write them in
             ``Tx_host``. By default, no host is allowed, because strangers choose ``Tx_host``. Pass a mapping to give
             arguments of `jsclient.connect` for each URL, such as credentials.
-        requests: Whether the well-known channels accept ``wrangler:subscription``, as in picos. Strangers can then make
-            the peers send requests.
+        requests: If true, the well-known channels accept ``wrangler:subscription``, as in picos. Strangers can then
+            make the peers send requests. Defaults to False.
         max_inbound: Maximum number of undecided requests of each peer. Further requests wait in the stream, except
             those that ``auto_accept`` approves.
-        remember: Seconds for which a relationship is remembered after its end. Must be greater than ``max_age``.
-        retry_delay: Seconds until the first redelivery of a message that a peer can't handle yet. The delay doubles
-            each time, up to 60 seconds.
+        remember: How long a relationship is remembered after its end, in seconds. It must be greater than ``max_age``.
+            Defaults to 7 days.
+        retry_delay: How long until the first redelivery of a message that a peer can't handle yet, in seconds. The
+            delay doubles each time, up to 60 seconds.
         max_deliver: Maximum number of attempts to handle an event whose handlers raise exceptions.
-        handler_delay: Seconds between the first and the second of these attempts. The delay doubles each time, up to 60
-            seconds.
-        concurrency: The number of channels of a peer whose events are handled concurrently. Events on the same channel
-            are handled in order, except for redelivered events.
-        prefix: The prefix of the subjects of events, queries and state. Two engines with the same prefix on the
-            same NATS account act as one engine.
-        events_stream: The name of the stream of events. By default, it is derived from the prefix, as in
-            ``PICO_EVENTS``. A missing stream is created, and an existing one is never changed.
-        state_stream: The name of the stream of state. By default, it is derived from the prefix, as in ``PICO_STATE``.
-        max_age: Seconds for which an event waits for a peer that isn't running. It is set when the stream is created.
-            The limit of an existing stream must be less than ``remember``.
+        handler_delay: How long to wait between the first and the second of these attempts, in seconds. The delay
+            doubles each time, up to 60 seconds.
+        concurrency: Number of channels of a peer whose events are handled concurrently. Events on the same channel are
+            handled in order, except for redelivered events.
+        prefix: The prefix of the subjects of events, queries and state. Two engines with the same prefix on the same
+            NATS account act as one engine.
+        events_stream: Name of the stream of events. By default, it is derived from the prefix, as in ``PICO_EVENTS``. A
+            missing stream is created, and an existing one is never changed.
+        state_stream: Name of the stream of state. By default, it is derived from the prefix, as in ``PICO_STATE``.
+        max_age: How long an event waits for a peer that isn't running, in seconds. It is set when the stream is
+            created. The limit of an existing stream must be less than ``remember``. Defaults to 3 days.
         max_waiting: Maximum number of waiting events of one type on one channel. The stream refuses further events, and
             the sender tries again later.
         max_event_size: Maximum size of an event in bytes.
         replicas, storage: The number of replicas and the type of storage of new streams.
         reply_prefix: The prefix that the reply subject of a query must have. Queries with other reply subjects aren't
             answered, because strangers choose the reply subject.
+
+    Raises:
+        ConfigError: An option is out of range, or a URL is malformed or contains a password.
+        InvalidNameError: A prefix or the name of a stream is invalid.
     """
 
     host: str | None = None
@@ -94,7 +99,7 @@ class EngineOptions:
 
 
 class EngineFields(TypedDict, total=False):
-    """The fields of `jsclient.peers.EngineOptions`, as keyword arguments."""
+    """The options of an engine as keyword arguments. They are described by `jsclient.peers.EngineOptions`."""
 
     host: str | None
     allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]
@@ -132,11 +137,15 @@ def _check_host(url: object) -> None:
 
 
 def accept_roles(**attributes: str | Collection[str] | None) -> Callable[[Attrs], bool]:
-    """Create a rule that approves requests whose attributes have the given values.
+    """Create a rule that approves requests whose attributes have the given values. Pass it to `Peer.auto_accept`.
 
-    Each value is a string, a collection of acceptable strings, or None if the attribute must be missing. All given
-    attributes must match. Attributes are named as the accepting peer sees them, so ``Rx_role`` is the role of that
+    For example, ``accept_roles(Rx_role="door", Tx_role={"owner", "guest"})`` approves requests of owners and guests.
+    All given attributes must match. They are named as the accepting peer sees them, so ``Rx_role`` is the role of that
     peer.
+
+    Args:
+        attributes: Each value is a string, a collection of acceptable strings, or None if the attribute must be
+            missing.
 
     Raises:
         ConfigError: No attributes were given. Such a rule would approve every request.

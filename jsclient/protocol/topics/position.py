@@ -42,17 +42,23 @@ class _PositionToken(msgspec.Struct, forbid_unknown_fields=True):
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position after a record of a stream. Save it to resume reading after this record.
+    """A place in a stream, right after one of its records. Save it to resume reading with the next record.
 
-    Positions are compared and ordered by sequence. Positions in two streams, or in two incarnations of one stream, are
-    unequal and have no order, so comparing them with ``<`` raises `PositionInvalidError`.
+    A reader has a position, and so has each record::
+
+        saved = reader.position.to_json()  # store it after the record has been handled
+        async with topic.since(saved) as reader: ...
+
+    Positions are compared by sequence. Positions in different streams are unequal. They have no order, so comparing
+    them with ``<`` raises `PositionInvalidError`. The same applies if a stream was deleted and created again.
 
     Attributes:
-        stream: The name of the stream.
-        incarnation: The creation time of the stream, as a string. It distinguishes streams that had the same name.
+        stream: Name of the stream.
+        incarnation: Creation time of the stream, as the server reported it. It reveals that a stream was deleted and
+            created again under the same name.
         seq: Stream sequence of the record, or 0 for the position before the first record.
-        time_ns: The time at which the record was stored, in nanoseconds since 1970, or 0 if unknown. It is ignored when
-            positions are compared.
+        time_ns: The time at which the record was stored, in nanoseconds since 1970, or 0 if unknown. It is only
+            informative, and is ignored when positions are compared.
     """
 
     stream: str
@@ -75,19 +81,23 @@ class Position:
             check_count(f"{name} of a position", getattr(self, name), 0, limit)
 
     def to_json(self) -> str:
-        """Return the position as a JSON token, which can be stored. A reader needs nothing else to resume."""
+        """Return the position as a JSON string, ready to be stored in a file or a database.
+
+        A reader needs nothing else to resume. `Topic.since` accepts the string as it is.
+        """
         token = _PositionToken(_VERSION, self.stream, self.incarnation, self.seq, self.time_ns)
         return msgspec.json.encode(token).decode()
 
     @classmethod
     def from_json(cls, token: str | bytes) -> Position:
-        """Read a token that `to_json` has returned.
+        """Parse a token returned by `to_json`.
 
         Args:
-            token: The token.
+            token: The JSON text.
 
         Raises:
-            PositionInvalidError: The token is malformed, or has a newer version.
+            PositionInvalidError: The token is malformed, or uses a newer format than this version of the library
+                supports.
         """
         try:
             fields = msgspec.json.decode(token, type=_PositionToken)
@@ -114,27 +124,32 @@ class Position:
             )
 
     def at(self, seq: int, time_ns: int = 0) -> Position:
-        """Return the position after another sequence of the same stream.
+        """Return the position right after a different record of the same stream.
 
         Args:
-            seq: The stream sequence.
-            time_ns: The time at which this record was stored, in nanoseconds since 1970, or 0 if unknown.
+            seq: Stream sequence of the record.
+            time_ns: The time at which the record was stored, in nanoseconds since 1970. Defaults to 0, which means
+                unknown.
         """
         return replace(self, seq=seq, time_ns=time_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The range of records that a stream contains, as its leader reports it. Returned by `Log.extent`.
+    """Where a stream begins and ends, as reported by its leader. Returned by `Log.extent`.
 
     Attributes:
-        stream, incarnation: The stream. See `Position`.
-        first_seq: Sequence of the first record, or ``last_seq`` + 1 if the stream is empty.
+        stream: Name of the stream.
+        incarnation: Creation time of the stream, as a string. See `Position`.
+        first_seq: Sequence of the first stored record, or ``last_seq`` + 1 if the stream is empty.
         last_seq: Sequence of the last record that was ever stored, or 0 if there was none.
-        first_time_ns: The time at which the first record was stored, or 0 if the stream is empty.
-        last_time_ns: The time at which the last record was stored.
-        replicas: The number of replicas. If there are several, the extent may be out of date. See `EndCheck`.
-        connects: How often the client had reconnected before it received this extent.
+        first_time_ns: The time at which the first record was stored, in nanoseconds since 1970, or 0 if the stream is
+            empty.
+        last_time_ns: The time at which the last record was stored, in nanoseconds since 1970, or 0 if there was none.
+        replicas: Number of replicas of the stream. If it is more than 1, the answer may come from a server that is no
+            longer the leader, so the extent may be out of date.
+        connects: How often the client had reconnected before it received this extent. It tells extents from before and
+            after a reconnect apart.
     """
 
     stream: str
@@ -148,19 +163,23 @@ class Extent:
 
     @property
     def start(self) -> Position:
-        """The position before the first record of the stream."""
+        """The position before the first stored record."""
         return Position(self.stream, self.incarnation, max(self.first_seq, 1) - 1)
 
     @property
     def end(self) -> Position:
-        """The position after the last record of the stream."""
+        """The position after the last record. A reader that starts there returns only new records."""
         return Position(self.stream, self.incarnation, self.last_seq, self.last_time_ns)
 
     def check(self, position: Position) -> None:
-        """Check that a reader can continue from a position. For a replicated stream, use `EndCheck` instead.
+        """Check that a reader can continue from a position.
+
+        If the stream is replicated, this check alone isn't reliable, because the extent may be out of date. Readers
+        then ask again for some seconds before they give up.
 
         Raises:
-            PositionInvalidError: The position is in another stream or incarnation, or after the end of the stream.
+            PositionInvalidError: The position belongs to a different stream, or the stream was created again, or ends
+                before the position.
         """
         position._same_stream(self.stream, self.incarnation)  # noqa: SLF001  same module
         if position.seq > self.last_seq:
@@ -172,7 +191,8 @@ class Extent:
     def truncated(self, position: Position) -> HistoryTruncatedError | None:
         """Return the error to raise if records after the position were removed, or None if none were removed.
 
-        The subjects of the removed records are unknown. A reader of only some subjects may therefore have lost nothing.
+        The server doesn't say which subjects the removed records had. If you read only some of the subjects, you may
+        therefore have missed nothing.
         """
         if self.first_seq <= position.seq + 1:
             return None
@@ -183,18 +203,19 @@ class Extent:
     ) -> Position | None:
         """Return the position after all records up to and including a time.
 
-        A record with exactly this time stamp is before the position. A reader then reads all records with a later
-        sequence, whatever their time stamps are.
+        A record stored at exactly this time comes before the position. A reader that starts there returns all records
+        with a later sequence, even those whose time stamps step back because a different server became the leader.
 
         Args:
             time_ns: The time in nanoseconds since 1970.
             found: The ``(seq, time_ns)`` pairs of the records from that time on, in order. Request them after this
-                extent, so that no record stored between the two requests is missed.
-            allow_truncated: Whether to accept a stream whose first record is later than the time.
+                extent. Otherwise, a record stored between the two requests would be missed.
+            allow_truncated: Whether to accept a stream whose first record is later than the time. Earlier records may
+                then be missing.
 
         Returns:
             The position, or None if all records in ``found`` are at or before the time. In this case, request the
-                records that follow.
+            records that follow, and call the method again.
 
         Raises:
             HistoryTruncatedError: Records that may have been later than the time were removed.

@@ -11,14 +11,22 @@ __all__ = ["QuietTimer"]
 
 @dataclass(slots=True)
 class QuietTimer:
-    """The time that a reader waits for a record before it reads the history. It adapts to lost pushes.
+    """Adapts how often a reader checks the stream for records whose push was lost. Pass it to `EventSource.subscribe`.
 
-    If ``longest`` is 0, the time is constant. Pass a timer to `EventSource.subscribe` as ``quiet``.
+    If a reader receives nothing for some time, it can't tell whether nothing was published or pushes were lost. So it
+    checks the history. The timer decides how long to wait before each check. The time grows after a check that finds
+    nothing, and shrinks after a check that finds records::
+
+        source.subscribe(quiet=QuietTimer(shortest=5, longest=60))
 
     Attributes:
-        shortest, longest: The bounds of the time, in seconds.
-        period: The current time, in seconds.
-        factor: The factor by which the time grows or shrinks.
+        shortest: Shortest time to wait, in seconds. Defaults to 30.
+        longest: Longest time to wait, in seconds. With 0, the default, the time is constant.
+        factor: The factor by which the time grows or shrinks. Defaults to 2.
+        period: The time to wait now, in seconds. It begins with ``shortest``.
+
+    Raises:
+        ConfigError: A value isn't a number, or ``0 < shortest <= period <= longest`` and ``factor >= 1`` don't hold.
     """
 
     shortest: float = 30.0
@@ -39,9 +47,9 @@ class QuietTimer:
             )
 
     def page_was_empty(self) -> None:
-        """Lengthen the time, because the history contained no new record."""
+        """Wait longer before the next check, because the last check found no new record."""
         self.period = min(self.period * self.factor, self.longest)
 
     def page_had_records(self) -> None:
-        """Shorten the time, because the history contained a record that had not been pushed."""
+        """Check sooner next time, because the last check found a record that hadn't been pushed."""
         self.period = max(self.period / self.factor, self.shortest)

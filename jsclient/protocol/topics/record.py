@@ -19,7 +19,7 @@ __all__ = ["NO_HEADERS", "Aside", "Kind", "Record", "RecordHeaders", "RecordQueu
 
 
 class Kind(enum.Enum):
-    """Whether a record is a value or ends the topic."""
+    """What a record means: an ordinary value, or a marker that ends the topic. The value of `Record.kind`."""
 
     VALUE = "value"
     FINISH = "finish"
@@ -61,19 +61,22 @@ NO_HEADERS: Final = RecordHeaders()
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record is never part of a cycle
-    """A record of a topic. Returned by the readers of topics and events.
+    """A message of a topic, with its place in the stream. Returned by the readers of topics and events.
+
+    Records are immutable, and safe to share between tasks and threads.
 
     Attributes:
-        seq: Stream sequence of the record.
-        time_ns: The time at which the record was stored, in nanoseconds since 1970, or 0 if unknown.
+        seq: Sequence of the message in its stream. Sequences grow from record to record, but may have gaps.
+        time_ns: The time at which the server stored the record, in nanoseconds since 1970, or 0 if unknown.
         subject: The subject to which the record was published.
         data: The payload.
-        headers: The headers, which are immutable. Use ``headers.copy()`` to get mutable headers.
-        previous: Stream sequence of the record directly before it, 0 if it is the first, or None if unknown. Depending
-            on the feed, this is the previous record among all records of the reader, or among the records of the same
-            subject.
-        kind: Whether the record is a value, or how it ends the topic.
-        origin: A position in the stream of the record, or None if the record wasn't read from a log.
+        headers: The headers, which are immutable. Use ``headers.copy()`` to get headers that you can change.
+        previous: Stream sequence of the record before this one. 0 means that this is the first record, and None that
+            the predecessor is unknown. Readers use it to notice missing records, so most applications can ignore it. If
+            the topic has several subjects, it may refer to the predecessor with the same subject.
+        kind: ``Kind.VALUE`` for an ordinary record, or ``Kind.FINISH`` or ``Kind.FAIL`` for the marker that ends the
+            topic.
+        origin: Identifies the stream, so that `position` can be computed. None if the record wasn't read from a log.
     """
 
     seq: int
@@ -87,13 +90,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     @property
     def position(self) -> Position:
-        """The position after the record, from which `Topic.each` and `Topic.since` can continue in any process.
+        """The position right after this record. Save it to continue with the next record later.
 
-        A reader of several subjects with the push ``"republish"`` may still return earlier records after this record.
-        With such a reader, save the position of the reader instead.
+        Pass it to `Topic.each` or `Topic.since`, in this process or any other.
+
+        There is one exception. If the topic has several subjects and is read with the push ``"republish"``, records of
+        different subjects may be returned out of order, so earlier records may still follow this one. Save the position
+        of the reader instead.
 
         Raises:
-            ConfigError: The record wasn't read from a log.
+            ConfigError: The record wasn't read from a log, so it has no position.
         """
         if self.origin is None:
             raise ConfigError(f"record {self.seq} was not read from a log: it has no position")
@@ -101,12 +107,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     @property
     def is_last(self) -> bool:
-        """Whether the record ends the topic, or its own subject if the topic has several."""
+        """Whether the producer ended the topic with this record.
+
+        If the topic's subject contains wildcards, only the subject of this record has ended. Other subjects may
+        continue.
+        """
         return self.kind is Kind.FINISH or self.kind is Kind.FAIL
 
     @property
     def size(self) -> int:
-        """Size of the record in bytes: subject, payload and headers."""
+        """Approximate size of the record: subject, payload and headers, in bytes. Queues of readers are limited by it.
+        """
         size = len(self.subject) + len(self.data)
         if headers := self.headers:
             size += headers.size if isinstance(headers, RecordHeaders) else RecordHeaders(headers).size

@@ -31,24 +31,40 @@ _HIGHEST: Final = 2**64 - 1
 
 
 class Codec(Protocol[ValueT]):
-    """Encodes and decodes values. Implement it to use a format other than JSON.
+    """Converts values to the payloads of messages, and back. Implement it to use a format other than JSON.
+
+    A codec is any object with these two methods. It needs no base class::
+
+        class Text:
+            def encode(self, value: str) -> bytes:
+                return value.encode()
+
+            def decode(self, data: bytes) -> str:
+                return data.decode(errors="replace")
 
     Both methods should raise a `JetStreamError` for a value that they can't handle.
     """
 
     def encode(self, value: ValueT) -> bytes:
-        """Return the encoded value."""
+        """Return the payload for a value."""
 
     def decode(self, data: bytes) -> ValueT:
-        """Return the value that ``data`` encodes."""
+        """Return the value that a payload encodes. It should equal the value that was encoded."""
 
 
 class JsonCodec(Generic[ValueT]):
-    """Encodes values as JSON.
+    """Encodes values as JSON, and refuses those that JSON would silently change.
+
+    With a type, decoding returns instances of it and checks their fields::
+
+        class Order(msgspec.Struct):
+            number: int
+
+        codec = JsonCodec(Order)
 
     Args:
-        type: The type of all values, such as a ``msgspec.Struct``, a dataclass or ``list[int]``. If it is omitted, only
-            plain JSON values are accepted.
+        type: The type of all values, such as a ``msgspec.Struct``, a dataclass or ``list[int]``. By default, values are
+            plain JSON values: None, booleans, numbers, strings, lists, and dicts with strings as keys.
 
     Raises:
         ConfigError: Values of this type can't be represented as JSON.
@@ -69,11 +85,14 @@ class JsonCodec(Generic[ValueT]):
         self._decode = decoder.decode
 
     def encode(self, value: ValueT) -> bytes:
-        """Return ``value`` as JSON.
+        """Return a value as JSON.
+
+        Without a type, a tuple becomes a list, and values that JSON can't represent exactly are refused: NaN and
+        infinity, integers beyond 64 bits, and dicts with keys that aren't strings.
 
         Raises:
             ConfigError: JSON would change the value, or the value doesn't have the type. The message names the part
-                concerned.
+                that is wrong.
         """
         if self._type is not None:
             return self._encode_typed(value)
@@ -91,10 +110,10 @@ class JsonCodec(Generic[ValueT]):
         return data
 
     def decode(self, data: bytes) -> ValueT:
-        """Return the value that the JSON text ``data`` contains.
+        """Return the value that the JSON text contains.
 
         Raises:
-            ProtocolError: ``data`` isn't JSON, or the value doesn't have the type.
+            ProtocolError: ``data`` isn't JSON, or the value doesn't have the type of the codec.
         """
         try:
             value: ValueT = self._decode(data)

@@ -45,15 +45,23 @@ def ack_batch(
     on: str = "executors",
     policy: str = "each",
 ) -> int:
-    """Ack all messages of a batch and wait until the server has processed the acks.
+    """Ack all messages of a batch, and wait until the server has processed the acks.
+
+    It is for queries that read in mode ``queue`` with ``ackOn="manual"``. Call it at the end of ``foreachBatch``, after
+    the results have been stored. If the job fails earlier, the server redelivers the messages::
+
+        def handle(df, batch_id):
+            df.write.mode("append").saveAsTable("orders")
+            ack_batch(df, "nats://127.0.0.1:4222")
 
     Args:
         df: Rows with the column ``reply``. ``policy`` "all" also needs ``consumer_sequence``.
         servers: Comma-separated URLs, or connection options under the same names as for the source.
-        on: "executors" sends acks from the executors that have the rows. "driver" collects the replies first, which is
-            faster for batches that fit into its memory (about 100 bytes per row).
-        policy: "each" sends one ack per message. "all" sends one ack for the highest message of each consumer, which
-            also acks every earlier message, in this batch or not. The consumers must have the ack policy "all".
+        on: "executors", the default, sends acks from the executors that have the rows. "driver" collects the replies
+            first, which is faster for batches that fit into its memory (about 100 bytes per row).
+        policy: "each", the default, sends one ack per message. "all" sends one ack for the highest message of each
+            consumer, which also acks every earlier message, in this batch or not. The consumers must have the ack
+            policy "all".
 
     Returns:
         The number of settled messages. With "executors" it is the number of rows. With "driver" it excludes messages
@@ -61,8 +69,8 @@ def ack_batch(
         reports them.
 
     Raises:
-        ConfigError: A column is missing, an option is wrong, or the consumer has another ack policy.
-        NotJetStreamMessageError: A reply is not a JSAck subject.
+        ConfigError: A column is missing, an option is wrong, or the consumer has a different ack policy.
+        NotJetStreamMessageError: A reply isn't a JSAck subject.
         NoRespondersError: The consumer no longer exists.
         RequestTimeoutError, DisconnectedError: Some acks may not have been processed. Acking again is safe.
 
@@ -78,10 +86,20 @@ def ack_batch(
 def nak_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", delay: float | None = None
 ) -> int:
-    """Nak all messages of a batch, so that the server redelivers them immediately or after ``delay`` seconds.
+    """Refuse all messages of a batch for now, so that the server redelivers them.
 
-    See `ack_batch` for the other arguments, the return value and the errors. If Spark retries a task, its messages are
-    nak'd twice and may be redelivered twice.
+    Use it if the batch can't be handled at the moment. If Spark retries a task, its messages are nak'd twice and may be
+    redelivered twice.
+
+    Args:
+        df: Rows with the column ``reply``.
+        servers, on: The same as for `ack_batch`.
+        delay: How long the server waits before it redelivers the messages, in seconds. By default, it doesn't wait.
+
+    Returns:
+        The number of settled messages, as for `ack_batch`.
+
+    The errors are those of `ack_batch`.
     """
     return _settle(df, servers, ack_payload(AckKind.NAK, delay=delay), on)
 
@@ -89,10 +107,19 @@ def nak_batch(
 def term_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", reason: str | None = None
 ) -> int:
-    """Terminate all messages of a batch, so that the server never redelivers them.
+    """Refuse all messages of a batch for good, so that the server never redelivers them.
 
-    The ``reason``, a single line, appears in the server's advisories. See `ack_batch` for the other arguments, the
-    return value and the errors.
+    Use it for messages that can never be handled.
+
+    Args:
+        df: Rows with the column ``reply``.
+        servers, on: The same as for `ack_batch`.
+        reason: A single line, which appears in the server's advisories. By default, no reason is given.
+
+    Returns:
+        The number of settled messages, as for `ack_batch`.
+
+    The errors are those of `ack_batch`.
     """
     return _settle(df, servers, ack_payload(AckKind.TERM, reason=reason), on)
 
@@ -234,24 +261,31 @@ async def _check_policy(opened: Session, of: Metadata) -> None:
 def heartbeat(
     df: DataFrame, servers: str | Mapping[str, str], *, every: float | None = None
 ) -> Iterator[int]:
-    """Send in-progress acks for the messages of a batch periodically until the block exits.
+    """Keep the messages of a batch from being redelivered while a block is running.
 
-    The driver collects the replies (about 100 bytes per row) and sends the acks, for the first time before the block is
-    entered. An ack that fails later is reported as an event and retried. If ``ack_wait`` expires before an ack
-    succeeds, the event `ClaimsLapsed` reports it.
+    Use it around work that may take longer than the consumer's ``ack_wait``::
+
+        with heartbeat(df, servers):
+            slow_work(df)
+        ack_batch(df, servers)
+
+    The driver collects the replies (about 100 bytes per row) and periodically sends in-progress acks, for the first
+    time before the block is entered. An ack that fails later is reported as an event and retried. If ``ack_wait``
+    expires before an ack succeeds, the event `ClaimsLapsed` reports it.
 
     Args:
         df: Rows with the column ``reply``.
-        servers: See `ack_batch`.
-        every: Seconds between in-progress acks. The default is a third of the consumers' shortest ``ack_wait``.
+        servers: Comma-separated URLs, or connection options under the same names as for the source.
+        every: Interval between in-progress acks, in seconds. Defaults to a third of the consumers' shortest
+            ``ack_wait``.
 
     Yields:
         The number of messages.
 
     Raises:
-        ConfigError: The column is missing, an option is wrong, or the user may not ack.
+        ConfigError: The column is missing, an option is wrong, or the user isn't allowed to ack.
 
-    See `ack_batch` for the other errors.
+    May also raise any error of `ack_batch`.
     """
     if every is not None:
         check_seconds("every", every)

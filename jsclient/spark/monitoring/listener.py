@@ -55,20 +55,27 @@ def _harmless(
 
 
 class JetStreamListener(StreamingQueryListener):
-    """Listener that collects the lag, the rates and the losses of queries that read from JetStream.
+    """Collects how far streaming queries lag behind their streams, how fast they read, and what they have lost.
 
-    Add the listener with ``spark.streams.addListener(listener)`` before the queries start, in a classic session or
-    under Spark Connect. It logs to the logger ``jsclient.spark.progress``: a sentence about each source at level INFO,
-    and a warning as soon as messages are lost or claims have lapsed. `prometheus` and `register` pass the figures to a
-    monitoring system. A stopped query disappears from the figures. A failed query keeps ``query_up``, with value 0.
+    Add it before the queries start, in a classic session or under Spark Connect::
+
+        listener = JetStreamListener()
+        spark.streams.addListener(listener)
+
+    It logs to the logger ``jsclient.spark.progress``: a sentence about each source at level INFO, and a warning as soon
+    as messages are lost or claims have lapsed. To pass the figures to a monitoring system, use `prometheus` or
+    `register`. A stopped query disappears from the figures. A failed query keeps ``query_up``, with value 0, so you can
+    alert on it.
 
     Args:
-        log_every: Minimum seconds between two sentences about a query. 0 logs each batch, and None only warnings.
+        log_every: Minimum time between two sentences about a query, in seconds. 0 logs each batch, and None only
+            warnings.
         servers: Comma-separated URLs, or a mapping with the connection options. If given, the listener also measures
-            the lag in seconds of sources in modes log and queue, in its own thread and with its own connection.
-        ask_every: Seconds between two rounds of requests to the server. A round takes one request for each stream. A
-            stream with unread messages takes one more, or two for each subject filter. In queue mode, a stream takes up
-            to three.
+            the lag in seconds of sources in modes log and queue, in its own thread and with its own connection. By
+            default, no request is sent.
+        ask_every: Interval between rounds of requests to the server, in seconds. A round takes one request for each
+            stream. A stream with unread messages takes one more, or two for each subject filter. In queue mode, a
+            stream takes up to three.
 
     Raises:
         ConfigError: An option is invalid.
@@ -147,12 +154,15 @@ class JetStreamListener(StreamingQueryListener):
     # --- for monitoring systems --------------------------------------------------------------------------------
 
     def prometheus(self) -> str:
-        """Return the figures in the text format of Prometheus, version 0.0.4. May be called from any thread."""
+        """Return the figures in the text format of Prometheus, version 0.0.4. Serve it from your metrics endpoint.
+
+        May be called from any thread.
+        """
         with self._lock:
             return prometheus_text(self._queries.values(), time.monotonic())
 
     def register(self, meter: Meter) -> None:
-        """Create an observable instrument of this meter for each metric.
+        """Export the figures with OpenTelemetry, by creating an observable instrument of this meter for each metric.
 
         The instruments have the same names as in `prometheus`, but with the prefix ``jsclient.spark.`` and without the
         suffix ``_total``.
@@ -161,14 +171,14 @@ class JetStreamListener(StreamingQueryListener):
             meter: The result of ``opentelemetry.metrics.get_meter``.
 
         Raises:
-            ConfigError: The package opentelemetry-api is not installed.
+            ConfigError: The package opentelemetry-api isn't installed.
         """
         register_metrics(meter, self._values)
 
     def close(self) -> None:
-        """Stop the requests to the server.
+        """Stop the requests to the server, which measure the lag in seconds.
 
-        The listener still receives events until it is removed with ``spark.streams.removeListener``.
+        The listener still receives events until you remove it with ``spark.streams.removeListener``.
         """
         if self._watch is not None:
             self._watch.close()

@@ -26,7 +26,7 @@ def publish_batch(
     batch_id: int | None = None,
     query: str | None = None,
 ) -> None:
-    """Publish the rows of a DataFrame from the executors and wait until all are stored.
+    """Publish the rows of a DataFrame from the executors, and wait until all have been stored.
 
     This runs the sink for a single DataFrame. In ``foreachBatch``::
 
@@ -38,22 +38,23 @@ def publish_batch(
     Args:
         df: Rows with the columns of the sink: ``data`` or ``value``, ``subject`` unless the option sets it, and
             optionally ``headers`` and ``msg_id``.
-        options: Options of the sink, or only the servers.
+        options: Options of the sink, or only the URLs of the servers.
         batch_id: The batch id that ``foreachBatch`` passes. A repeated batch then stores no row twice, under the same
-            conditions as with the sink. With None, only retries of this call's tasks are deduplicated.
-        query: Name of the query that the batches belong to. The default is the streaming query that calls
+            conditions as with the sink. By default, only retries of this call's tasks are deduplicated.
+        query: Name of the query that the batches belong to. Defaults to the streaming query that calls
             ``foreachBatch``, which is unknown under Spark Connect. A name belongs to one checkpoint. With a new
-            checkpoint, batches begin with 0 again, so use another name. Otherwise rows that are equal to old rows of
-            the same batch are omitted. Calls that write one batch to different subjects (option ``subject``) can share
-            a name. Calls that write a batch to the same subjects, or that take subjects from a column, are
+            checkpoint, batch ids start at 0 again, so choose a different name. Otherwise, rows that are equal to old
+            rows of the same batch are omitted. Calls that write one batch to different subjects (option ``subject``)
+            can share a name. Calls that write a batch to the same subjects, or that take subjects from a column, are
             distinguished by their order, which must be the same when the batch is repeated. If the order may vary, and
             always under Spark Connect, give these calls different names.
 
     Raises:
-        ConfigError: An option is wrong, or ``batch_id`` is given and the query is unknown. No row was published.
+        ConfigError: An option is wrong, ``batch_id`` is given and the query is unknown, or ``query`` is given without
+            ``batch_id``. No row was published.
 
     Other errors are raised as Spark's exceptions. They quote the error of the task, which says which row was rejected,
-    why, and how many rows are stored.
+    why, and how many rows have been stored.
     """
     settings = {"servers": options} if isinstance(options, str) else {k: str(v) for k, v in options.items()}
     if batch_id is not None:

@@ -22,7 +22,12 @@ T = TypeVar("T", bound=Hashable)
 
 
 class CompletedEpoch(Generic[T]):
-    """All data of one completed epoch, from all partitions of a subscription. Returned by `CompletedEpochs`.
+    """All data of one epoch, from all partitions of a subscription. Returned by `EpochSubscription.completed`.
+
+    Use `items` to get everything at once, or iterate over the batches::
+
+        async for batch in epoch:
+            handle(batch)
 
     Attributes:
         time: The time of the epoch.
@@ -41,7 +46,7 @@ class CompletedEpoch(Generic[T]):
     def is_kept(self) -> bool:
         """Whether the items are in memory.
 
-        An epoch that was too large isn't kept. Iterating over it reads the items from the stream again.
+        If not, the epoch was too large. You can still iterate over it, which reads the items from the stream again.
         """
         return self._batches is not None
 
@@ -49,9 +54,11 @@ class CompletedEpoch(Generic[T]):
     def items(self) -> list[Any]:
         """The items of all batches of the epoch, in a single list.
 
+        It requires that each batch is a list. If a publisher sends other objects, iterate over the epoch instead.
+
         Raises:
-            ConfigError: The epoch was too large to be kept in memory, or a batch is not a list. Use ``async for batch
-                in epoch`` in both cases.
+            ConfigError: The epoch was too large to be kept in memory, or a batch isn't a list. Use ``async for batch in
+                epoch`` in both cases.
         """
         if self._batches is None:
             raise ConfigError(
@@ -88,11 +95,13 @@ class CompletedEpoch(Generic[T]):
 
 
 class CompletedEpochs(Generic[T]):
-    """Asynchronous iterator over whole epochs. Returned by `EpochSubscription.completed`.
+    """Iterates over whole epochs as they are completed. Returned by `EpochSubscription.completed`.
 
-    An error ends the loop, but not the subscription. After `EpochsLostError`, start another loop to continue with the
-    epochs that can be received in full. An epoch counts as consumed in `EpochSubscription.position` as soon as it has
-    been returned.
+    If messages were lost, ``async for`` raises `EpochsLostError`, which names the epochs that can't be returned. The
+    subscription stays open, so start another loop to continue with the epochs that follow.
+
+    An epoch counts as consumed in `EpochSubscription.position` as soon as it has been returned. So save the position
+    after you have handled an epoch, and before you read the next one.
     """
 
     def __init__(
@@ -112,12 +121,12 @@ class CompletedEpochs(Generic[T]):
 
     @property
     def open(self) -> int:
-        """The number of incomplete epochs that are being collected."""
+        """The number of incomplete epochs of which data has arrived."""
         return len(self._buffer)
 
     @property
     def retained_bytes(self) -> int:
-        """The number of payload bytes that are kept in memory for incomplete epochs."""
+        """The size of the data that is kept in memory for incomplete epochs, in bytes."""
         return self._buffer.retained_bytes
 
     def __aiter__(self) -> Self:
@@ -133,9 +142,18 @@ class CompletedEpochs(Generic[T]):
         """Wait for the next completed epoch and return it.
 
         Args:
-            timeout: Maximum number of seconds between two events of the subscription. By default, there is no limit.
+            timeout: Maximum time between two events of the subscription, in seconds, so the call may take longer. By
+                default, wait indefinitely.
 
-        Raises the errors of `EpochSubscription.next`.
+        Raises:
+            RequestTimeoutError: No event arrived within ``timeout`` seconds.
+            ClosedError: The topic has ended, or the subscription was closed.
+            EpochsLostError: Messages of the epochs named in the error were lost. The next call continues with later
+                epochs.
+            ProtocolError: Data can't be decoded. Every further call raises the same error.
+            PositionInvalidError: The stream was deleted and created again.
+
+        May also raise a request error that retrying can't fix, for example `PermissionDeniedError`.
         """
         while not self._ready:
             try:
@@ -190,22 +208,23 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier, merged from all partitions.
+        """The times for which data may still arrive, from any of the partitions.
 
-        Any further data is at or after one of its times. The frontier is empty when the topic has ended.
+        All further data is at or after one of these times, so all earlier epochs are complete. The frontier is empty
+        when the topic has ended.
         """
         return self._core.frontier
 
     @property
     def filter(self) -> Antichain[T]:
-        """The filter: data at or before any of its times is dropped.
+        """The times of epochs that the subscription skips: data at or before any of them isn't returned.
 
-        Times are removed from the filter as their epochs are completed.
+        Times are removed as their epochs are completed.
         """
         return self._core.filter
 
     def is_completed(self, time: T) -> bool:
-        """Return whether every partition has completed the epoch ``time``, so that no more data of it can arrive."""
+        """Return whether every partition has completed the epoch ``time``, so no more data of it can arrive."""
         return self._core.is_completed(time)
 
     def __repr__(self) -> str:
@@ -213,22 +232,22 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         return f"<{name} of {self._topic} {list(self._partitions)} at {list(self.frontier)}>"
 
     async def next(self, timeout: float | None = None) -> Data[T] | FrontierUpdate[T]:
-        """Wait for the next event and return it.
+        """Wait for the next event and return it. Most applications read whole epochs with `completed` instead.
 
         If the call is cancelled, no event is lost.
 
         Args:
-            timeout: The number of seconds to wait. By default, there is no limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
-            RequestTimeoutError: No event arrived within ``timeout`` seconds.
+            RequestTimeoutError: No event arrived within ``timeout`` seconds. The subscription can still be used.
             ClosedError: The topic has ended, or the subscription was closed.
             EpochsLostError: Messages were lost. Discard the data of the epochs named in the error. The next call
                 continues.
             ProtocolError: Data can't be decoded. Every further call raises the same error.
-            PositionInvalidError: The stream was recreated.
+            PositionInvalidError: The stream was deleted and created again.
 
-        May also raise permanent errors of the server.
+        May also raise a request error that retrying can't fix, for example `PermissionDeniedError`.
         """
         return (await self.sized(timeout))[0]
 
@@ -279,8 +298,8 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         incomplete epochs is kept in memory.
 
         Args:
-            max_bytes: Maximum number of payload bytes to keep in memory. If there are more, the data of the largest
-                epochs is dropped, and read from the stream again when these epochs have been returned.
+            max_bytes: Maximum size of the data to keep in memory, in bytes. If there is more, the data of the largest
+                epochs is dropped, and read from the stream again when you iterate over these epochs.
 
         Raises:
             ConfigError: Data has already been read from the subscription, so the first epochs would be incomplete.

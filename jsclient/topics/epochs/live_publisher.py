@@ -32,11 +32,11 @@ _FAREWELL: Final = 5.0  # seconds that closing waits for the queues to drain
 
 
 class LivePublisher(Handle, Generic[T]):
-    """Sends one partition of a topic to connected subscribers. Created by `EpochTopic.live_publisher`.
+    """Sends data in epochs to connected subscribers, without storing it. Opened by `EpochTopic.live_publisher`.
 
-    No message is stored. Data that is sent while no subscriber is connected is lost. A new subscriber first receives
-    both frontiers, and then every message sent afterwards. A subscriber that is silent for three beats, or that reads
-    too slowly, is disconnected.
+    Data that is sent while no subscriber is connected is lost. A new subscriber first learns which epochs are completed
+    and which are in progress, and then receives every message sent afterwards. A subscriber that is silent for three
+    beats, or that reads too slowly, is disconnected.
 
     Leaving ``async with`` calls `release`, which leaves epochs open. Call `close` to complete them.
     """
@@ -72,7 +72,7 @@ class LivePublisher(Handle, Generic[T]):
         self._pumping: asyncio.Task[None] | None = None
 
     async def begin_publishing(self, *, takeover: bool) -> None:
-        """Listen for subscribers. Internal.
+        """Listen for subscribers. Internal: called by `EpochTopic.live_publisher`.
 
         Raises:
             PublisherExistsError: Another live publisher is alive, and ``takeover`` is false.
@@ -96,12 +96,12 @@ class LivePublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier: data may be sent at or after any of its times. All earlier epochs are completed."""
+        """The earliest times for which data may still be sent. All epochs before them are completed."""
         return self._broadcast.publisher.lower
 
     @property
     def upper(self) -> Antichain[T]:
-        """The upper frontier: the latest times for which data was ever sent."""
+        """The latest times for which data was ever sent. Empty if no data was sent."""
         return self._broadcast.publisher.upper
 
     @property
@@ -113,18 +113,18 @@ class LivePublisher(Handle, Generic[T]):
     def refused(self) -> int:
         """The number of requests refused so far.
 
-        A request is refused if it is malformed, if its reply subject is not an inbox, or if ``max_subscribers``
+        A request is refused if it is malformed, if its reply subject isn't an inbox, or if ``max_subscribers``
         subscribers are already connected.
         """
         return self._refused
 
     @property
     def put_out(self) -> int:
-        """The number of subscribers disconnected so far because their queue was full."""
+        """The number of subscribers disconnected so far because they read too slowly and their queue was full."""
         return self._broadcast.put_out
 
     def state(self, time: T) -> EpochState:
-        """Return whether the epoch ``time`` is latent, active or completed."""
+        """Return whether the epoch ``time`` has no data yet, is in progress, or is completed."""
         return self._broadcast.publisher.state(time)
 
     async def send(self, time: T, items: Any) -> None:
@@ -133,11 +133,11 @@ class LivePublisher(Handle, Generic[T]):
         If the queue of a subscriber is long, the call waits until it becomes shorter.
 
         Args:
-            time: The time of the epoch, which becomes active.
-            items: The items. The codec of the topic must be able to encode them.
+            time: The time of the epoch, which is open from now on.
+            items: The items, usually a list. The codec of the topic must be able to encode them.
 
         Raises:
-            EpochCompletedError: The epoch is completed.
+            EpochCompletedError: The epoch is already completed.
             ConfigError: The time is invalid, or the items can't be encoded.
             MaxPayloadError: The batch is larger than the server accepts.
             ClosedError: The publisher was closed.
@@ -151,11 +151,28 @@ class LivePublisher(Handle, Generic[T]):
         self._wake.set()
 
     async def advance(self, to: T) -> None:
-        """Complete all epochs before the time ``to``. See `PartitionPublisher.advance`."""
+        """Complete all epochs before the time ``to``. Subscribers that are connected receive these epochs.
+
+        Args:
+            to: The earliest time for which data may be sent from now on.
+
+        Raises:
+            EpochCompletedError: ``to`` itself is already completed.
+            ConfigError: ``to`` isn't a valid time.
+            ClosedError: The publisher was closed.
+            ProducerFencedError: Another publisher has taken over.
+        """
         await self._change(lambda: self._broadcast.advance(to))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Drop and add capabilities in a single step. See `PartitionPublisher.update`."""
+        """Change for which times data may be sent, in a single step. Use it if `advance` isn't flexible enough.
+
+        Args:
+            changes: The times, each with +1 to add a capability or -1 to drop one. `PartitionPublisher.update` explains
+                capabilities.
+
+        The errors are those of `advance`.
+        """
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
         await self._change(lambda: self._broadcast.update(pairs))
 
@@ -289,10 +306,8 @@ class LivePublisher(Handle, Generic[T]):
     async def release(self) -> None:
         """Stop publishing without completing the open epochs.
 
-        The subscribers wait until another publisher takes over the partition. That publisher starts at the least time
-        of the order.
-
-        If the call is cancelled, the release continues in the background.
+        The subscribers wait until another publisher takes over the partition. That publisher starts again at the least
+        time of the order. If the call is cancelled, the release continues in the background.
         """
         if not self.is_closed:
             self._state = State.CLOSED
@@ -308,7 +323,7 @@ class LivePublisher(Handle, Generic[T]):
         await self._presence.end_answering()
 
     async def abandon(self) -> None:
-        """Release the publisher because its connection is being closed."""
+        """Release the publisher because its connection is being closed. Internal."""
         await self.release()
 
     async def __aexit__(

@@ -51,14 +51,15 @@ class _Channel:
 
 
 class LiveSubscription(EpochEvents[T]):
-    """Reads the `Data` and `FrontierUpdate` events of a live topic. Created by `EpochTopic.live_subscribe`.
+    """Reads epochs from live publishers, which store nothing. Opened by `EpochTopic.live_subscribe`.
 
-    Read events with ``async for`` or `next`, or read whole epochs with `completed`. By default, the subscription
-    returns all data of the epochs that had no data in any of its partitions when it connected, and drops other data.
-    The loop ends when the frontier is empty.
+    Read whole epochs with `completed`, or single `Data` and `FrontierUpdate` events with ``async for``. By default,
+    only complete epochs are returned: any epoch of which data had already been sent when the subscription connected is
+    skipped. The loop ends when every partition has ended.
 
     If a message is lost or a publisher is replaced, the next read raises `EpochsLostError` once. Discard the data that
-    you have received of the epochs named in the error. The following reads wait for new snapshots of all partitions.
+    you have received of the epochs named in the error, because the rest of it won't arrive. The following reads wait
+    until all partitions are connected again.
     """
 
     def __init__(
@@ -86,11 +87,11 @@ class LiveSubscription(EpochEvents[T]):
         self._tending: asyncio.Task[None] | None = None
 
     async def begin_reading(self, *, wait: bool) -> None:
-        """Connect, and wait for the snapshots of all partitions. Internal.
+        """Connect, and wait until all partitions have a publisher. Internal: called by `EpochTopic.live_subscribe`.
 
         Raises:
             TopicNotFoundError: Some partitions have no publisher, and ``wait`` is false.
-            TopicMismatchError: A publisher uses another order or codec.
+            TopicMismatchError: A publisher uses a different order or codec.
 
         May also raise any error that subscribing can raise.
         """
@@ -113,7 +114,7 @@ class LiveSubscription(EpochEvents[T]):
 
     @property
     def skipped(self) -> int:
-        """The number of invalid messages skipped so far. They are reported with the event `ErrorRaised`."""
+        """The number of invalid messages skipped so far. The event `ErrorRaised` reports them."""
         return self._skipped
 
     async def _more(self, deadline: float | None, timeout: float) -> None:
@@ -268,5 +269,5 @@ class LiveSubscription(EpochEvents[T]):
             await self._connection.unsubscribe(self._inbox)
 
     async def abandon(self) -> None:
-        """Close the subscription because its connection is being closed."""
+        """Close the subscription because its connection is being closed. Internal."""
         await self.close()

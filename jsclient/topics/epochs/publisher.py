@@ -37,19 +37,25 @@ T = TypeVar("T", bound=Hashable)
 
 
 class PartitionPublisher(Handle, Generic[T]):
-    """Sends the data and the frontier of one partition. Created by `EpochTopic.publisher`.
+    """Sends data in epochs to one partition of a topic. Opened by `EpochTopic.publisher`.
 
-    A partition has one publisher at a time. A publisher that takes over the partition fences the previous one. Data
-    that the previous publisher had sent by then counts. Subscribers skip data that it sends later, and its next
-    frontier record is refused with `ProducerFencedError`.
+    Send the data of an epoch with `send`, and complete the epoch by advancing to a later time::
 
-    Data is sent without waiting for acks. A frontier record is only sent when all data before it has been stored. If
-    data was refused, if its outcome is unknown, or if another publisher took over the partition, every further call
-    raises that error. In this case, open another publisher, check its `frontier`, and send the data of the open epochs
-    again.
+        async with topic.publisher() as publisher:
+            await publisher.send(7, ["some", "items"])
+            await publisher.send(7, ["more", "items"])
+            await publisher.advance(8)  # subscribers now receive epoch 7
 
-    Leaving ``async with`` waits until the data has been stored, and releases the partition. Open epochs stay open. Call
-    `close` to end the partition.
+    A partition has one publisher at a time. A publisher that takes over the partition ends the previous one: data that
+    it had sent by then counts, subscribers skip what it sends later, and its next call that changes the frontier raises
+    `ProducerFencedError`.
+
+    Data is sent without waiting for acks, but an epoch is only completed when all its data has been stored. If data was
+    refused, if its outcome is unknown, or if another publisher took over the partition, every further call raises that
+    error. In this case, open another publisher, check its `frontier`, and send the data of the open epochs again.
+
+    Leaving ``async with`` waits until the data has been stored, and releases the partition. Open epochs stay open, and
+    a later publisher can continue them. Call `close` to end the partition.
     """
 
     def __init__(
@@ -75,24 +81,24 @@ class PartitionPublisher(Handle, Generic[T]):
 
     @property
     def partition(self) -> int:
-        """The number of the partition."""
+        """Number of the partition, counted from 0."""
         return self._partition
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier: data may be sent at or after any of its times.
+        """The earliest times for which data may still be sent. All epochs before them are completed.
 
-        The frontier is empty once the partition has ended.
+        If times are integers, it contains a single time. It is empty once the partition has ended.
         """
         return self._core.lower
 
     @property
     def upper(self) -> Antichain[T]:
-        """The upper frontier: the latest times for which data was ever sent."""
+        """The latest times for which data was ever sent. Empty if no data was sent."""
         return self._core.upper
 
     def state(self, time: T) -> EpochState:
-        """Return whether the epoch ``time`` is latent, active or completed in this partition."""
+        """Return whether the epoch ``time`` has no data yet, is in progress, or is completed in this partition."""
         return self._core.state(time)
 
     @property
@@ -106,24 +112,25 @@ class PartitionPublisher(Handle, Generic[T]):
     # --- sending ---------------------------------------------------------------------------------------------
 
     async def send(self, time: T, items: Any, *, msg_id: str | None = None) -> None:
-        """Send a batch of items of one epoch, without waiting for the ack.
+        """Send a batch of items of one epoch, without waiting until it has been stored.
 
-        If the call is cancelled, the batch wasn't sent. However, if the publisher uses your own nats-py connection, a
-        cancelled call may have sent it.
+        If the call is cancelled, the batch wasn't sent. There is one exception: if the publisher uses your own nats-py
+        connection, a cancelled call may have sent it.
 
         Args:
-            time: The time of the epoch, which becomes active.
-            items: The items. The codec of the topic must be able to encode them.
+            time: The time of the epoch, which is open from now on.
+            items: The items, usually a list. The codec of the topic must be able to encode them.
             msg_id: An id for deduplication. Within the duplicate window of the stream, a message with this id is stored
-                once in this partition and epoch, even by different publishers. This makes it possible to send a partly
-                sent epoch again.
+                once in this partition and epoch, even by different publishers. So you can send an epoch again without
+                knowing which parts of it were stored.
 
         Raises:
-            EpochCompletedError: The epoch is completed, or no capability allows its time. The batch wasn't sent.
+            EpochCompletedError: The epoch is already completed, or this publisher has given up its time. The batch
+                wasn't sent.
             ConfigError: The time, the items or the id are invalid. The batch wasn't sent.
             MaxPayloadError: The batch is larger than the server accepts. It wasn't sent.
             RequestTimeoutError: There is no connection, or too many messages stayed in flight. The batch wasn't sent.
-            PublishesFailedError: Some data sent earlier could not be stored.
+            PublishesFailedError: Some data sent earlier couldn't be stored.
             ProducerFencedError: Another publisher has taken over the partition.
         """
         async with self._lock:
@@ -154,7 +161,12 @@ class PartitionPublisher(Handle, Generic[T]):
     async def flush(self) -> None:
         """Wait until all data sent so far has been stored.
 
-        If the call is cancelled, it continues in the background. Raises the errors of `send`.
+        If the call is cancelled, it continues in the background.
+
+        Raises:
+            PublishesFailedError: Some data couldn't be stored. Open another publisher and send the open epochs again.
+            ProducerFencedError: Another publisher has taken over the partition.
+            ClosedError: The publisher was closed.
         """
         await self._in_background(self._flush_in_turn())
 
@@ -164,38 +176,44 @@ class PartitionPublisher(Handle, Generic[T]):
             await self._flush()
 
     async def advance(self, to: T) -> None:
-        """Complete all epochs before the time ``to``, according to the order of the topic.
+        """Complete all epochs before the time ``to``.
 
-        The call waits until all data and then the new frontier have been stored. If the frontier doesn't change,
-        nothing is written. If the call is cancelled, it continues in the background, and the next call waits for it.
+        The call waits until all data and then the new frontier have been stored. If the publisher is already at this
+        time, nothing is written. If the call is cancelled, it continues in the background, and the next call waits for
+        it.
+
+        Args:
+            to: The earliest time for which data may be sent from now on.
 
         Raises:
-            EpochCompletedError: ``to`` is before the frontier.
+            EpochCompletedError: ``to`` itself is already completed.
+            ConfigError: ``to`` isn't a valid time.
 
-        May also raise any error of `send`.
+        May also raise any error of `send`, and any error that publishing can raise.
         """
         await self._in_background(self._write_change(lambda: self._core.advance(to)))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Drop and add capabilities in a single step.
+        """Change for which times data may be sent, in a single step. Use it if `advance` isn't flexible enough.
 
-        A capability for a time allows the publisher to send data of this time and all later times. A publisher starts
-        with a capability for the least time. An epoch is completed when no capability allows it any more.
+        A publisher holds capabilities. A capability for a time allows it to send data of this time and all later times.
+        Initially, it has one for the least time. An epoch is completed when no capability allows it any more. If times
+        aren't totally ordered, a publisher may need several capabilities at once.
 
         The call waits, raises and handles cancellation in the same way as `advance`.
 
         Args:
-            changes: The times, each with +1 to add a capability or -1 to drop one. An existing capability must allow
-                each added one.
+            changes: The times, each with +1 to add a capability or -1 to drop one. Only times that an existing
+                capability allows can be added.
         """
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
         await self._in_background(self._write_change(lambda: self._core.update(pairs)))
 
     async def close(self) -> None:
-        """Complete all epochs, which ends the partition. No publisher can send to the partition afterwards.
+        """Complete all epochs, which ends the partition for good. No publisher can send to the partition afterwards.
 
-        A subscription ends when all its partitions have ended. The call waits, raises and handles cancellation in the
-        same way as `advance`.
+        A subscription ends when all its partitions have ended. To stop without ending the partition, use `release`. The
+        call waits, raises and handles cancellation in the same way as `advance`.
         """
         await self._in_background(self._write_change(self._core.close))
         await self.release()
@@ -208,13 +226,19 @@ class PartitionPublisher(Handle, Generic[T]):
         its data stored. That data isn't stored twice if you commit the epoch again within the duplicate window of the
         stream. In both cases, subscribers receive the epoch completely or not at all.
 
+        If the call is cancelled, the epoch may or may not be committed.
+
         Args:
             time: The time of the epoch.
             batches: The data of the epoch. Each batch is one message. A server accepts at most 999 messages in an
                 atomic batch.
             to: The time to advance to. Defaults to the next time, if the order has a ``successor``.
 
-        Raises the errors of `send` and `AtomicBatch.commit`, and handles cancellation in the same way as `advance`.
+        Raises:
+            ConfigError: ``to`` is omitted although the order has no ``successor``, or ``to`` doesn't complete the
+                epoch.
+
+        May also raise any error of `send` and `AtomicBatch.commit`.
         """
         if to is None:
             successor = getattr(self._core.order, "successor", None)
@@ -255,11 +279,11 @@ class PartitionPublisher(Handle, Generic[T]):
             )
 
     async def announce(self, home: Home) -> None:
-        """Announce that this partition has a publisher. Internal. May raise any error that subscribing can raise."""
+        """Answer other publishers that ask whether this partition has one. Internal."""
         self._presence = await home.announce(self._partition, lambda: self.is_alive)
 
     def keep_record(self, every: float) -> None:
-        """Write the frontier record every ``every`` seconds, before the stream removes it for its age. Internal."""
+        """Store the frontier again every ``every`` seconds, before the stream removes it for its age. Internal."""
         self._rewriting = self._log.tasks.start(self._keep_record(every), "frontier record kept")
 
     async def _keep_record(self, every: float) -> None:
@@ -361,7 +385,7 @@ class PartitionPublisher(Handle, Generic[T]):
     # --- the end ---------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
-        """Release the partition without ending it. Open epochs stay open.
+        """Release the partition without ending it. Open epochs stay open, and a later publisher can continue them.
 
         Data that wasn't flushed may or may not be stored. If the call is cancelled, the release continues in the
         background.

@@ -33,16 +33,22 @@ _AT_ONCE = 500  # records taken from the reader at once
 
 
 class EpochSubscription(EpochEvents[T]):
-    """Reads the `Data` and `FrontierUpdate` events of a topic of epochs. Created by `EpochTopic.subscribe`.
+    """Reads epochs from the partitions of a topic. Opened by `EpochTopic.subscribe`.
 
-    Read events with ``async for`` or `next`, or read whole epochs with `completed`. By default, the subscription
-    returns all data of the epochs that had no data in any of its partitions when the subscription started, and drops
-    other data. All further data is at or after one of the times in `frontier`. The loop ends when the frontier is
-    empty, because every partition has completed all its epochs. If a read is cancelled, no event is lost.
+    Read whole epochs with `completed`, which is what most applications need::
+
+        async for epoch in subscription.completed():
+            await store(epoch.time, epoch.items)
+            save(subscription.position.to_json())
+
+    You can also read single `Data` and `FrontierUpdate` events with ``async for`` or `next`, to handle data before its
+    epoch is complete. All further data is at or after one of the times in `frontier`. By default, only complete epochs
+    are returned: any epoch of which data had already been sent when the subscription started is skipped. The loop ends
+    when every partition has ended. Cancelling a read loses no event.
 
     If records were removed from the stream before they were read, the next read raises `EpochsLostError` once. Discard
-    the data that you have received of the epochs named in the error. The following reads continue from new snapshots of
-    all partitions.
+    the data that you have received of the epochs named in the error, because the rest of it is gone. The following
+    reads continue with the epochs after the loss.
     """
 
     def __init__(
@@ -69,10 +75,10 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def frontier_age(self) -> float:
-        """Seconds since the last record that moved the frontier was stored.
+        """How long ago the frontier last moved, in seconds. 0 if this is unknown.
 
-        The value grows while a publisher is gone or doesn't advance. The time stamp comes from the clock of the server
-        and is compared with the clock of this machine.
+        The value grows while a publisher is gone or doesn't advance, so you can use it for monitoring. It compares the
+        clock of the server with the clock of this machine.
         """
         return max(0.0, (clock.time_ns() - self._moved_ns) / 1e9) if self._moved_ns else 0.0
 
@@ -90,18 +96,20 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def refused(self) -> int:
-        """The number of data messages skipped because they name no producer, or a producer that had been replaced."""
+        """The number of data messages skipped because a publisher sent them after it had been replaced, or because they
+        name none.
+        """
         return self._reading.refused
 
     @property
     def skipped(self) -> int:
-        """The number of invalid records skipped so far. They are reported with the event `RecordSkipped`."""
+        """The number of invalid records skipped so far. The event `RecordSkipped` reports them."""
         return self._skipped
 
     async def begin_reading(self, start: EpochStart = "now", *, wait: bool) -> None:
-        """Take the snapshots and start reading. Internal.
+        """Find out where to start, and start reading. Internal: called by `EpochTopic.subscribe`.
 
-        Raises the errors of `EpochHistory.snapshots` and `EpochHistory.at`.
+        Raises the errors that `EpochTopic.subscribe` describes.
         """
         history, partitions = self._history, self._partitions
         if self._resume is None:
@@ -202,7 +210,7 @@ class EpochSubscription(EpochEvents[T]):
             )
 
     async def close(self) -> None:
-        """Stop reading. If the subscription is already closed, nothing happens."""
+        """Stop reading. The `position` stays valid. If the subscription is already closed, nothing happens."""
         self._state = State.CLOSED
         if self._reader is not None:
             await self._reader.close()

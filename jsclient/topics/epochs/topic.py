@@ -51,12 +51,25 @@ _ONE: Final = 1
 
 
 class EpochTopic(Generic[T]):
-    """A topic whose data belongs to epochs, in one or more partitions. Created by `JetStream.epochs`.
+    """A topic whose records are grouped into epochs. Created by `JetStream.epochs`.
 
-    Subscribers receive an epoch completely or not at all. Each partition has one publisher at a time and any number of
-    subscribers, which may start at any time.
+    An epoch is all data with the same logical time, such as a minute or the number of a snapshot. By default, a
+    subscriber receives either all of an epoch or none of it, even if the data comes from several publishers.
 
-    Source: Strymon's publish-subscribe protocol.
+    The topic is divided into partitions. Each partition has one publisher at a time, which sends data and then advances
+    to a later time. That completes all earlier epochs of its partition. An epoch is complete when all partitions have
+    completed it::
+
+        topic = js.epochs("trades")
+        async with topic.publisher() as publisher:
+            await publisher.commit_epoch(0, ["first trade", "second trade"])
+
+        async with topic.subscribe(start="first") as subscription:
+            async for epoch in subscription.completed():
+                print(epoch.time, epoch.items)
+
+    Subscribers can start at any time. The design follows the publish-subscribe protocol of Strymon, a system for
+    streaming analytics.
     """
 
     def __init__(
@@ -70,12 +83,12 @@ class EpochTopic(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name of the topic, from which the subjects of its partitions are derived."""
+        """Name of the topic, from which the subjects of its partitions are derived."""
         return self._home.topic
 
     @property
     def order(self) -> Order[T]:
-        """The order in which the times of epochs are compared."""
+        """The order of the times, which decides which epochs come before others. See `jsclient.epochs.Order`."""
         return self._order
 
     def __repr__(self) -> str:
@@ -84,17 +97,18 @@ class EpochTopic(Generic[T]):
     async def create(self, **stream: Unpack[StreamFields]) -> int:
         """Create the topic if it doesn't exist, and return its number of partitions.
 
-        If a stream with the name already exists, the subjects and the schema of the topic are added to its
-        configuration. Nothing else in an existing stream is changed.
+        You only need it to configure a new stream, because `publisher` creates a missing topic too. If a stream with
+        the name already exists, the subjects and the schema of the topic are added to its configuration. Nothing else
+        in an existing stream is changed.
 
         Args:
             stream: Configuration of a new stream, such as ``num_replicas``, ``storage``, ``max_age``,
                 ``duplicate_window`` and ``allow_atomic``.
 
         Raises:
-            TopicMismatchError: The topic exists with another order, codec or number of partitions.
-            ConfigError: The stream might remove parts of an epoch, because its retention isn't by limits, or because it
-                has ``max_msgs_per_subject``.
+            TopicMismatchError: The topic exists with a different order, codec or number of partitions.
+            ConfigError: The stream might remove parts of an epoch, because its retention isn't ``limits``, or because
+                it has ``max_msgs_per_subject``.
 
         May also raise any request error.
         """
@@ -111,7 +125,7 @@ class EpochTopic(Generic[T]):
 
         Raises:
             TopicNotFoundError: The topic doesn't exist.
-            TopicMismatchError: The topic exists with another order, codec or number of partitions.
+            TopicMismatchError: The topic exists with a different order, codec or number of partitions.
 
         May also raise any request error.
         """
@@ -129,24 +143,24 @@ class EpochTopic(Generic[T]):
     ) -> PartitionPublisher[T]:
         """Become the publisher of a partition. The topic is created if it doesn't exist.
 
-        Use the call with ``await`` or ``async with``. The publisher continues from the stored state of the partition:
+        Open it with ``async with``, or await it. The publisher continues from the stored state of the partition:
         completed epochs stay completed, and active epochs stay open. During a leader election or a restart of the
         server, the call waits up to 30 seconds.
 
         Args:
-            partition: The number of the partition.
+            partition: Number of the partition, counted from 0.
             start: The earliest time of a new partition. Defaults to the least time of the order.
-            takeover: Whether to fence a publisher that is still alive. By default, the call raises an error in this
-                case. A publisher that doesn't answer within a second, for example because its process was killed, is
-                always fenced.
-            max_in_flight: Maximum number of messages that wait for an ack.
-            timeout: Seconds within which each message must be stored, including restarts of the server. Defaults to the
-                timeout of the connection.
+            takeover: If true, take the partition from a publisher that is still alive. By default, the call raises an
+                error in this case. A publisher that doesn't answer within a second, for example because its process was
+                killed, is always replaced.
+            max_in_flight: Maximum number of messages that are sent but not yet acked.
+            timeout: How long to keep trying to store a message, in seconds, including restarts of the server. Defaults
+                to the timeout of the connection.
 
         Raises:
             PublisherExistsError: Another publisher of the partition is alive, and ``takeover`` is false.
-            HistoryTruncatedError: The partition has no frontier record, possibly because records were removed. Pass
-                ``start`` to continue anyway.
+            HistoryTruncatedError: The stored state of the partition is missing, possibly because records were removed.
+                Pass ``start`` to continue anyway.
             ProducerFencedError: Other publishers keep taking over the partition.
 
         May also raise any error of `create`.
@@ -184,32 +198,32 @@ class EpochTopic(Generic[T]):
         push: Push = "auto",
         quiet: float = 30.0,
     ) -> EpochSubscription[T]:
-        """Subscribe to all partitions or some of them. Use the call with ``await`` or ``async with``.
+        """Subscribe to some or all partitions. The result can be awaited or used in ``async with``.
 
         If the call is cancelled, no subscription stays open.
 
         Args:
-            partitions: The numbers of the partitions. Defaults to all partitions.
-            filter: ``"atomic"`` selects the epochs for which no data had been sent when the subscription started. With
-                None, nothing is dropped, so the subscription also returns parts of epochs that were already active.
-                Such data has ``Data.whole`` set to false. An iterable of times has the same effect as ``"atomic"``, and
-                also drops the epochs at or before any of these times.
+            partitions: Numbers of the partitions. Defaults to all partitions.
+            filter: Which epochs to return. ``"atomic"`` returns only complete epochs: it skips any epoch of which data
+                had already been sent when the subscription started. ``None`` skips nothing, so parts of epochs already
+                in progress are returned too, with ``Data.whole`` set to False. An iterable of times works like
+                ``"atomic"``, and also skips all epochs at or before any of these times.
             start: ``"now"`` starts with the epochs that have no data yet, and ``"first"`` with the oldest epochs that
-                are stored in full. Pass the `EpochSubscription.position` of an earlier subscription to continue it with
-                the same partitions.
-            wait: Whether to wait until each partition has had a publisher. If false, the call raises
-                `TopicNotFoundError` instead.
-            timeout: Seconds to wait for the topic and its partitions. By default, there is no limit, and the event
-                `PartitionsMissing` reports a long wait.
-            push: How the server pushes new records. See `Topic.each`.
-            quiet: Seconds without a record after which the history is read. See `Topic.each`.
+                are stored in full. To continue an earlier subscription to the same partitions, pass its
+                `EpochSubscription.position`.
+            wait: If true, wait until every partition has had a publisher. If false, raise `TopicNotFoundError` if the
+                topic or a partition doesn't exist yet.
+            timeout: How long to wait for the topic and its partitions, in seconds. By default, wait indefinitely. If
+                the wait is long, the event `PartitionsMissing` is emitted.
+            push: How the server pushes new records. See `Topic.each` for the values.
+            quiet: If no record arrives for this many seconds, check the stream for records whose push was lost.
 
         Raises:
-            TopicNotFoundError: The topic or one of the partitions doesn't exist, and ``wait`` is false.
+            TopicNotFoundError: The topic or one of the partitions doesn't exist yet, and ``wait`` is false.
             RequestTimeoutError: The topic or some of its partitions weren't created within ``timeout`` seconds.
-            TopicMismatchError: The topic has another order, codec or number of partitions.
-            ConfigError: A partition doesn't exist, or the position belongs to other partitions.
-            PositionInvalidError: The position belongs to another order or another stream.
+            TopicMismatchError: The topic was created with a different order, codec or number of partitions.
+            ConfigError: A partition number is out of range, or ``start`` is a position for different partitions.
+            PositionInvalidError: ``start`` is a position for a different order or stream.
 
         May also raise any request error.
         """
@@ -245,15 +259,16 @@ class EpochTopic(Generic[T]):
     ) -> LivePublisher[T]:
         """Publish a partition to connected subscribers over plain NATS, without storing messages.
 
-        Each live publisher starts at the least time of the order. If two live publishers are opened at the same moment,
-        both may publish.
+        It is faster than `publisher`, but data sent while no subscriber is connected is lost. Each live publisher
+        starts at the least time of the order. If two live publishers are opened at the same moment, both may publish.
 
         Args:
-            partition: The number of the partition.
-            takeover: Whether to end a live publisher that is still alive. Its next call then raises
+            partition: Number of the partition, counted from 0.
+            takeover: If true, end a live publisher that is still alive. Its next call then raises
                 `ProducerFencedError`. By default, this call raises an error instead. A publisher that doesn't answer
                 within a second counts as dead.
-            beat: Seconds between two signs of life. A subscriber that is silent for three times as long is dropped.
+            beat: Interval between signs of life, in seconds. A subscriber that is silent for three times as long is
+                dropped.
             max_subscribers: Maximum number of connected subscribers. Further subscribers are refused.
             reply_prefix: The prefix that the inboxes of subscribers must have. Other subscribers are refused. By
                 default, ``_INBOX`` (which includes ``_INBOX_guest``) and the inbox prefix of this connection are
@@ -261,7 +276,7 @@ class EpochTopic(Generic[T]):
 
         Raises:
             PublisherExistsError: Another live publisher of the partition is alive, and ``takeover`` is false.
-            ConfigError: The partition doesn't exist, or the topic is in memory.
+            ConfigError: The partition number is out of range, or the topic is in memory.
 
         May also raise any error that subscribing can raise.
         """
@@ -291,22 +306,24 @@ class EpochTopic(Generic[T]):
     ) -> LiveSubscription[T]:
         """Subscribe to the live publishers of the topic.
 
-        From now on, the subscription returns whole epochs as long as no message is lost.
+        From now on, the subscription returns whole epochs as long as no message is lost. If messages are lost, reading
+        raises `EpochsLostError`, because live publishers store nothing.
 
         Args:
-            partitions: The numbers of the partitions. By default, the subscription reads all partitions of this object.
-            filter: Selects the data to drop. See `subscribe`.
-            wait: Whether to wait until all partitions have a live publisher. If false, the call raises
-                `TopicNotFoundError` instead. The event `PartitionsMissing` reports a long wait, including a wait after
-                a publisher has ended.
-            timeout: Seconds to wait for the publishers. By default, there is no limit.
-            beat: Seconds between two signs of life. A publisher that is silent for three times as long counts as lost.
+            partitions: Numbers of the partitions. Defaults to all partitions with which this object was created.
+            filter: Which epochs to return, with the same values as in `subscribe`.
+            wait: If true, wait until all partitions have a live publisher. If false, raise `TopicNotFoundError`
+                instead. If the wait is long, the event `PartitionsMissing` is emitted, even for a wait after a
+                publisher has ended.
+            timeout: How long to wait for the publishers, in seconds. By default, wait indefinitely.
+            beat: Interval between signs of life, in seconds. A publisher that is silent for three times as long counts
+                as lost.
 
         Raises:
             TopicNotFoundError: Some partitions have no live publisher, and ``wait`` is false.
             RequestTimeoutError: Some partitions had no live publisher within ``timeout`` seconds.
-            TopicMismatchError: A live publisher uses another order or codec.
-            ConfigError: A partition doesn't exist, or the topic is in memory.
+            TopicMismatchError: A live publisher uses a different order or codec.
+            ConfigError: A partition number is out of range, or the topic is in memory.
         """
         chosen = self._check_partitions(partitions, self._partitions or _ONE)
         subscription = LiveSubscription(
@@ -382,11 +399,15 @@ def memory_epochs(
     codec: Codec | None = None,
     log: MemoryLog | None = None,
 ) -> EpochTopic[Any]:
-    """Create a topic of epochs in this process, without a server.
+    """Create an epoch topic in this process, which needs no server. Use it in tests.
 
     Args:
-        name, order, partitions, codec: See `JetStream.epochs`.
+        name, order, partitions, codec: The same as the arguments of `JetStream.epochs`.
         log: The log that stores the topic. It must accept the subject ``<name>.>``. Defaults to a new `MemoryLog`.
+
+    Raises:
+        InvalidNameError: The name of the topic is invalid.
+        ConfigError: The number of partitions is out of range.
     """
     home = MemoryHome(check_topic(name), MemoryLog(f"{name}.>") if log is None else log)
     return EpochTopic(home, order if order is not None else Int(), partitions=partitions, codec=codec)

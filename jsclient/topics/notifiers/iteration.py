@@ -75,8 +75,9 @@ class Member(NamedTuple):
 class UpdateRecord(NamedTuple):
     """A state of an iteration. Returned by `Notifier.get_update_since`.
 
-    ``value`` is the state, or the completion if the iteration has finished. Pass ``update_count`` to
-    `Notifier.get_update_since` to wait for the next state. It is None after the end.
+    Attributes:
+        value: The state. After the producer has finished, the completion that it passed.
+        update_count: Pass it to `Notifier.get_update_since` to wait for the next state. None after the end.
     """
 
     value: Any
@@ -84,20 +85,20 @@ class UpdateRecord(NamedTuple):
 
 
 class IterationObserver(Protocol):
-    """An object to which `observe_iteration` forwards an iteration.
+    """An object whose methods `observe_iteration` calls with what happens in an iteration.
 
-    A `Producer` is an observer. An observer may lack some of the methods. An awaitable that a method returns is
-    awaited.
+    Methods that the object lacks aren't called. If a method returns an awaitable, it is awaited before the next call.
+    For example, a `Producer` or a `TopicPublisher` can be an observer, which forwards the iteration to other consumers.
     """
 
     def update_state(self, state: Any, /) -> Any:
         """Called with each value of the iteration."""
 
     def finish(self, completion: Any, /) -> Any:
-        """Called with the completion when the iteration has finished."""
+        """Called with the completion when the iteration finishes, or with None if it has no completion."""
 
     def fail(self, reason: Any, /) -> Any:
-        """Called with the reason when the iteration has failed."""
+        """Called when the iteration fails, with the exception or other value that explains why."""
 
 
 class NotifierSource(Protocol):
@@ -153,13 +154,16 @@ def raise_reason(entry: Member) -> NoReturn:
 
 
 class Producer:
-    """The producing side of a kit: the updater of a notifier kit, or the publication of a subscription kit.
+    """Publishes an iteration, which is a sequence of values that may end once, by finishing or by failing.
 
-    A call takes effect immediately, even if its result isn't awaited, and calls take effect in order. Awaiting the
-    result waits until the member has been stored, and returns its number.
+    A producer is one half of a kit. The consumers have the other half, a `Notifier` or an `IterationSubscription`. A
+    producer doesn't know its consumers and never waits for them.
 
-    If the iteration has ended, each method raises `ClosedError`. If the value can't be encoded, it raises
-    `ConfigError`. In both cases, nothing is published.
+    Each method publishes immediately, even if you don't await its result, and calls take effect in order. Awaiting the
+    result waits until the value has been stored, and returns its number, which grows from value to value.
+
+    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, it raises `ConfigError`.
+    In both cases, nothing is published.
     """
 
     __slots__ = ("_publish",)
@@ -172,19 +176,26 @@ class Producer:
         return self._publish(Kind.VALUE, state)
 
     def finish(self, completion: Any = None, /) -> Awaitable[int]:
-        """End the iteration. Consumers receive ``completion`` as its result."""
+        """End the iteration successfully. Consumers receive ``completion`` as its result."""
         return self._publish(Kind.FINISH, completion)
 
     def fail(self, reason: Any, /) -> Awaitable[int]:
-        """End the iteration with a failure. Consumers raise ``reason``, which is an exception or any other value."""
+        """End the iteration because of a failure. Consumers raise ``reason``, which is an exception or any other value.
+
+        If the values are stored on a server, consumers raise `IterationFailed`, and an exception becomes its name and
+        message.
+        """
         return self._publish(Kind.FAIL, reason)
 
 
 class Notifier:
-    """The consuming side of a notifier kit, which reads the newest state.
+    """Lets any number of consumers read the latest state that a `Producer` has published.
 
-    ``async for state in notifier`` returns the current state first, and then the newest state after each change. The
-    loop ends when the iteration has finished. If the iteration has failed, the loop raises the reason.
+    A slow consumer skips states, but always gets the latest one, and never misses the end. Use a notifier for state,
+    such as the current price, and an `IterationSubscription` if every value counts.
+
+    ``async for state in notifier`` returns the current state first, and then the latest state after each change. The
+    loop stops when the producer finishes the iteration, and raises the reason if the producer fails.
     """
 
     __slots__ = ("_source",)
@@ -196,18 +207,21 @@ class Notifier:
         return NotifierIterator(self._source)
 
     async def get_update_since(self, previous_update_count: Any = None) -> UpdateRecord:
-        """Return the current state. If ``previous_update_count`` is its count, wait for the next state.
+        """Return the current state, or wait for the next one if you already have the current state::
 
-        If there is no state yet, the call waits for the first one. After the iteration has finished, it returns the
+            record = await notifier.get_update_since()
+            record = await notifier.get_update_since(record.update_count)  # waits for a change
+
+        If there is no state yet, the call waits for the first one. After the producer has finished, it returns the
         completion with the count None. If the call is cancelled, no state is lost.
 
         Args:
-            previous_update_count: The ``update_count`` of the previous result. Any other value requests the current
-                state.
+            previous_update_count: The ``update_count`` of the previous result. With None or any other value, the
+                current state is returned.
 
         Raises:
-            Exception: The iteration has failed, and this exception is the reason.
-            IterationFailed: The iteration has failed, and the reason isn't an exception.
+            Exception: The producer failed, and this exception is the reason.
+            IterationFailed: The producer failed, and the reason isn't an exception.
         """
         entry = await self._source.entry_after(previous_update_count)
         if entry.kind is Kind.FAIL:
@@ -215,7 +229,9 @@ class Notifier:
         return UpdateRecord(entry.value, entry.number if entry.kind is Kind.VALUE else None)
 
     async def completion(self) -> Any:
-        """Wait until the iteration has finished, and return its completion. If it fails, raise the reason."""
+        """Wait until the producer finishes the iteration, and return its completion. If the producer fails, raise the
+        reason.
+        """
         count = None
         while True:
             record = await self.get_update_since(count)
@@ -224,19 +240,20 @@ class Notifier:
                 return record.value
 
     async def get_sharable_notifier_internals(self) -> Any:
-        """Return a reference from which others can create a notifier.
+        """Return a reference to this notifier, from which another one can be created.
 
-        If the kit is on a server, the reference is a dict that can be sent as JSON. Pass it to
-        `JetStream.make_notifier` in any process. If not, pass it to `jsclient.kits.make_notifier` in this process.
+        If the states are stored on a server, the reference is a JSON-compatible dict. Pass it to
+        `JetStream.make_notifier` in any process. If they are in memory, it is only valid in this process. Pass it to
+        `jsclient.kits.make_notifier`.
         """
         return await self._source.internals()
 
 
 class SubscriptionIterator(AsyncIterator[Any]):
-    """Asynchronous iterator over a subscription. If a read is cancelled, no value is lost.
+    """Reads the values of a subscription. Returned by ``aiter(subscription)``. Cancelling a read loses no value.
 
     Attributes:
-        completion: The completion of the iteration, or None until the iterator has reached the end.
+        completion: The value that the producer passed to `Producer.finish`. None until the iterator reaches the end.
     """
 
     __slots__ = ("_closed", "_opening", "_reader", "_source", "_start", "completion")
@@ -272,7 +289,7 @@ class SubscriptionIterator(AsyncIterator[Any]):
             return self._reader
 
     def subscribe(self) -> IterationSubscription:
-        """Return a subscription that starts at the current position of this iterator."""
+        """Return a subscription whose consumers read the values that this iterator hasn't returned yet."""
         reader = self._reader
         return IterationSubscription(self._source, self._start if reader is None else reader.position)
 
@@ -284,11 +301,10 @@ class SubscriptionIterator(AsyncIterator[Any]):
 
 
 class IterationSubscription:
-    """The consuming side of a subscription kit, which reads every value.
+    """Lets any number of consumers read every value that a `Producer` publishes, in order and at their own pace.
 
-    ``async for value in subscription`` returns all values from the start of the subscription. The loop ends when the
-    iteration has finished. If the iteration has failed, the loop raises the reason. Each iterator begins at the start
-    and reads at its own pace.
+    ``async for value in subscription`` begins at the start of the subscription. The loop stops when the producer
+    finishes the iteration, and raises the reason if the producer fails.
     """
 
     __slots__ = ("_position", "_source")
@@ -301,7 +317,9 @@ class IterationSubscription:
         return SubscriptionIterator(self._source, self._position)
 
     async def completion(self) -> Any:
-        """Wait until the iteration has finished, and return its completion. If it fails, raise the reason."""
+        """Read all values, and return the completion when the producer finishes. If the producer fails, raise the
+        reason.
+        """
         iterator = aiter(self)
         try:
             async for _ in iterator:
@@ -311,22 +329,23 @@ class IterationSubscription:
         return iterator.completion
 
     async def get_sharable_subscription_internals(self) -> Any:
-        """Return a reference from which others can create a subscription with the same start.
+        """Return a reference to this subscription, from which another one with the same starting position can be
+        created.
 
-        If the kit is on a server, the reference is a dict that can be sent as JSON. Pass it to
-        `JetStream.make_subscription` in any process. If not, pass it to `jsclient.kits.make_subscription` in this
-        process.
+        If the values are stored on a server, the reference is a JSON-compatible dict. Pass it to
+        `JetStream.make_subscription` in any process. If they are in memory, it is only valid in this process. Pass it
+        to `jsclient.kits.make_subscription`.
         """
         return await self._source.internals(self._position)
 
 
 class NotifierIterator(AsyncIterator[Any]):
-    """Asynchronous iterator over a notifier. If a read is cancelled, no state is lost.
+    """Reads the latest state of a notifier after each change. Returned by ``aiter(notifier)``.
 
-    Concurrent reads of one iterator return different states.
+    Cancelling a read loses no state. If several tasks read from one iterator, each of them gets different states.
 
     Attributes:
-        completion: The completion of the iteration, or None until the iterator has reached the end.
+        completion: The value that the producer passed to `Producer.finish`. None until the iterator reaches the end.
     """
 
     __slots__ = ("_count", "_source", "completion")
@@ -351,13 +370,15 @@ class NotifierIterator(AsyncIterator[Any]):
                 return entry.value
 
     async def aclose(self) -> None:
-        """Do nothing, because the iterator holds no resources between reads."""
+        """Do nothing. Between reads, the iterator holds no resources that could be released."""
 
 
 class NotifierKit(NamedTuple):
-    """The two sides of a lossy iteration. Returned by `jsclient.kits.make_notifier_kit`.
+    """Two objects: one publishes states, and the other lets consumers read the latest. Returned by `make_notifier_kit`.
 
-    The ``updater`` publishes states and ends the iteration, and consumers of the ``notifier`` read the newest state.
+    Attributes:
+        updater: Publishes states, and ends the iteration. Keep it to yourself.
+        notifier: Reads the latest state. Give it to consumers, which can't publish with it.
     """
 
     updater: Producer
@@ -365,9 +386,12 @@ class NotifierKit(NamedTuple):
 
 
 class SubscriptionKit(NamedTuple):
-    """The two sides of a lossless iteration. Returned by `jsclient.kits.make_subscription_kit`.
+    """Two objects: one publishes values, and the other lets consumers read all of them. Returned by
+    `make_subscription_kit`.
 
-    The ``publication`` publishes values and ends the iteration, and consumers of the ``subscription`` read every value.
+    Attributes:
+        publication: Publishes values, and ends the iteration. Keep it to yourself.
+        subscription: Reads every value. Give it to consumers, which can't publish with it.
     """
 
     publication: Producer
@@ -385,28 +409,29 @@ class _Internals(Generic[SourceT]):
 
 
 class NotifierInternals(_Internals[NotifierSource]):
-    """A reference to a notifier in this process. Returned by `Notifier.get_sharable_notifier_internals`."""
+    """A reference to a notifier, valid in this process only. Returned by `Notifier.get_sharable_notifier_internals`."""
 
     __slots__ = ()
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A reference to a subscription. Returned by `IterationSubscription.get_sharable_subscription_internals`."""
+    """A reference to a subscription in this process, from `IterationSubscription.get_sharable_subscription_internals`.
+    """
 
     __slots__ = ()
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
-    """Create a notifier from a reference to a notifier in this process.
+    """Create a notifier that reads the same states as another notifier in this process, but doesn't depend on it.
 
-    The new notifier reads directly from the same source, and can be shared again. For a kit on a server, use
-    `JetStream.make_notifier`.
+    If the states are stored on a server, use `JetStream.make_notifier`.
 
     Args:
-        internals: The result of `Notifier.get_sharable_notifier_internals`, or an awaitable that returns it.
+        internals: The reference returned by `Notifier.get_sharable_notifier_internals`, or an awaitable that returns
+            it.
 
     Raises:
-        ConfigError: ``internals`` is not such a reference. If it is an awaitable, the first read raises this error.
+        ConfigError: ``internals`` isn't such a reference. If it is an awaitable, the first read raises this error.
     """
     return Notifier(source_of(internals, partial(_local, NotifierInternals)))
 
@@ -414,17 +439,16 @@ def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -
 def make_subscription(
     internals: SubscriptionInternals | Awaitable[SubscriptionInternals],
 ) -> IterationSubscription:
-    """Create a subscription from a reference to a subscription in this process.
+    """Create a subscription with the same values and starting position as another subscription in this process.
 
-    The new subscription starts at the same position, reads directly from the same source, and can be shared again. For
-    a kit on a server, use `JetStream.make_subscription`.
+    If the values are stored on a server, use `JetStream.make_subscription`.
 
     Args:
-        internals: The result of `IterationSubscription.get_sharable_subscription_internals`, or an awaitable that
-            returns it.
+        internals: The reference returned by `IterationSubscription.get_sharable_subscription_internals`, or an
+            awaitable that returns it.
 
     Raises:
-        ConfigError: ``internals`` is not such a reference. If it is an awaitable, the first read raises this error.
+        ConfigError: ``internals`` isn't such a reference. If it is an awaitable, the first read raises this error.
     """
     return IterationSubscription(source_of(internals, partial(_local, SubscriptionInternals)))
 

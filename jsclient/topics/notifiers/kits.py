@@ -62,7 +62,7 @@ class _WithRights:
         self._account_rights = partial(account_rights_for, at=at, history=history, alone=alone)
 
     def permissions(self, role: Role, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a user needs for a role, in the format of the server's configuration.
+        """Return the permissions that a NATS user needs for a role, in the format of the server's configuration.
 
         With any of these roles, a user can have the answers to its requests stored in streams of the account, because
         NATS doesn't check reply subjects. If you don't trust the users, use `account_rights` instead.
@@ -80,7 +80,7 @@ class _WithRights:
         return self._rights(role, inbox_prefix=inbox_prefix)
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
-        """Return ``accounts`` for the server's configuration that let users of another account consume.
+        """Return ``accounts`` for the server's configuration that let users of a different account consume.
 
         The answers to their requests stay in that account. Its users reach the API under the prefix ``JS.<owner>.API``,
         so set ``api_prefix`` in the descriptor to this value. They can read only what this kit stores, and need no
@@ -92,17 +92,26 @@ class _WithRights:
 
         Raises:
             ConfigError: The users would need consumers, or could read other subjects of the stream.
-            InvalidNameError: The name of an account is not a valid token.
+            InvalidNameError: The name of an account isn't a valid token.
         """
         return self._account_rights(owner, guests)
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """The two sides of a lossy iteration on a server. Returned by `JetStream.notifier_kit`."""
+    """A producer of states and a notifier for its consumers, with the states on a server. Returned by
+    `JetStream.notifier_kit`.
+
+    It has the attributes of `NotifierKit`. The methods `permissions` and `account_rights` return what the server's
+    configuration needs, so consumers can't publish.
+    """
 
 
 class StreamSubscriptionKit(_WithRights, SubscriptionKit):
-    """The two sides of a lossless iteration on a server. Returned by `JetStream.subscription_kit`."""
+    """A producer of values and a subscription for its consumers, on a server. Returned by `JetStream.subscription_kit`.
+
+    It has the attributes of `SubscriptionKit`. The methods `permissions` and `account_rights` return what the server's
+    configuration needs, so consumers can't publish.
+    """
 
 
 async def open_notifier_kit(

@@ -35,12 +35,17 @@ __all__ = ["make_notifier_kit", "make_subscription_kit"]
 
 
 def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) -> NotifierKit:
-    """Create a lossy iteration in this process, without a server. Its consumers read the newest state.
+    """Create a producer of states and a notifier, from which consumers in this process read the latest state.
+
+    No server is involved::
+
+        updater, notifier = make_notifier_kit("starting")
+        updater.update_state("ready")
 
     Args:
-        initial: The first state. If it is omitted, consumers wait for the first update. None is a valid state.
+        initial: The first state. None is a valid state. If it is omitted, consumers wait for the first update.
         codec: Encodes and decodes the values, as on a server. Values that the codec can't encode are refused, and an
-            exception that is the reason of a failure becomes a string. Without a codec, consumers receive the published
+            exception that is the reason of a failure becomes a string. By default, consumers receive the published
             objects themselves.
 
     Returns:
@@ -57,10 +62,18 @@ def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) ->
 
 
 def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
-    """Create a lossless iteration in this process, without a server. Its consumers read every value.
+    """Create a producer of values and a subscription, from which consumers in this process read every value.
+
+    No server is involved::
+
+        publication, subscription = make_subscription_kit()
+        publication.update_state("first")
+
+    Values that all consumers have read are freed, once nobody refers to the subscription.
 
     Args:
-        codec: Encodes and decodes the values. See `jsclient.kits.make_notifier_kit`.
+        codec: Encodes and decodes the values, as for `jsclient.kits.make_notifier_kit`. By default, consumers receive
+            the published objects themselves.
 
     Returns:
         The publication and the subscription.

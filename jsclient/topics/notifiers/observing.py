@@ -20,16 +20,22 @@ async def observe_iteration(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Forward an iteration to the methods ``update_state``, ``finish`` and ``fail`` of an observer.
+    """Call the methods of an observer with everything that happens in an iteration, from its start to its end.
 
-    Methods that the observer doesn't have are skipped. If a method returns an awaitable, it is awaited before the next
-    call. If the observer is the producer of a kit, the kit becomes a copy of the iteration. If the call is cancelled,
-    the iterator is closed.
+    ``update_state`` is called with each value, and ``finish`` or ``fail`` at the end. Methods that the observer doesn't
+    have are skipped. If a method returns an awaitable, it is awaited before the next call.
+
+    If the observer is the producer of a kit, the kit becomes a copy of the iteration::
+
+        kit = make_notifier_kit()
+        await observe_iteration(subscription, kit.updater)
+
+    If the call is cancelled, the iterator is closed.
 
     Args:
         iterable: An asynchronous iterable, or an awaitable that returns one.
         observer: The object whose methods are called. See `IterationObserver`.
-        on_error: A function that is called with errors that can't be raised. If awaiting a result raises an error, the
+        on_error: A function to call with errors that can't be raised. If awaiting a result raises an error, the
             observation continues after ``on_error`` was called. If the iteration fails and the observer has no method
             ``fail``, ``on_error`` receives the reason. Defaults to the exception handler of the event loop.
 
@@ -53,10 +59,21 @@ async def observe_iterator(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Forward the rest of an iteration to ``observer``, in the same way as `jsclient.kits.observe_iteration`.
+    """Call the methods of an observer with the rest of an iteration, from the current place of an iterator to the end.
 
-    The iterator isn't closed. If a method of the observer raises an exception, the value of that call has been
-    consumed, and the iterator can still be used.
+    It works like `jsclient.kits.observe_iteration`, but doesn't close the iterator. If a method of the observer raises
+    an exception, the value of that call has been consumed, and you can continue to use the iterator.
+
+    Args:
+        iterator: An asynchronous iterator, or an awaitable that returns one.
+        observer: The object whose methods are called. See `IterationObserver`.
+        on_error: A function to call with errors that can't be raised, as for `jsclient.kits.observe_iteration`.
+
+    Returns:
+        The completion of the iteration, or None if it has no completion or has failed.
+
+    Raises:
+        Exception: A method of the observer raised this exception, which ended the observation.
     """
     source = await _arrived(iterator)
     while True:
