@@ -158,7 +158,10 @@ class Replies(ReadHandle[CoreMessage]):
             self._context.tasks.start(self._context.connection.unsubscribe(inbox), "end of a request")
 
     async def close(self) -> None:
-        """Stop receiving replies. Replies already received but not yet read are dropped."""
+        """Stop receiving replies. Replies that were received but haven't been read are dropped.
+
+        Calling it again does nothing. At the end of an ``async with`` block, it is called automatically.
+        """
         if self._state is not State.CLOSED:
             self._state = State.CLOSED
             if self._tracker is not None:
@@ -168,5 +171,5 @@ class Replies(ReadHandle[CoreMessage]):
             self._arrived.set()
 
     async def abandon(self) -> None:
-        """End the iteration because the connection is closing."""
+        """End the iteration because the connection is closing. Internal."""
         await self.close()

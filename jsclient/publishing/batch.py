@@ -113,7 +113,7 @@ class AtomicBatch:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the batch has been committed or abandoned."""
+        """Whether the batch has been committed or abandoned, so it accepts no more messages."""
         return self._tracker.state is not BatchState.OPEN
 
     def __len__(self) -> int:
@@ -225,7 +225,7 @@ class AtomicBatch:
             return await self._commit()
 
     async def abandon(self) -> None:
-        """End the batch without storing its messages. If it has been committed or has failed, do nothing."""
+        """End the batch without storing its messages. If it has been committed or has failed, this does nothing."""
         self._drop()
 
     def _add(
