@@ -125,8 +125,7 @@ class NatsServer:
 
     @property
     def log(self) -> str:
-        """The last part of the server's log, up to 64 KiB, for diagnosing failures. It remains available after `stop`.
-        """
+        """The last part of the server's log, up to 64 KiB. It remains available after `stop`."""
         return self._last_log if self._temporary is None else self._read_log(0)
 
     async def start(self) -> None:
@@ -199,8 +198,7 @@ class NatsServer:
         _wait_until_frozen(self._signal(signal.SIGSTOP))
 
     def resume(self) -> None:
-        """Resume a server paused by `pause`, with SIGCONT. It then processes everything that has arrived in the
-        meantime.
+        """Resume a paused server with SIGCONT. It then processes everything that has arrived since `pause`.
 
         Raises:
             ProcessLookupError: The server isn't running.

@@ -8,8 +8,7 @@ __all__ = ["ConnectionStats"]
 
 
 class ConnectionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of a connection since it was opened, and the amount of data currently buffered. Returned by
-    `JetStream.stats`.
+    """Statistics of a connection since it was opened. Returned by `JetStream.stats`.
 
     Attributes:
         messages_received: Number of messages received by subscriptions, including responses to requests and control
@@ -22,8 +21,8 @@ class ConnectionStats(msgspec.Struct, frozen=True, kw_only=True):
             requests.
         bytes_waiting: Number of bytes in the write buffer, which haven't been sent yet. If it keeps growing, the
             application publishes faster than the network allows.
-        unconfirmed_acks: Number of acks that the server may not have received yet. They are sent again if the
-            connection is lost.
+        unconfirmed_acks: Number of acks that the server may not have received yet. If the connection is lost, the event
+            `AcksLost` reports them.
     """
 
     messages_received: int = 0
