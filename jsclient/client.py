@@ -54,7 +54,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     Otherwise, prefer `connect`, because its connection is faster and is protected against malformed input.
 
     Args:
-        nc: An open nats-py connection. The client uses only its public API, and does not close it.
+        nc: An open nats-py connection. The client uses only its public API, and doesn't close it.
         domain: JetStream domain. By default, the domain of the server is used.
         prefix: Prefix of the JetStream API. Change it if JetStream is imported from another account.
         timeout: Default timeout for API requests and published messages, in seconds.
@@ -117,6 +117,10 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     def core(self) -> Core:
         """Core NATS on this connection: plain messages, requests and services.
 
+        ::
+
+            reply = await js.core.request("time.now")
+
         It also works with a server on which JetStream is disabled.
         """
         if self._core is None:
@@ -136,7 +140,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
         Raises:
             RequestTimeoutError: No response arrived in time.
-            DisconnectedError: The connection was lost, or is not open.
+            DisconnectedError: The connection was lost, or isn't open.
             ClosedError: The client is closed.
         """
         return await self._connection.ping(timeout)

@@ -236,7 +236,7 @@ class ApiError(_Fields):
         return kind(code, err_code, description, stream, consumer, advice)
 
     def with_advice(self, advice: str) -> Self:
-        """Return a copy of this error with ``advice`` as its suggestion."""
+        """Return a copy of this error with ``advice`` as its suggestion, which becomes part of the message."""
         fields = (self.code, self.err_code, self.description, self.stream, self.consumer)
         return type(self)(*fields, advice)
 
@@ -396,11 +396,11 @@ class BatchNotEnabledError(ApiError, err_codes=(10174, 10205)):
 
 
 class BatchIncompleteError(ApiError, err_codes=(10176,)):
-    """The stream did not receive all messages of the batch, so it stored none of them.
+    """The stream didn't receive all messages of the batch, so it stored none of them.
 
     There are several possible reasons. Some messages may have been lost with the connection, or their subjects may
-    belong to another stream. The batch may have been idle for more than 10 s. Before nats-server 2.14, the server also
-    sends this error if too many batches are open.
+    belong to a different stream. The batch may have been idle for more than 10 s. Before nats-server 2.14, the server
+    also sends this error if too many batches are open.
 
     It is safe to publish the whole batch again.
     """
@@ -425,7 +425,7 @@ class BatchDuplicateError(ApiError, err_codes=(10201,)):
 
 
 class TooManyBatchesError(ApiError, err_codes=(10210, 10211)):
-    """Too many batches are open on the server. Nothing was stored. Try again later."""
+    """Too many batches are open on the server. Nothing was stored. Try again later, once other batches have ended."""
 
 
 class ConfigError(JetStreamError, ValueError):
@@ -787,7 +787,10 @@ class ConnectError(JetStreamError, ConnectionError):
 
 
 class AuthenticationError(ConnectError):
-    """The server rejected the credentials. Connecting again with the same credentials would fail too."""
+    """The server rejected the credentials. Connecting again with the same credentials would fail too.
+
+    If the JWT in a credentials file has expired, the message states the date.
+    """
 
 
 class PermissionDeniedError(_Fields):
@@ -976,7 +979,10 @@ class BucketNotFoundError(ApiError):
 
 
 class BucketExistsError(ApiError):
-    """A bucket with this name already exists, and it has a different configuration."""
+    """A bucket with this name already exists, and it has a different configuration.
+
+    To change the existing bucket, use `JetStream.update_key_value`, or the corresponding method for object stores.
+    """
 
 
 class BucketFullError(ApiError):
@@ -997,7 +1003,9 @@ class BucketSealedError(ApiError):
 
 
 class NotABucketError(_Fields):
-    """The stream is named like a bucket, but it is not configured as a bucket of this kind.
+    """The stream is named like a bucket, but it isn't configured as a bucket of this kind.
+
+    A program that doesn't know buckets has probably created the stream.
 
     Attributes:
         stream: The name of the stream.
@@ -1012,7 +1020,9 @@ class NotABucketError(_Fields):
 
 
 class ReadOnlyError(_Fields, ConfigError):
-    """The bucket was opened with a read-only handle. Nothing was sent.
+    """The handle of the bucket only allows reading. Nothing was sent.
+
+    Open the bucket with a different handle to change it.
 
     Attributes:
         bucket: The name of the bucket.
@@ -1204,6 +1214,8 @@ class SourceChangedError(_Fields):
 class ObjectIncompleteError(_Fields):
     """Some chunks of the object are missing from the bucket, or the bucket has too many of them.
 
+    The content read so far may be incomplete. Store the object again.
+
     Attributes:
         bucket, name: The names of the bucket and the object.
         size: The size of the object in bytes, according to its description.
@@ -1302,7 +1314,10 @@ class AnswerLostError(ProtocolError):
 
 
 class PublishError(JetStreamError):
-    """The server rejected a published message or sent back an invalid acknowledgement."""
+    """The server rejected a published message or sent back an invalid acknowledgement.
+
+    There are subclasses for problems of batches and fast ingests.
+    """
 
 
 class BatchAbandonedError(PublishError):

@@ -74,17 +74,23 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def data(self) -> bytes:
-        """Payload of the message, which may be empty."""
+        """Payload of the message, which may be empty. Its format is up to the sender."""
         return self._frame[3]
 
     @property
     def subject(self) -> str:
-        """Subject that the message was published to."""
+        """Subject that the message was published to.
+
+        It tells messages apart if the subscription has wildcards.
+        """
         return self._frame[0].decode("utf-8", "surrogateescape")
 
     @property
     def reply(self) -> str:
-        """Subject on which the sender expects a response, or "" if it doesn't expect one."""
+        """Subject on which the sender expects a response, or "" if it doesn't expect one.
+
+        Call `respond` to send the response.
+        """
         return self._frame[1].decode("utf-8", "surrogateescape")
 
     @property

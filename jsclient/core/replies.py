@@ -54,13 +54,13 @@ class Replies(ReadHandle[CoreMessage]):
         return f"<Replies to {self._subject!r} {self._state.value}>"
 
     async def next(self) -> CoreMessage:
-        """Wait for the next reply and return it.
+        """Wait for the next reply and return it. The first call sends the request.
 
         Raises:
             ClosedError: All replies have been read. An ``async for`` loop ends at this point.
             NoRespondersError: The subject has no subscribers.
             DisconnectedError: The connection was lost after the request was sent, so further replies are lost.
-            PermissionDeniedError: The user may not publish to the subject.
+            PermissionDeniedError: The user isn't allowed to publish to the subject.
 
         If the call is cancelled, no reply is lost, because the next call returns it.
         """

@@ -77,7 +77,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     @property
     def subject(self) -> str:
-        """Subject of the subscription. It may contain wildcards."""
+        """Subject that was passed to `Core.subscribe`. It may contain wildcards."""
         return self._subject
 
     @property
@@ -102,7 +102,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     @property
     def dropped(self) -> int:
-        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports them."""
+        """Number of messages dropped because the buffer was full. They are lost. The event `SlowConsumer` reports them.
+        """
         return self._tracker.dropped
 
     def __repr__(self) -> str:
@@ -110,7 +111,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         return f"<CoreSubscription {self._subject!r}{group} {self._state.value}>"
 
     async def open(self) -> None:
-        """Send the subscription to the server. Internal."""
+        """Send the subscription to the server. Called once, by `Core.subscribe`. Internal."""
         self._context.attach(self, self._note_connection, self._denied)
         try:
             self._inbox = await self._context.connection.subscribe(
@@ -287,7 +288,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await asyncio.shield(self._ending)
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether the callback runs in ``task``. Internal."""
+        """Return whether ``task`` runs the callback of this subscription. Internal."""
         return self._handlers is not None and self._handlers.has(task)
 
     async def _drain(self, timeout: float) -> None:

@@ -69,7 +69,7 @@ class FastIngest:
 
     @property
     def id(self) -> str:
-        """Unique ID of the ingest. The final acknowledgement contains it too."""
+        """Unique ID of the ingest. The final acknowledgement and the events of the ingest contain it too."""
         return self._tracker.id
 
     @property
@@ -87,12 +87,12 @@ class FastIngest:
 
     @property
     def lost(self) -> int:
-        """Number of messages that did not reach the stream, as reported by the server."""
+        """Number of messages that didn't reach the stream, as reported by the server."""
         return self._tracker.lost
 
     @property
     def refused(self) -> int:
-        """Number of messages that the stream has rejected."""
+        """Number of messages that the stream has rejected. With ``gap="ok"``, `IngestRefused` reports each of them."""
         return self._tracker.refused
 
     @property

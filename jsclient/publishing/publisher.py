@@ -154,7 +154,10 @@ class Publisher(Handle):
 
         Args:
             subjects: Subjects to publish to. They may contain wildcards.
-            inbox_prefix: The ``inbox_prefix`` of the user's connection.
+            inbox_prefix: The ``inbox_prefix`` that the user passes to `connect`. Acknowledgements arrive there.
+
+        Returns:
+            A dict with the subjects that the user may publish and subscribe to.
 
         Raises:
             ConfigError: No subjects were given.

@@ -136,7 +136,7 @@ class NatsServer:
 
         Raises:
             ServerNotFoundError: No nats-server executable was found.
-            ServerStartError: The server exited, or was not ready in time. The error contains the end of its log.
+            ServerStartError: The server exited, or wasn't ready in time. The error contains the end of its log.
             RuntimeError: The server is already running.
 
         If the call is cancelled, the process is ended and temporary files are removed.

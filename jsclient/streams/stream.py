@@ -362,7 +362,8 @@ class Stream:
     ) -> Consumer:
         """Create a consumer, or replace the configuration of an existing consumer.
 
-        May raise the same errors as `create_consumer` and `update_consumer`.
+        Fields that aren't given are reset to their defaults. May raise the same errors as `create_consumer` and
+        `update_consumer`.
         """
         return Consumer(self._context, await self._make(_config(config, fields), None))
 

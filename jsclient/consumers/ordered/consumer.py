@@ -300,7 +300,7 @@ class OrderedConsumer(Handle):
 
     @property
     def stream(self) -> str:
-        """Name of the stream."""
+        """Name of the stream that is read."""
         return self._puller.stream
 
     @property

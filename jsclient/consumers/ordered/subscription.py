@@ -102,7 +102,7 @@ class OrderedSubscription(Subscription):
         return ordered_rights(self._context.api, self.stream, inbox_prefix=inbox_prefix)
 
     def begin_reading(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
-        """Start reading from the first consumer. Internal."""
+        """Start reading from the first consumer. Called once, by `JetStream.subscribe`. Internal."""
         self._switch_to(inbox, intake, info)
         self.start_reading(inbox, intake)
         self._recreator.remember_stream(self._bound)

@@ -53,7 +53,7 @@ class Consumer(PullReading):
 
     @property
     def stream(self) -> str:
-        """Name of the stream that the consumer reads."""
+        """Name of the stream from which the consumer delivers messages."""
         return self._info.stream_name
 
     @property

@@ -152,7 +152,7 @@ class Messages(ReadHandle[Message]):
         return handed is not None and not handed.acked
 
     def resize(self, max_messages: int) -> None:
-        """Change the maximum number of messages requested or buffered. Internal."""
+        """Change the maximum number of messages requested or buffered. Called by workers. Internal."""
         self._tracker.resize(max_messages)
         if self._state is State.OPEN:
             self._carry_out(self._tracker.next_requests())

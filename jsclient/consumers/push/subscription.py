@@ -96,7 +96,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def subject(self) -> str:
-        """NATS subject that the consumer delivers to."""
+        """NATS subject to which the consumer delivers its messages. It isn't the subject of the messages themselves."""
         return self._binding.deliver_subject or ""
 
     @property
@@ -121,7 +121,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def dropped(self) -> int:
-        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports them."""
+        """Number of messages dropped because the buffer was full, as reported by the event `SlowConsumer`."""
         return self._buffer.tracker.dropped
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return f"<Worker of {self._source.stream}/{self._source.consumer} {self._counts}>"
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if a task runs a handler of this worker. Internal."""
+        """Return whether ``task`` runs a handler of this worker. Internal."""
         return self._pool is not None and self._pool.has(task)
 
     def stop(self, grace: float | None = None) -> None:

@@ -61,7 +61,7 @@ class Endpoint:
         return f"<Endpoint {self.info.name!r} on {self.info.subject!r}>"
 
     async def open(self, core: Core, *, max_pending: int, reply_prefixes: tuple[str, ...]) -> None:
-        """Start receiving requests. Internal."""
+        """Start receiving requests. Called once, by `Service.add_endpoint`. Internal."""
         self._subscription = await core.subscribe(
             self.info.subject,
             queue=self.info.queue_group,
@@ -133,7 +133,7 @@ class Endpoint:
         return 0 if self._subscription is None else self._subscription.pending
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether the handler runs in ``task``. Internal."""
+        """Return whether ``task`` runs the handler of this endpoint. Internal."""
         return self._subscription is not None and self._subscription.has(task)
 
     async def drain(self, timeout: float) -> None:

@@ -60,10 +60,10 @@ class EndpointGroup:
         return f"<EndpointGroup {self._prefix!r} of {self._service!r}>"
 
     def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
-        """Return a group within this group.
+        """Return a group within this group. The prefixes are joined with a dot.
 
         Args:
-            prefix: Prefix of the subjects of the new group, which is appended to the prefix of this group.
+            prefix: Prefix of the subjects of the new group, without the prefix of this group.
             queue: Queue group of the endpoints. Defaults to the queue group of this group.
 
         Raises:
@@ -105,7 +105,8 @@ class Service(Handle):
     """A running instance of a service. Created by `Core.add_service`.
 
     An instance responds to requests to its endpoints, and to discovery requests from clients and tools. If several
-    instances of a service run in different processes, they share the requests.
+    instances of a service run in different processes, they share the requests. Leaving an ``async with`` block stops
+    the instance.
     """
 
     def __init__(
@@ -149,7 +150,8 @@ class Service(Handle):
 
     @property
     def version(self) -> str:
-        """Semantic version of this instance, such as ``1.0.0``."""
+        """Semantic version of this instance, such as ``1.0.0``. Instances of one service may have different versions.
+        """
         return self._identity.version
 
     @property
@@ -161,7 +163,7 @@ class Service(Handle):
         return f"<Service {self.name} {self.version} {self.id} {self._state.value}>"
 
     async def open(self) -> None:
-        """Start responding to discovery requests. Internal."""
+        """Start responding to discovery requests. Called once, by `Core.add_service`. Internal."""
         self._context.attach(self)
         try:
             for verb in VERBS:
@@ -217,12 +219,18 @@ class Service(Handle):
     def add_stats_data(self, function: Callable[[EndpointStats], Any]) -> None:
         """Add custom data to the statistics of each endpoint.
 
+        ::
+
+            service.add_stats_data(lambda stats: {"queue_length": len(queue)})
+
+        The function is called each time the statistics are requested.
+
         Args:
             function: A plain function that is called with the `EndpointStats` of an endpoint. It returns a JSON value,
                 which becomes the ``data`` field of the statistics.
 
         Raises:
-            ConfigError: ``function`` is a coroutine function, or is not callable with one argument.
+            ConfigError: ``function`` is a coroutine function, or can't be called with one argument.
         """
         check_handler("function", function, "counters of an endpoint")
         check_plain("function", function)
@@ -236,6 +244,8 @@ class Service(Handle):
 
     def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
         """Return a group for adding endpoints whose subjects start with the same prefix.
+
+        Groups are useful for versions of an API, for example. They only exist in this process.
 
         Args:
             prefix: Prefix of the subjects, such as ``v1`` or ``v1.orders``. It may contain the wildcard ``*``.

@@ -83,7 +83,8 @@ class AccountTier(Model, frozen=True, kw_only=True):
 class AccountInfo(AccountTier, frozen=True, kw_only=True):
     """JetStream usage and limits of an account. Returned by `JetStream.account_info`.
 
-    The fields inherited from `AccountTier` are the totals over all tiers.
+    The fields inherited from `AccountTier` are the totals over all tiers. Compare ``storage`` with
+    ``limits.max_storage``, for example, to find out how much space is left.
 
     Attributes:
         domain: JetStream domain, or None if there is none.

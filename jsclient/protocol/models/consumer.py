@@ -241,7 +241,10 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
 
     @property
     def filters(self) -> list[str]:
-        """Filter subjects as a list, from whichever field is set. Empty if messages of all subjects are delivered."""
+        """Filter subjects as a list, from whichever of the two fields is set.
+
+        The list is empty if the consumer delivers messages of all subjects.
+        """
         return self.filter_subjects or ([self.filter_subject] if self.filter_subject else [])
 
 

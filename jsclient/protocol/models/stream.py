@@ -127,5 +127,5 @@ class StreamInfo(Model, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Name of the stream."""
+        """Name of the stream, which is part of its configuration."""
         return self.config.name

@@ -166,7 +166,7 @@ class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
         return self._read().popitem()
 
     def clear(self) -> None:
-        """Remove all headers."""
+        """Remove all headers from this mapping. The message itself doesn't change."""
         self._read().clear()
 
     def __copy__(self) -> Headers:
