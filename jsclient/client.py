@@ -54,15 +54,15 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     Otherwise, prefer `connect`, because its connection is faster and is protected against malformed input.
 
     Args:
-        nc: An open nats-py connection. The client uses only its public API, and does not close it.
+        nc: An open nats-py connection. The client uses only its public API, and doesn't close it.
         domain: JetStream domain. By default, the domain of the server is used.
         prefix: Prefix of the JetStream API. Change it if JetStream is imported from another account.
         timeout: Default timeout for API requests and published messages, in seconds.
         on_event: A function or coroutine function that is called with each event (see `jsclient.events`). The client
             continues to receive messages while a coroutine function runs. By default, events are logged.
-        stall_after: Seconds without a message after which a reader checks the state of its consumer. The check is
-            repeated at the same interval. If it finds a problem, the event `ConsumerStalled` reports it. None disables
-            the check.
+        stall_after: If a reader waits this many seconds without receiving a message, it checks whether its consumer has
+            a problem, and reports the problem with the event `ConsumerStalled`. The check is repeated at the same
+            interval. None disables the check.
     """
 
     def __init__(
@@ -98,24 +98,28 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     def is_connected(self) -> bool:
         """Whether the client is connected to a server, as far as it knows.
 
-        It may take a while until the client notices that the connection was lost. Instead of checking this property
-        before a call, handle `DisconnectedError`.
+        A lost connection may go unnoticed for a while, so don't check this property before a call. Handle
+        `DisconnectedError` instead.
         """
         return self._connection.is_connected
 
     @property
     def is_closed(self) -> bool:
-        """Whether this client or its connection has been closed."""
+        """Whether this client or its connection has been closed. A closed client can't be reopened."""
         return self._connection.is_closed
 
     @property
     def server_version(self) -> str:
-        """Version of the connected server, or "" if it is unknown."""
+        """Version of the connected server, such as ``2.11.4``, or "" if it isn't known."""
         return self._connection.server_version
 
     @property
     def core(self) -> Core:
         """Core NATS on this connection: plain messages, requests and services.
+
+        ::
+
+            reply = await js.core.request("time.now")
 
         It also works with a server on which JetStream is disabled.
         """
@@ -128,29 +132,33 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     async def ping(self, timeout: float = 5.0) -> float:
         """Send a ping to the server, and return the round-trip time in seconds.
 
+        The server reads everything sent on a connection in order, so the response also shows that it has read all data
+        written before.
+
         Args:
-            timeout: Seconds to wait for the response.
+            timeout: How long to wait for the response, in seconds.
 
         Raises:
             RequestTimeoutError: No response arrived in time.
-            DisconnectedError: The connection was lost, or is not open.
+            DisconnectedError: The connection was lost, or isn't open.
             ClosedError: The client is closed.
         """
         return await self._connection.ping(timeout)
 
     async def reconnect(self, timeout: float = 5.0) -> None:
-        """Close the connection to the server and connect again, preferably to another server.
+        """Close the connection to the server and connect again, preferably to a different server.
 
         Use it to move an application to other servers, or after its credentials have changed. Subscriptions and readers
         continue on the new connection. Before disconnecting, the client makes sure that the old server has received all
         data written so far, unless that takes more than half of the timeout.
 
         Args:
-            timeout: Seconds to wait until the client is connected again.
+            timeout: How long to wait until the client is connected again, in seconds.
 
         Raises:
-            DisconnectedError: The client could not connect within ``timeout`` seconds. It keeps trying.
-            ConfigError: The client uses a nats-py connection.
+            DisconnectedError: The client couldn't connect within ``timeout`` seconds. It keeps trying in the
+                background.
+            ConfigError: The client uses a nats-py connection, which can't be reconnected on request.
             ClosedError: The client is closed.
         """
         await self._connection.reconnect(check_seconds("timeout", timeout))
@@ -158,19 +166,22 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     def set_servers(self, servers: str | Sequence[str]) -> None:
         """Change the list of servers to connect to.
 
-        The new list takes effect when the current connection is lost or `reconnect` is called. The client still uses
-        the servers that the cluster announces, in addition to this list.
+        The new list takes effect when the current connection is lost or `reconnect` is called. The client also keeps
+        using the servers announced by the cluster.
 
         Args:
             servers: One URL or several, as for `connect`. User info in a URL replaces the user info of earlier URLs.
 
         Raises:
-            ConfigError: A URL is invalid, or the client uses a nats-py connection.
+            ConfigError: A URL is invalid, or the client uses a nats-py connection. The list is unchanged.
         """
         self._connection.set_servers(server_urls(servers))
 
     def stats(self) -> ConnectionStats:
-        """Return statistics of the connection, such as the numbers of messages, bytes and reconnects."""
+        """Return statistics of the connection, such as the numbers of messages, bytes and reconnects.
+
+        The returned `ConnectionStats` doesn't change afterwards. Call the method again for current numbers.
+        """
         return self._connection.stats()
 
     async def __aenter__(self) -> Self:
@@ -194,10 +205,10 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         Ordered readers, topics and watches are closed immediately, because they don't acknowledge messages.
 
         Args:
-            timeout: Seconds for the whole drain.
+            timeout: Time limit of the whole drain, in seconds.
 
         Raises:
-            DrainTimeoutError: Some work could not be finished in time. The error lists it. The connection is closed
+            DrainTimeoutError: Some work couldn't be finished in time. The error lists it. The connection is closed
                 anyway.
             ConfigError: `drain` was called by a handler of this connection, so it would have to wait for itself.
 
@@ -224,9 +235,9 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         """End all subscriptions and close the connection.
 
         Ephemeral consumers created by subscriptions are deleted, but durable consumers are not. A nats-py connection
-        passed to `JetStream` stays open.
+        passed to `JetStream` stays open. To finish the work in progress first, call `drain` instead.
 
-        Calling `close` again does nothing. If the server does not respond, the call takes up to 5 s.
+        Calling `close` again does nothing. If the server doesn't respond, the call takes up to 5 s.
 
         If the call is cancelled, the connection is closed immediately. Unsent data is lost, and the server removes the
         ephemeral consumers after their ``inactive_threshold``.
@@ -283,7 +294,10 @@ _log = logging.getLogger("jsclient.connection")
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Keyword arguments of `jsclient.connect` for authentication, TLS and the choice of servers."""
+    """Keyword arguments of `jsclient.connect` for authentication, TLS and the choice of servers.
+
+    Use it to annotate functions that pass such arguments on. The arguments are explained in `connect`.
+    """
 
     dont_randomize: bool
     ignore_discovered: bool

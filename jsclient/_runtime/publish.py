@@ -41,7 +41,7 @@ __all__ = [
 
 
 class BatchOptions(TypedDict, total=False):
-    """The arguments of a publish in a batch that become headers. See `AtomicBatch.publish`."""
+    """Keyword arguments of `AtomicBatch.publish` that set headers of the message, for type annotations."""
 
     msg_id: str | None
     expected_stream: str | None
@@ -53,7 +53,10 @@ class BatchOptions(TypedDict, total=False):
 
 
 class PublishOptions(BatchOptions, total=False):
-    """The arguments of a publish that become headers. See `JetStream.publish`."""
+    """Keyword arguments of methods such as `FastIngest.publish` that set headers of the message, for type annotations.
+
+    They are explained in `JetStream.publish`.
+    """
 
     expected_last_msg_id: str | None
 

@@ -27,7 +27,10 @@ __all__ = ["Subscribing"]
 
 
 class OrderedFields(TypedDict, total=False):
-    """Less common fields of a `ConsumerConfig` that `JetStream.ordered_consumer` accepts as keyword arguments."""
+    """Keyword arguments of `JetStream.ordered_consumer` that are passed on to the configuration of its consumer.
+
+    They are seldom needed. Each has the meaning of the `ConsumerConfig` field with the same name.
+    """
 
     description: str | None
     metadata: dict[str, str] | None
@@ -42,7 +45,10 @@ class OrderedFields(TypedDict, total=False):
 
 
 class SubscribeOptions(TypedDict, total=False):
-    """Keyword arguments of `JetStream.subscribe`, except for ``subject`` and ``ordered``."""
+    """Keyword arguments of `JetStream.subscribe`, except for ``subject`` and ``ordered``.
+
+    Use it to annotate functions that pass such arguments on.
+    """
 
     stream: str | None
     consumer: str | None

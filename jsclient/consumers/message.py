@@ -73,8 +73,8 @@ class Message:
             await save(message.data)
             await message.ack()
 
-    ``subject``, ``reply``, ``headers`` and ``metadata`` are parsed on first use. Bytes of a subject or header that are
-    not valid UTF-8 are decoded with surrogate escapes, so that no information is lost.
+    ``subject``, ``reply``, ``headers`` and ``metadata`` are parsed on first use. Bytes of a subject or header that
+    aren't valid UTF-8 are decoded with surrogate escapes, so no information is lost.
 
     You can't create messages yourself. To test a handler, call `jsclient.testing.make_message`.
     """
@@ -105,27 +105,31 @@ class Message:
 
     @property
     def data(self) -> bytes:
-        """Payload of the message."""
+        """Payload of the message. It may be empty."""
         return self._frame[3]
 
     @property
     def subject(self) -> str:
-        """Subject that the message was published to."""
+        """Subject that the message was published to.
+
+        It tells messages apart if the consumer reads several subjects.
+        """
         return self._frame[0].decode("utf-8", "surrogateescape")
 
     @property
     def reply(self) -> str:
         """Reply subject of the message, exactly as the server sent it.
 
-        Acks are published to this subject. It also encodes the position of the message (see `metadata`).
+        Acks are published to this subject. The server also encodes the position of the message in it. Use `metadata` to
+        read the position.
         """
         return self._frame[1].decode("utf-8", "surrogateescape")
 
     @property
     def headers(self) -> MessageHeaders:
-        """Headers of the message. The mapping is empty if the message has none.
+        """Headers of the message, as a mapping. It is empty if the message has none.
 
-        Headers are parsed lazily: ``headers[name]`` looks up one header without parsing the others.
+        ``headers[name]`` finds one header without parsing the others, so reading a few headers is cheap.
         """
         headers = self._headers
         if headers is None:
@@ -147,15 +151,15 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Size of the message in bytes, counted like the server does: subject, reply subject, headers and payload."""
+        """Size of the message in bytes, as the server counts it: subject, reply subject, headers and payload."""
         return frame_size(self._frame)
 
     @property
     def metadata(self) -> Metadata:
-        """Position of the message in its stream and in the deliveries of its consumer.
+        """Position of the message in its stream, and number of times it has been delivered.
 
         Raises:
-            NotJetStreamMessageError: The message did not come from a stream, so its reply subject contains no metadata.
+            NotJetStreamMessageError: The message didn't come from a stream, so its reply subject contains no metadata.
         """
         if self._metadata is None:
             self._metadata = self._channel.reader.read_jsack(self._frame[1])
@@ -166,20 +170,23 @@ class Message:
         """Number of this attempt to handle the message, starting at 1.
 
         Usually it equals ``metadata.num_delivered``. It is higher if a worker with a ``key`` has retried the message
-        without another delivery by the server.
+        itself, without another delivery by the server.
 
         Raises:
-            NotJetStreamMessageError: The message did not come from a stream.
+            NotJetStreamMessageError: The message didn't come from a stream.
         """
         return self._attempt or self.metadata.num_delivered
 
     @property
     def acked(self) -> bool:
-        """True once the message has been acknowledged, rejected with `nak` or terminated."""
+        """Whether the message has been settled: acknowledged with `ack`, returned with `nak`, or rejected with `term`.
+
+        Further attempts to settle it are ignored.
+        """
         return self._state is not None and self._state.acked
 
     async def ack(self) -> None:
-        """Acknowledge the message, so that the server does not deliver it again.
+        """Acknowledge the message, so the server doesn't deliver it again.
 
         This method returns as soon as the ack is written, without waiting for the server. Use `ack_sync` if you need
         the confirmation.
@@ -192,8 +199,8 @@ class Message:
 
         Raises:
             DisconnectedError: There is no connection at the moment. You may call `ack` again.
-            ClosedError: The connection is closed.
-            NotJetStreamMessageError: The message did not come from a stream.
+            ClosedError: The connection is closed. The ack wasn't sent.
+            NotJetStreamMessageError: The message didn't come from a stream.
         """
         channel, reply = self._channel, self._frame[1]
         if self._state is None and not channel.silent and channel.reader.match_jsack(reply):  # noqa: SIM102  the second test sends the ack
@@ -203,24 +210,27 @@ class Message:
         await self._send_ack(AckKind.ACK, AckKind.ACK.value)
 
     async def nak(self, delay: float | None = None) -> None:
-        """Tell the server that the message was not handled, so that it delivers the message again.
+        """Return the message to the server, which delivers it again, possibly to another client.
+
+        Use it if handling the message failed, but may succeed later.
 
         Args:
-            delay: Seconds to wait before the redelivery. By default, the server redelivers the message immediately.
+            delay: How long the server waits before the redelivery, in seconds. By default, it redelivers immediately.
 
-        Raises the errors of `ack`.
+        Raises the same errors as `ack`. `nak` does nothing if the message has already been settled.
         """
         await self._send_ack(AckKind.NAK, ack_payload(AckKind.NAK, delay=delay))
 
     async def term(self, reason: str | None = None) -> None:
-        """Terminate the message, so that the server never delivers it again although it was not handled.
+        """Give up on the message. The server never delivers it again, although it wasn't handled.
 
         Use it for messages that can never be handled, for example because their payload is malformed.
 
         Args:
-            reason: One line of text, which the server includes in its advisory. Servers before 2.10.4 ignore it.
+            reason: One line of text that the server includes in the advisory it publishes. Defaults to no reason.
+                Servers before 2.10.4 ignore it.
 
-        Raises the errors of `ack`.
+        Raises the same errors as `ack`. `term` does nothing if the message has already been settled.
         """
         await self._send_ack(AckKind.TERM, ack_payload(AckKind.TERM, reason=reason))
 
@@ -229,7 +239,7 @@ class Message:
 
         If handling a message takes longer than ``ack_wait``, call this method repeatedly to prevent a redelivery.
 
-        Raises the errors of `ack`.
+        Raises the same errors as `ack`.
         """
         await self._send_ack(AckKind.IN_PROGRESS, AckKind.IN_PROGRESS.value)
 
@@ -237,13 +247,14 @@ class Message:
         """Acknowledge the message, and wait until the server confirms that it has processed the ack.
 
         Args:
-            timeout: Seconds to wait for the confirmation. Defaults to the ``timeout`` passed to `connect`.
+            timeout: How long to wait for the confirmation, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             RequestTimeoutError: No confirmation arrived in time, so the server may or may not have processed the ack.
                 You may call `ack_sync` again.
-            DisconnectedError, ClosedError: The ack could not be sent, or the connection was lost before the
-                confirmation arrived.
+            DisconnectedError: The connection was lost before the confirmation arrived. You may call `ack_sync` again.
+            ClosedError: The connection is closed.
+            NotJetStreamMessageError: The message didn't come from a stream.
         """
         state = self._begin_ack(AckKind.ACK)
         if state is None:
@@ -368,9 +379,14 @@ _SETTLING = frozenset({AckKind.ACK, AckKind.TERM})
 async def ack_all(messages: Iterable[Message]) -> None:
     """Acknowledge several messages, combining the acks into as few writes as possible.
 
+    This is faster than awaiting `Message.ack` in many tasks, and it tries every message even if an ack fails.
+
+    Args:
+        messages: The messages to acknowledge, such as the `Batch` returned by a fetch.
+
     Raises:
-        ExceptionGroup: Some acks could not be sent. The group contains one error for each of these acks. The other acks
-            were sent.
+        ExceptionGroup: Some acks couldn't be sent. The group contains one error for each of them. The other acks were
+            sent.
     """
     errors: list[Exception] = []
     for number, message in enumerate(messages):

@@ -28,7 +28,7 @@ __all__ = ["Core"]
 class Core:
     """The interface to core NATS: plain messages, requests and services. Returned by `JetStream.core`.
 
-    Core NATS delivers a message at most once, to the subscriptions that exist when it is published. Messages are not
+    Core NATS delivers a message at most once, to the subscriptions that exist when it is published. Messages aren't
     stored, so a message without a subscription is lost. Core NATS also works if JetStream is disabled on the server.
     """
 
@@ -62,12 +62,12 @@ class Core:
 
         Raises:
             InvalidNameError: The subject, the reply subject or a header is invalid.
-            ConfigError: ``data`` is not bytes, or an argument is unknown.
+            ConfigError: ``data`` isn't bytes, or an argument is unknown.
             MaxPayloadError: The message exceeds the server's size limit.
-            DisconnectedError: The client is not connected.
+            DisconnectedError: The client isn't connected.
             ClosedError: The connection is closed.
 
-        If the call raises an error or is cancelled, the message was not sent.
+        If the call raises an error or is cancelled, the message wasn't sent.
         """
         if unknown:
             check_arguments(Core.publish, unknown, NoOptions)
@@ -107,16 +107,16 @@ class Core:
         Args:
             subject: Subject to send the request to, without wildcards.
             data: Payload of the request. Empty by default.
-            timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
+            timeout: Time limit of the whole call, in seconds. Defaults to the ``timeout`` passed to `connect`.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
             NoRespondersError: The subject has no subscribers. The server reports this immediately.
             RequestTimeoutError: No reply arrived in time. The request may have been received.
             DisconnectedError: The connection was lost before a reply arrived. The request may have been received.
-            PermissionDeniedError: The user may not publish to the subject.
+            PermissionDeniedError: The user isn't allowed to publish to the subject.
             InvalidNameError: The subject or a header is invalid. Nothing was sent.
-            ConfigError: Another argument is invalid. Nothing was sent.
+            ConfigError: ``data`` isn't bytes, ``timeout`` is out of range, or an argument is unknown. Nothing was sent.
             MaxPayloadError: The request exceeds the server's size limit. Nothing was sent.
             ClosedError: The connection is closed.
 
@@ -151,27 +151,26 @@ class Core:
                 async for reply in replies:
                     print(reply.data)
 
-        The iteration ends when it reaches ``max_messages``, ``stall`` or ``sentinel``, or when the timeout expires.
+        The client can't know how many replies to expect, so the iteration ends when it reaches ``max_messages``,
+        ``stall`` or ``sentinel``, or when the timeout expires. See ADR-47 for this pattern.
 
         Args:
             subject: Subject to send the request to, without wildcards.
             data: Payload of the request. Empty by default.
             max_messages: Maximum number of replies. Unlimited by default.
-            stall: Maximum number of seconds between two replies. It does not apply to the first reply. Unlimited by
+            stall: Maximum time between two replies, in seconds. It doesn't apply to the first reply. Unlimited by
                 default.
-            timeout: Seconds for all replies together. Defaults to the ``timeout`` passed to `connect`.
+            timeout: Time limit for all replies together, in seconds. Defaults to the ``timeout`` passed to `connect`.
             sentinel: True if an empty reply ends the iteration, or a function that returns True for the reply that ends
-                the iteration. The iteration does not return this reply.
+                the iteration. The iteration doesn't return this reply. By default, no reply ends it.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
             InvalidNameError: The subject or a header is invalid. Nothing was sent.
-            ConfigError: Another argument is invalid. Nothing was sent.
+            ConfigError: ``data`` isn't bytes, or a limit is out of range. Nothing was sent.
             MaxPayloadError: The request exceeds the server's size limit. Nothing was sent.
 
-        Reading raises `NoRespondersError` if the subject has no subscribers. See `Replies.next`.
-
-        Source: ADR-47
+        Reading raises `NoRespondersError` if the subject has no subscribers. See `Replies.next` for all errors.
         """
         # The request is sent when the first reply is read, but report invalid arguments immediately.
         seconds = self._checked(subject, timeout)
@@ -221,7 +220,7 @@ class Core:
         Args:
             subject: Subject to subscribe to. It may contain wildcards.
             queue: Name of the queue group. The server delivers each message to only one member of the group. By
-                default, the subscription is not part of a group.
+                default, the subscription isn't part of a group.
             callback: Function or coroutine function that is called with each message. A plain function is called in a
                 thread. If the callback raises an exception, the event `HandlerFailed` reports it.
             concurrency: Maximum number of callbacks that run at the same time. Defaults to 1, which preserves the order
@@ -229,15 +228,16 @@ class Core:
             max_pending: Maximum number of messages in the buffer. While the buffer is full, new messages are dropped,
                 and the event `SlowConsumer` reports them.
             max_pending_bytes: Maximum number of bytes in the buffer. Defaults to 64 MiB.
-            reply_prefixes: Prefixes of reply subjects that `CoreMessage.respond` may send to, in addition to inboxes.
+            reply_prefixes: Additional prefixes of reply subjects that `CoreMessage.respond` may send to. Replies to
+                inboxes are always allowed.
 
         Raises:
             InvalidNameError: The subject or the queue group is invalid.
-            ConfigError: Another argument is invalid.
+            ConfigError: The callback can't be called with a message, a limit is out of range, or a prefix is invalid.
             ClosedError: The connection is closed.
 
-        If the user may not subscribe to the subject, `CoreSubscription.next` raises `PermissionDeniedError`, and the
-        event `PermissionDenied` is emitted.
+        If the user isn't allowed to subscribe to the subject, `CoreSubscription.next` raises `PermissionDeniedError`,
+        and the event `PermissionDenied` is emitted.
         """
         check_filter_subject(subject)
         if queue:
@@ -270,12 +270,14 @@ class Core:
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until the server has received all previously published messages.
 
+        `publish` only adds messages to the write buffer. Call `flush` before you rely on other clients receiving them.
+
         Args:
-            timeout: Seconds to wait. Defaults to the ``timeout`` passed to `connect`.
+            timeout: How long to wait, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            RequestTimeoutError: The server did not respond in time.
-            DisconnectedError: The connection was lost, or is not open.
+            RequestTimeoutError: The server didn't respond in time.
+            DisconnectedError: The connection was lost, or isn't open.
             ClosedError: The connection is closed.
         """
         seconds = self._context.timeout if timeout is None else check_seconds("timeout", timeout)
@@ -305,17 +307,19 @@ class Core:
                 ``_``.
             version: Semantic version of the service, such as ``1.0.0``.
             description: Human-readable description. Empty by default.
-            metadata: A mapping from names to strings. It can't be changed later.
-            queue: Queue group of the endpoints, so that only one instance receives each request. Defaults to "q", which
-                all NATS clients use. If ``queue`` is "", all instances receive each request.
-            reply_prefixes: Prefixes of reply subjects that the service may respond to, in addition to inboxes.
+            metadata: A mapping from names to strings, which is part of the service's information. It can't be changed
+                later.
+            queue: Queue group of the endpoints. Each request goes to one instance of the group. Defaults to ``"q"``,
+                the default of all NATS clients. With ``""``, every instance receives every request.
+            reply_prefixes: Additional prefixes of reply subjects that the service may respond to. Replies to inboxes
+                are always allowed.
 
         Raises:
             InvalidNameError: The name or the queue group is invalid.
-            ConfigError: Another argument is invalid.
+            ConfigError: The version, the metadata or a prefix is invalid.
             ClosedError: The connection is closed.
 
-        Source: ADR-32
+        See ADR-32 for the service protocol.
         """
         from .services.service import Service
 
@@ -337,16 +341,16 @@ class Core:
 
         Args:
             name: Name of the service. By default, all services are discovered.
-            timeout: Seconds to wait for responses. Defaults to 1. The call returns earlier if no further response
-                arrives within a third of the timeout.
+            timeout: How long to wait for responses, in seconds. Defaults to 1. The call returns earlier if no further
+                response arrives within a third of the timeout.
 
         Returns:
             One `ServiceInfo` for each instance that has responded. Empty if no service is running.
 
         Raises:
             InvalidNameError: The name is invalid.
-            PermissionDeniedError: The user may not send discovery requests.
-            DisconnectedError: The connection was lost, or is not open.
+            PermissionDeniedError: The user isn't allowed to send discovery requests.
+            DisconnectedError: The connection was lost, or isn't open.
             ClosedError: The connection is closed.
         """
         from .services.discovery import instances
@@ -358,7 +362,8 @@ class Core:
     ) -> list[ServiceStats]:
         """Return the statistics of the running instances of a service, or of all services.
 
-        For the arguments and errors, see `services`.
+        There is one `ServiceStats` for each instance that has responded. The arguments and errors are the same as those
+        of `services`.
         """
         from .services.discovery import counters
 

@@ -51,9 +51,9 @@ class ReplyChannel(msgspec.Struct, frozen=True):
 class CoreMessage(msgspec.Struct, eq=False, gc=False):
     """A message of core NATS: a plain message, a request, or the reply to a request.
 
-    `Core.request` returns one, and `CoreSubscription` and `Replies` iterate over them. ``subject``, ``reply`` and
-    ``headers`` are parsed on first use. Bytes of a subject or header that are not valid UTF-8 are decoded with
-    surrogate escapes, so that no information is lost.
+    `Core.request` returns one, and `CoreSubscription` and `Replies` iterate over them. To answer a request, call
+    `respond`. ``subject``, ``reply`` and ``headers`` are parsed on first use. Bytes of a subject or header that aren't
+    valid UTF-8 are decoded with surrogate escapes, so no information is lost.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -74,24 +74,30 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def data(self) -> bytes:
-        """Payload of the message, which may be empty."""
+        """Payload of the message, which may be empty. Its format is up to the sender."""
         return self._frame[3]
 
     @property
     def subject(self) -> str:
-        """Subject that the message was published to."""
+        """Subject that the message was published to.
+
+        It tells messages apart if the subscription has wildcards.
+        """
         return self._frame[0].decode("utf-8", "surrogateescape")
 
     @property
     def reply(self) -> str:
-        """Subject on which the sender expects a response, or "" if it doesn't expect one."""
+        """Subject on which the sender expects a response, or "" if it doesn't expect one.
+
+        Call `respond` to send the response.
+        """
         return self._frame[1].decode("utf-8", "surrogateescape")
 
     @property
     def headers(self) -> MessageHeaders:
-        """Headers of the message. The mapping is empty if the message has none.
+        """Headers of the message, as a mapping. It is empty if the message has none.
 
-        Headers are parsed lazily, so ``headers[name]`` looks up one header without parsing the others.
+        ``headers[name]`` finds one header without parsing the others, so reading a few headers is cheap.
         """
         headers = self._headers
         if headers is None:
@@ -99,7 +105,10 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
         return headers
 
     def header(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of a header, or ``default`` if the message doesn't have the header."""
+        """Return the first value of a header, or ``default`` if the message doesn't have the header.
+
+        This is the fastest way to read a single header. Use `headers` if a header may have several values.
+        """
         if self._headers is not None:
             return self._headers.get(name, default)
         try:
@@ -110,7 +119,7 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def size(self) -> int:
-        """Size of the message in bytes. Like the server, it counts the subject, reply subject, headers and payload."""
+        """Size of the message in bytes, as the server counts it: subject, reply subject, headers and payload."""
         return frame_size(self._frame)
 
     @property
@@ -120,7 +129,10 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def error(self) -> ServiceError | None:
-        """Error that a service sent in response to a request, or None if this message is not an error."""
+        """Error that a service sent in response to a request, or None if this message isn't an error.
+
+        `Core.request` doesn't raise such errors, so check this property if the responder is a service.
+        """
         if not self._frame[2] or (text := self.header(ERROR)) is None:
             return None
         code = self.header(ERROR_CODE, "")
@@ -135,20 +147,20 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
         """Send a response to the reply subject of the message.
 
         For security reasons, the reply subject must be an inbox, or start with one of the ``reply_prefixes`` of the
-        subscription or service. Otherwise, a sender could make this client publish to any subject that the client has
-        permission for.
+        subscription or service. Otherwise, a sender could make this client publish to any subject to which the client
+        is allowed to publish.
 
         Args:
             data: Payload of the response. Empty by default.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
-            ConfigError: The message has no reply subject, because its sender doesn't expect a response, or ``data`` is
-                not bytes.
-            InvalidNameError: The reply subject is not allowed, or a header is invalid.
+            ConfigError: The message has no reply subject, because its sender doesn't expect a response, or ``data``
+                isn't bytes.
+            InvalidNameError: The reply subject isn't allowed, or a header is invalid.
             MaxPayloadError: The response exceeds the server's size limit.
-            DisconnectedError: The client is not connected. The response was not sent.
-            ClosedError: The connection is closed. The response was not sent.
+            DisconnectedError: The client isn't connected. The response wasn't sent.
+            ClosedError: The connection is closed. The response wasn't sent.
         """
         reply = self.reply
         if not reply:

@@ -54,13 +54,13 @@ class Replies(ReadHandle[CoreMessage]):
         return f"<Replies to {self._subject!r} {self._state.value}>"
 
     async def next(self) -> CoreMessage:
-        """Wait for the next reply and return it.
+        """Wait for the next reply and return it. The first call sends the request.
 
         Raises:
             ClosedError: All replies have been read. An ``async for`` loop ends at this point.
             NoRespondersError: The subject has no subscribers.
             DisconnectedError: The connection was lost after the request was sent, so further replies are lost.
-            PermissionDeniedError: The user may not publish to the subject.
+            PermissionDeniedError: The user isn't allowed to publish to the subject.
 
         If the call is cancelled, no reply is lost, because the next call returns it.
         """
@@ -158,7 +158,10 @@ class Replies(ReadHandle[CoreMessage]):
             self._context.tasks.start(self._context.connection.unsubscribe(inbox), "end of a request")
 
     async def close(self) -> None:
-        """Stop receiving replies. Replies already received but not yet read are dropped."""
+        """Stop receiving replies. Replies that were received but haven't been read are dropped.
+
+        Calling it again does nothing. At the end of an ``async with`` block, it is called automatically.
+        """
         if self._state is not State.CLOSED:
             self._state = State.CLOSED
             if self._tracker is not None:
@@ -168,5 +171,5 @@ class Replies(ReadHandle[CoreMessage]):
             self._arrived.set()
 
     async def abandon(self) -> None:
-        """End the iteration because the connection is closing."""
+        """End the iteration because the connection is closing. Internal."""
         await self.close()

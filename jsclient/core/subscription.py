@@ -76,7 +76,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     @property
     def subject(self) -> str:
-        """Subject of the subscription. It may contain wildcards."""
+        """Subject that was passed to `Core.subscribe`. It may contain wildcards."""
         return self._subject
 
     @property
@@ -86,22 +86,23 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     @property
     def pending(self) -> int:
-        """Number of messages already received but not yet read or passed to the callback."""
+        """Number of messages that have been received and are waiting to be read or passed to the callback."""
         return self._tracker.pending
 
     @property
     def pending_bytes(self) -> int:
-        """Size of the pending messages in bytes, including subjects and headers."""
+        """Total size of the pending messages in bytes, including subjects and headers."""
         return self._tracker.pending_bytes
 
     @property
     def received(self) -> int:
-        """Number of messages received so far, including dropped messages."""
+        """Number of messages received since the subscription started, including dropped messages."""
         return self._tracker.received
 
     @property
     def dropped(self) -> int:
-        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports them."""
+        """Number of messages dropped because the buffer was full. They are lost. The event `SlowConsumer` reports them.
+        """
         return self._tracker.dropped
 
     def __repr__(self) -> str:
@@ -109,7 +110,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         return f"<CoreSubscription {self._subject!r}{group} {self._state.value}>"
 
     async def open(self) -> None:
-        """Send the subscription to the server. Internal."""
+        """Send the subscription to the server. Called once, by `Core.subscribe`. Internal."""
         self._context.attach(self, self._note_connection, self._denied)
         try:
             self._inbox = await self._context.connection.subscribe(
@@ -123,12 +124,12 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         """Wait for the next message and return it.
 
         Args:
-            timeout: Seconds to wait. By default, the call waits indefinitely.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
-            PermissionDeniedError: The user may not subscribe to this subject. The server checks permissions again after
-                a reconnect.
+            PermissionDeniedError: The user isn't allowed to subscribe to this subject. The server checks permissions
+                again after a reconnect.
             ClosedError: The subscription has ended, and all its messages have been read.
             ConfigError: The subscription has a callback, which receives all messages.
 
@@ -217,7 +218,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
     async def unsubscribe(self, after: int | None = None) -> None:
         """End the subscription, either immediately or after a number of messages.
 
-        Without ``after``, the messages in the buffer are dropped. A running callback is not interrupted. Calling
+        Without ``after``, the messages in the buffer are dropped. A running callback isn't interrupted. Calling
         `unsubscribe` again does nothing.
 
         Args:
@@ -225,7 +226,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
                 still be read. By default, the subscription ends immediately.
 
         Raises:
-            ConfigError: ``after`` is not a positive integer.
+            ConfigError: ``after`` isn't a positive integer.
         """
         if after is not None:
             self._tracker.after = check_count("after", after)
@@ -240,7 +241,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await self._stop_listening()
 
     async def close(self) -> None:
-        """End the subscription and drop the messages in its buffer. Equivalent to `unsubscribe`."""
+        """End the subscription and drop the messages in its buffer. Equivalent to `unsubscribe` without arguments."""
         await self.unsubscribe()
 
     def _limit(self) -> None:
@@ -269,10 +270,11 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         A second call waits for the same drain. If a callback calls `drain`, the call returns immediately.
 
         Args:
-            timeout: Seconds for the whole drain. Callbacks that are still running after the timeout are cancelled.
+            timeout: Time limit of the whole drain, in seconds. Callbacks that are still running after the timeout are
+                cancelled.
 
         Raises:
-            RequestTimeoutError: The callbacks did not end in time. The subscription is closed anyway.
+            RequestTimeoutError: The callbacks didn't end in time. The subscription is closed anyway.
 
         If the call is cancelled, the drain continues in the background.
         """
@@ -285,7 +287,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await asyncio.shield(self._ending)
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether the callback runs in ``task``. Internal."""
+        """Return whether ``task`` runs the callback of this subscription. Internal."""
         return self._handlers is not None and self._handlers.has(task)
 
     async def _drain(self, timeout: float) -> None:
@@ -336,7 +338,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._arrived.set()
 
     async def abandon(self) -> None:
-        """End the subscription because the connection is closing. Wait up to a second for running callbacks."""
+        """End the subscription because the connection is closing. Wait up to a second for running callbacks. Internal.
+        """
         try:
             await self.unsubscribe()
         except JetStreamError:

@@ -10,7 +10,10 @@ __all__ = ["Disconnected", "LameDuck", "PermissionDenied", "Reconnected", "Serve
 class Disconnected(Event, frozen=True, kw_only=True):
     """The connection to the server was lost. The client tries to reconnect until it succeeds or is closed.
 
-    ``reason`` describes why the connection was lost. It is "" if the reason is unknown.
+    Until then, calls that need the connection wait or raise `DisconnectedError`. `Reconnected` follows.
+
+    Attributes:
+        reason: Why the connection was lost, or "" if the reason is unknown.
     """
 
     about = "connection"
@@ -24,7 +27,11 @@ class Disconnected(Event, frozen=True, kw_only=True):
 class Reconnected(Event, frozen=True, kw_only=True):
     """The client has reconnected to a server and restored its subscriptions.
 
-    ``url`` is the URL of the server, without user info.
+    Messages of core NATS that were published in the meantime are lost. Messages of streams aren't, because readers
+    continue where they left off.
+
+    Attributes:
+        url: URL of the server, without user info.
     """
 
     about = "connection"
@@ -38,12 +45,15 @@ class Reconnected(Event, frozen=True, kw_only=True):
 class LameDuck(Event, frozen=True, kw_only=True):
     """The server has entered lame duck mode, so it will close this connection soon (by default, within 2 minutes).
 
-    The client keeps using the connection until the server closes it, and then connects to another server. The event is
-    emitted once per connection to such a server. ``url`` is the URL of the server, without user info. ``others`` is the
-    number of other servers that the client knows, either from ``connect`` or from the cluster.
+    The client keeps using the connection until the server closes it, and then connects to a different server. You don't
+    have to do anything. The event is emitted once per connection to such a server.
 
-    The event is not emitted for a nats-py connection passed to `JetStream`. Use nats-py's ``lame_duck_mode_cb`` there.
-    Source: nats-server server.go (``lameDuckMode``).
+    It isn't emitted for a nats-py connection passed to `JetStream`. Use nats-py's ``lame_duck_mode_cb`` there.
+
+    Attributes:
+        url: URL of the server, without user info.
+        others: Number of other servers that the client knows, either from ``connect`` or from the cluster. If it is 0,
+            the client is offline until the server is back.
     """
 
     about = "connection"
@@ -53,7 +63,7 @@ class LameDuck(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level: "info" if the client knows another server, otherwise "warning"."""
+        """Logging level: "info" if the client knows a different server, otherwise "warning"."""
         return "info" if self.others else "warning"
 
     def _says(self) -> str:
@@ -70,8 +80,12 @@ class LameDuck(Event, frozen=True, kw_only=True):
 class ServersChanged(Event, frozen=True, kw_only=True):
     """The cluster has announced a different set of servers that the client may connect to.
 
-    ``added`` and ``removed`` contain addresses in the form ``host:port``. ``known`` is the resulting number of servers.
-    It includes the servers passed to ``connect``, which are never removed.
+    The client uses them when it reconnects. The servers passed to ``connect`` are never removed.
+
+    Attributes:
+        added: Addresses of new servers, in the form ``host:port``.
+        removed: Addresses that the cluster no longer announces.
+        known: Number of servers that the client knows now.
     """
 
     about = "connection"
@@ -90,13 +104,16 @@ class ServersChanged(Event, frozen=True, kw_only=True):
 
 
 class PermissionDenied(Event, frozen=True, kw_only=True):
-    """The server did not allow this user to publish or subscribe to a subject.
+    """The server doesn't allow this user to publish or subscribe to a subject.
 
-    ``operation`` is "publish" or "subscribe", and ``subject`` is the subject that the server reported. If the user
-    needs permission for a different subject, ``needed`` contains it. Otherwise ``needed`` is "".
+    Change the permissions of the user in the server's configuration. Until then, the operation has no effect. If the
+    acknowledgements of a consumer are rejected, the event is emitted once per connection, and a worker counts the
+    messages as ``unsettled``.
 
-    If the acknowledgements of a consumer are rejected, the event is emitted once per connection, and a worker counts
-    the messages as ``unsettled``.
+    Attributes:
+        operation: "publish" or "subscribe".
+        subject: The subject, as reported by the server.
+        needed: The subject that the user needs permission for, if it differs from ``subject``. Otherwise "".
     """
 
     about = "connection"

@@ -15,8 +15,9 @@ def _count(number: int, what: str) -> str:
 class ConsumerNotKept(Event, frozen=True, kw_only=True):
     """A subscription created a named consumer without ``delete_on_close``, so it will delete the consumer when it ends.
 
-    The event is emitted once, when the consumer is created. To keep the consumer, pass ``delete_on_close=False``. To
-    delete the consumer without this event, pass ``delete_on_close=True``. Source: ADR-15.
+    The event is emitted once, when the consumer is created, because a named consumer is often meant to be kept. To keep
+    the consumer, pass ``delete_on_close=False``. To delete it without this event, pass ``delete_on_close=True``. See
+    ADR-15 for the rule.
     """
 
     _text = (
@@ -27,13 +28,17 @@ class ConsumerNotKept(Event, frozen=True, kw_only=True):
 
 
 class DurableDeleted(Event, frozen=True, kw_only=True):
-    """A subscription ended and deleted the named consumer that it had created. Source: ADR-15.
+    """A subscription ended and deleted the named consumer that it had created.
 
-    ``pending`` messages had not been delivered, and ``unacked`` messages had been delivered but not acknowledged.
-    ``num_waiting`` is the number of pull requests from other readers, which have lost the consumer too. ``push_bound``
-    is True if another member of the queue group was subscribed. These four fields are None if the state of the consumer
-    could not be requested. ``chosen`` is True if ``delete_on_close=True`` was passed. To keep the consumer, pass
-    ``delete_on_close=False``.
+    To keep the consumer, pass ``delete_on_close=False`` when you subscribe. If the state of the consumer couldn't be
+    requested before, the attributes other than ``chosen`` are None.
+
+    Attributes:
+        pending: Number of messages that hadn't been delivered.
+        unacked: Number of messages that had been delivered, but not acknowledged.
+        num_waiting: Number of pull requests from other readers, which have lost the consumer too.
+        push_bound: Whether another member of the queue group was subscribed.
+        chosen: Whether ``delete_on_close=True`` was passed.
     """
 
     pending: int | None = None
@@ -64,7 +69,13 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
 
 
 class DeleteFailed(Event, frozen=True, kw_only=True):
-    """A subscription was drained but could not delete the consumer that it had created. ``error`` tells why."""
+    """A subscription has ended, but couldn't delete the consumer that it had created.
+
+    The server removes an ephemeral consumer later. A durable consumer remains until you delete it.
+
+    Attributes:
+        error: The error that prevented the deletion.
+    """
 
     _text = "the consumer could not be deleted: {error}"
 
@@ -72,11 +83,14 @@ class DeleteFailed(Event, frozen=True, kw_only=True):
 
 
 class AcksUnsent(Event, frozen=True, kw_only=True):
-    """A worker was stopped while the server was unreachable, so it could not settle all of its messages.
+    """A worker was stopped while the server was unreachable, so it couldn't settle all of its messages.
 
-    ``count`` messages had been handled, but their acknowledgements could not be sent. ``returned`` messages had failed
-    or had not been handled, and could not be returned to the server. The server redelivers all of these messages after
-    ``ack_wait``, unless they have reached ``max_deliver``.
+    The server redelivers these messages after ``ack_wait``, unless they have reached ``max_deliver``. Handlers must
+    therefore cope with messages that have already been handled.
+
+    Attributes:
+        count: Number of messages that had been handled, but whose acknowledgements couldn't be sent.
+        returned: Number of messages that had failed or hadn't been handled, and couldn't be returned to the server.
     """
 
     about = "worker"

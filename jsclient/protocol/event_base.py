@@ -13,11 +13,14 @@ Severity: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Base class of events. ``str(event)`` returns a description that is suitable for a log.
+    """Base class of events, which report what can't be raised to a caller.
 
-    ``stream`` and ``consumer`` are the names of the stream and consumer concerned. They are "" if there is none.
+    Events are passed to the ``on_event`` function of the connection, or logged by default. ``str(event)`` returns a
+    description that is suitable for a log.
 
     Attributes:
+        stream: Name of the stream concerned, or "" if there is none.
+        consumer: Name of the consumer concerned, or "" if there is none.
         about: The part of the library that emits the event. The name of the logger is ``jsclient.<about>``.
     """
 
@@ -30,7 +33,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level of the event."""
+        """Logging level of the event: "debug", "info", "warning" or "error"."""
         return self._severity
 
     def __str__(self) -> str:

@@ -34,8 +34,8 @@ def _message(subject: str, stream_seq: int, attempt: int) -> str:
 class HeartbeatMissed(Event, frozen=True, kw_only=True):
     """No message or heartbeat arrived within the allowed time (by default, three times the idle heartbeat interval).
 
-    ``silent_for`` is the number of seconds since the last message or heartbeat. The subscription stays open, and the
-    event is emitted again for as long as nothing arrives.
+    The subscription stays open, and the event is emitted again as long as nothing arrives. ``silent_for`` is the time
+    since the last message or heartbeat, in seconds. The server may be down, or the consumer may have been deleted.
     """
 
     _text = "no message and no heartbeat for {silent_for:g} s"
@@ -44,7 +44,7 @@ class HeartbeatMissed(Event, frozen=True, kw_only=True):
 
 
 class GapDetected(Event, frozen=True, kw_only=True):
-    """A gap in the consumer sequence shows that some deliveries did not arrive.
+    """Some deliveries didn't arrive, because there is a gap in the consumer sequence. The server may redeliver them.
 
     ``last_consumer_seq`` and ``last_stream_seq`` precede the gap. ``consumer_seq`` and ``stream_seq``, from a message
     or a heartbeat, follow the gap. ``missed`` is the number of missing deliveries.
@@ -84,8 +84,8 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
 
     ``partitions`` lists the missing partitions. It is empty if they are unknown. ``reason`` explains why the subscriber
     waits, and ``waited`` is the number of seconds so far. The event is emitted after 5 s, and again each time this
-    number has doubled. ``may_fail`` is True while the subscriber is being opened. In that case, ``wait=False`` or
-    ``timeout`` would raise an error instead of waiting.
+    number has doubled. ``may_fail`` is True while the subscriber is being opened. In that case, you can pass
+    ``wait=False`` or ``timeout`` to get an error instead of waiting.
     """
 
     about = "topic"
@@ -124,7 +124,7 @@ class ConsumerReset(Event, frozen=True, kw_only=True):
 
 
 class ConsumerDeleted(Event, frozen=True, kw_only=True):
-    """The consumer no longer exists, although this subscription did not delete it."""
+    """The consumer no longer exists, although this subscription didn't delete it. No more messages will arrive."""
 
     _text = "the consumer was deleted, not by this subscription"
 
@@ -132,11 +132,11 @@ class ConsumerDeleted(Event, frozen=True, kw_only=True):
 class ConsumerStalled(Event, frozen=True, kw_only=True):
     """The application is waiting for messages, but none have arrived for a while although there should be some.
 
-    ``reason`` is one of ``paused``, ``max_ack_pending``, ``pinned``, ``no_interest``, ``handler``, ``filter``,
-    ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``no_consumer``, ``deleted``, ``stream_deleted``,
-    ``unexplained``, or ``could_not_look`` if the user may not request the state of the consumer. ``evidence`` describes
-    what was observed, and ``fix`` suggests what to do. ``stood_for`` is the number of seconds without a message.
-    ``consumer`` is "" for the reader of a topic.
+    ``evidence`` describes what was observed, ``fix`` suggests what to do, and ``stood_for`` is the number of seconds
+    without a message. ``reason`` is for programs. It is one of ``paused``, ``max_ack_pending``, ``pinned``,
+    ``no_interest``, ``handler``, ``filter``, ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``,
+    ``no_consumer``, ``deleted``, ``stream_deleted``, ``unexplained``, or ``could_not_look`` if the user isn't allowed
+    to request the state.
 
     The event is emitted once per ``reason``, and `ConsumerResumed` follows when the reason no longer applies. In a
     worker, the reason ``handler`` is reported once per attempt, even if other handlers make progress.
@@ -151,7 +151,7 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level: "info" if the user may not request the state, so there may be no problem, else "warning"."""
+        """Logging level: "info" if the user isn't allowed to request the state of the consumer, otherwise "warning"."""
         return "info" if self.reason == "could_not_look" else "warning"
 
     def _says(self) -> str:
@@ -161,9 +161,9 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
 
 class ConsumerResumed(Event, frozen=True, kw_only=True):
-    """The condition reported by `ConsumerStalled` has ended, because a message arrived or the reason no longer applies.
+    """A consumer reported as stalled works again, because a message arrived or the reason no longer applies.
 
-    ``reason`` is the one reported by `ConsumerStalled`. ``stood_for`` is how long the condition lasted, in seconds.
+    ``reason`` is the reason given by `ConsumerStalled`. ``stood_for`` is how long the consumer was stalled, in seconds.
     """
 
     _text = "the reason {reason!r} for which nothing came is gone, after {stood_for:.0f} s"
@@ -174,7 +174,7 @@ class ConsumerResumed(Event, frozen=True, kw_only=True):
 
 
 class StreamReset(Event, frozen=True, kw_only=True):
-    """The stream was recreated or restored. It was read up to ``last_stream_seq``, but now ends at ``stream_seq``."""
+    """The stream was recreated or restored. It was read up to ``last_stream_seq``, and now ends at ``stream_seq``."""
 
     _text = "the stream was recreated or restored: read up to {last_stream_seq}, it ends at {stream_seq}, is read again"
 
@@ -183,10 +183,10 @@ class StreamReset(Event, frozen=True, kw_only=True):
 
 
 class Pinned(Event, frozen=True, kw_only=True):
-    """The server pinned this client, so that it alone receives the messages of a priority group.
+    """The server has pinned this client, so only this client receives the messages of a priority group.
 
-    Other clients may still be processing earlier messages. ``group`` is the name of the priority group, whose policy is
-    ``pinned_client``. ``pin_id`` identifies this pin.
+    Other clients may still be processing earlier messages. ``group`` is the name of the group, and ``pin_id``
+    identifies this pin.
     """
 
     _text = "this client is pinned for group {group!r}"
@@ -199,7 +199,7 @@ class Pinned(Event, frozen=True, kw_only=True):
 class Unpinned(Event, frozen=True, kw_only=True):
     """This client is no longer pinned for a priority group, and waits to be pinned again.
 
-    A pin ends when the client has not sent a request for ``priority_timeout`` seconds, when `Consumer.unpin` is called,
+    A pin ends when the client hasn't sent a request for ``priority_timeout`` seconds, when `Consumer.unpin` is called,
     or when the server restarts. Messages in the client's buffer can still be handled and acknowledged. ``group`` is the
     name of the priority group, and ``pin_id`` identifies the pin that has ended.
     """
@@ -211,7 +211,7 @@ class Unpinned(Event, frozen=True, kw_only=True):
 
 
 class ForeignMessage(Event, frozen=True, kw_only=True):
-    """A message that is neither data nor a status was dropped. It arrived on a deliver or pull inbox at ``subject``.
+    """A message that is neither a delivery nor a status was dropped. A client has probably sent it to ``subject``.
 
     ``count`` is the number so far. The event is emitted for the first one, and again each time ``count`` has doubled.
     """
@@ -227,7 +227,7 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 
 
 class RecordSkipped(Event, frozen=True, kw_only=True):
-    """A reader skipped a record, because its payload cannot be decoded or the record does not belong to the topic.
+    """A reader skipped a record, because its payload can't be decoded or the record doesn't belong to the topic.
 
     ``count`` is the number so far. The event is emitted for the first one, and again each time ``count`` has doubled.
     """
@@ -242,7 +242,7 @@ class RecordSkipped(Event, frozen=True, kw_only=True):
 
 
 class ErrorRaised(Event, frozen=True, kw_only=True):
-    """An error occurred that cannot be raised to a caller.
+    """An error occurred that can't be raised to a caller. ``error`` is the exception.
 
     For example, a subscription with a callback received a 409, 503 or unknown status. A push subscription treats an
     unknown status 100 as a heartbeat, and reports it once.
@@ -255,7 +255,7 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 
 
 class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
-    """A reader could not create a consumer, because the limit of consumers has been reached.
+    """A reader couldn't create a consumer, because the limit of consumers has been reached.
 
     ``error`` is usually a `ConsumerLimitError`, which names the limit if it is known, and suggests what to do.
     ``meanwhile`` describes how the reader continues without a consumer. A reader that follows the stream keeps trying
@@ -269,11 +269,11 @@ class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
 
 
 class ConsumersNearLimit(Event, frozen=True, kw_only=True):
-    """A bucket was created or verified, and its stream has almost reached the maximum number of consumers.
+    """The stream of a bucket has almost as many consumers as the server allows.
 
-    ``consumers`` is the current number. ``limit`` is the ``max_consumers`` of the stream or, if that is not set, the
-    default of nats-server 2.15. A consumer is needed for each cache, for each object that is being read, and for each
-    watch with different filters.
+    A consumer is needed for each cache, for each object that is being read, and for each watch with different filters.
+    Delete unused consumers, or raise the limit. ``consumers`` is the current number. ``limit`` is the ``max_consumers``
+    of the stream, or the default of nats-server 2.15.
     """
 
     about = "stream"
@@ -287,7 +287,7 @@ class ConsumersNearLimit(Event, frozen=True, kw_only=True):
 
 
 class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):
-    """A worker ended with an error or could not start, and no caller is waiting for it."""
+    """A worker ended with an error or couldn't start, and no caller is waiting for it. ``error`` is the reason."""
 
     about = "worker"
     _text = "the worker ended: {error}"
@@ -295,7 +295,7 @@ class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):
 
 
 class HandlerFailed(Event, frozen=True, kw_only=True):
-    """A callback or handler raised an exception, so its message was not acknowledged.
+    """A callback or handler raised the exception ``error``, so its message wasn't acknowledged.
 
     If a callback failed, the server redelivers the message after ``ack_wait``. If a worker's handler failed, it is
     retried after ``retry_in`` seconds. ``retry_in`` is None if that was the last attempt (see `DeadLettered`), or if
@@ -316,7 +316,7 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
 
 
 class HandlerSlow(Event, frozen=True, kw_only=True):
-    """A handler blocked the event loop, so messages, acknowledgements and heartbeats could not be processed.
+    """A handler blocked the event loop, so messages, acknowledgements and heartbeats couldn't be processed.
 
     The usual cause is a long computation, or a call to a blocking function. Run it in a thread with
     ``asyncio.to_thread``, or make the handler a plain function. ``blocked`` is the duration in seconds. Blocks of at
@@ -338,9 +338,9 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
 
 
 class DeadLettered(Event, frozen=True, kw_only=True):
-    """A worker gave up on a message, which will not be delivered again. ``error`` is the reason.
+    """A worker gave up on a message, which won't be delivered again. ``error`` is the reason.
 
-    If the worker has a dead letter subject, a copy of the message was stored there, and ``dead_letter`` is that
+    If the worker has a dead-letter subject, a copy of the message was stored there, and ``dead_letter`` is that
     subject. Otherwise, ``dead_letter`` is "", and only the original remains in its stream, as long as limits allow.
     """
 
@@ -361,7 +361,7 @@ class DeadLettered(Event, frozen=True, kw_only=True):
 
 
 class DeadLetterFailed(Event, frozen=True, kw_only=True):
-    """A worker could not store a dead letter on the subject ``dead_letter``, and will retry. ``error`` tells why."""
+    """A worker couldn't store a dead letter on the subject ``dead_letter``, and will retry. ``error`` tells why."""
 
     about = "worker"
     _text = "message {stream_seq} on {subject!r} could not be stored as dead letter {dead_letter!r}, retrying: {error}"
@@ -412,7 +412,7 @@ class AcksLost(Event, frozen=True, kw_only=True):
 
 
 class ClaimsLapsed(Event, frozen=True, kw_only=True):
-    """Claims held by a Spark query were not renewed within ``ack_wait``, so the messages may have been redelivered.
+    """A Spark query didn't renew its claims on messages within ``ack_wait``, so the server may have redelivered them.
 
     Judging by the consumer's state, up to ``count`` messages may be processed twice. ``reason`` tells what happened.
     """
@@ -451,7 +451,7 @@ class ClaimsGone(Event, frozen=True, kw_only=True):
 
 
 class PublishFailed(Event, frozen=True, kw_only=True):
-    """A message could not be published, and no caller is waiting for the result.
+    """A message couldn't be published, and no caller is waiting for the result.
 
     ``count`` messages failed together for the same reason. ``subject`` and ``error`` describe the first of them.
     """
@@ -470,7 +470,7 @@ class PublishFailed(Event, frozen=True, kw_only=True):
 
 
 class IngestGap(Event, frozen=True, kw_only=True):
-    """Messages of a fast ingest that allows gaps did not reach the stream.
+    """Messages of a fast ingest with ``gap="ok"`` didn't reach the stream. They are lost unless you send them again.
 
     ``ingest`` is the ID of the ingest. ``first`` and ``last`` are the numbers of the missing messages, inclusive.
     """
@@ -484,7 +484,7 @@ class IngestGap(Event, frozen=True, kw_only=True):
 
 
 class IngestRefused(Event, frozen=True, kw_only=True):
-    """The stream rejected a message of a fast ingest that allows gaps.
+    """The stream rejected a message of a fast ingest with ``gap="ok"``. The other messages are stored.
 
     ``ingest`` is the ID of the ingest, ``number`` is the number of the message, and ``error`` is the reason.
     """

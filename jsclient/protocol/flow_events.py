@@ -11,14 +11,20 @@ __all__ = ["FlowControlRefused", "FlowControlStalled", "SlowConsumer"]
 class SlowConsumer(Event, frozen=True, kw_only=True):
     """The buffer of a subscription was full, so messages were dropped.
 
-    The event is emitted for the first dropped message, and again each time the number ``dropped`` has doubled. If more
-    than one message was dropped, a final event follows with ``ended`` set to True. It is emitted when the buffer
-    accepts messages again or the subscription ends.
+    Handle messages faster, allow a larger buffer with ``max_pending``, or use a pull consumer, which requests only as
+    many messages as there is room for.
 
-    For messages from a stream, ``first_stream_seq`` and ``last_stream_seq`` are the range of the dropped messages, and
-    ``subject`` is "". The server redelivers these messages after ``ack_wait``, unless the ack policy is none. An
-    ordered subscription reads them again. For plain messages, ``subject`` is the subject of the subscription. They are
-    lost, and their range is 0.
+    The event is emitted for the first dropped message, and again each time ``dropped`` has doubled. If more than one
+    message was dropped, a final event follows when the buffer accepts messages again or the subscription ends.
+
+    The server redelivers messages from a stream after ``ack_wait``, unless the ack policy is none. An ordered
+    subscription reads them again. Plain messages are lost.
+
+    Attributes:
+        dropped: Number of messages dropped so far.
+        first_stream_seq, last_stream_seq: For messages from a stream, the range of the dropped messages. Otherwise 0.
+        ended: True for the final event.
+        subject: For plain messages, the subject of the subscription. Otherwise "".
     """
 
     dropped: int
@@ -50,10 +56,13 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
 
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
-    """The server is still waiting for a response to a flow control request.
+    """The server is still waiting for a response to a flow control request, and pauses the deliveries until then.
 
-    The response is sent once all earlier messages have been taken from the buffer. ``subject`` is the subject of the
-    response. ``again`` is True if a response has already been sent but did not reach the server.
+    The response is sent once the application has taken all earlier messages from the buffer.
+
+    Attributes:
+        subject: Subject of the response.
+        again: True if a response has already been sent but didn't reach the server.
     """
 
     subject: str
@@ -65,10 +74,14 @@ class FlowControlStalled(Event, frozen=True, kw_only=True):
 
 
 class FlowControlRefused(Event, frozen=True, kw_only=True):
-    """A flow control request was ignored, because its reply subject is invalid or does not match ``$JS.FC.>``.
+    """A flow control request was ignored, because its reply subject is invalid or doesn't match ``$JS.FC.>``.
 
-    Either another client sent the request, or the server is configured to use different subjects. In the latter case,
-    pass their prefix in the ``flow_control_prefixes`` argument of `JetStream.subscribe`.
+    Either a different client sent the request, or the server is configured to use different subjects. In the latter
+    case, pass their prefix in the ``flow_control_prefixes`` argument of `JetStream.subscribe`. Otherwise, the server
+    stops delivering messages.
+
+    Attributes:
+        subject: The reply subject of the request.
     """
 
     _text = "a flow control request was not answered: {subject!r} is not in $JS.FC.> or not legal"

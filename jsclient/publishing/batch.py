@@ -113,7 +113,7 @@ class AtomicBatch:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the batch has been committed or abandoned."""
+        """Whether the batch has been committed or abandoned, so it accepts no more messages."""
         return self._tracker.state is not BatchState.OPEN
 
     def __len__(self) -> int:
@@ -145,17 +145,20 @@ class AtomicBatch:
             expected_stream: Name of the stream that must store the batch.
             expected_last_seq: Expected last sequence of the stream before the batch. It is allowed only for the first
                 message.
-            expected_last_subject_seq: Expected last sequence of the subject before the batch. It is not allowed if an
+            expected_last_subject_seq: Expected last sequence of the subject before the batch. It isn't allowed if an
                 earlier message of the batch has the same subject. To check a different subject, set
                 ``expected_last_subject_seq_subject``.
             ttl, rollup: See `JetStream.publish`.
 
         Raises:
             ConfigError, InvalidNameError, MaxPayloadError: The message is invalid. You can continue with the batch.
-            BatchNotEnabledError, TooManyBatchesError, BatchIncompleteError, ApiError, NoRespondersError: The server
-                rejected the batch. Nothing was stored.
-            BatchAbandonedError: The connection was lost, or a response did not arrive. Nothing was stored.
-            BatchNotAtomicError: The server does not support batches.
+            BatchNotEnabledError: The stream doesn't have ``allow_atomic``. Nothing was stored.
+            TooManyBatchesError: Too many batches are open on the server. Nothing was stored. Try again later.
+            BatchIncompleteError: The stream didn't receive all messages. Nothing was stored. Publish the batch again.
+            NoRespondersError: No stream received the message. Nothing was stored.
+            ApiError: The server rejected the batch for a different reason. Nothing was stored.
+            BatchAbandonedError: The connection was lost, or a response didn't arrive. Nothing was stored.
+            BatchNotAtomicError: The server doesn't support batches, and has stored messages individually.
             ClosedError: The batch has ended.
 
         If the call is cancelled, the batch is abandoned, and nothing is stored.
@@ -207,13 +210,15 @@ class AtomicBatch:
                 message is added.
 
         Raises:
-            WrongLastSequenceError, BatchDuplicateError, BatchTooLargeError, BatchHeaderError, BatchIncompleteError,
-                ApiError: The server rejected the batch. Nothing was stored.
+            WrongLastSequenceError: An expectation wasn't met. Nothing was stored.
+            BatchDuplicateError: The stream already has a message with one of the IDs. Nothing was stored.
+            BatchTooLargeError: The batch has more messages than the server allows. Nothing was stored.
+            BatchHeaderError, BatchIncompleteError, ApiError: The server rejected the batch. Nothing was stored.
             RequestTimeoutError, DisconnectedError: No response arrived, so the batch may or may not have been stored.
                 To find out, look for messages whose ``Nats-Batch-Id`` header is `id`.
             ConfigError: The batch is empty.
 
-        May also raise the same errors as `publish`.
+        May also raise the errors of `publish`, because the last message is sent only now.
 
         If the call is cancelled, the batch may or may not have been stored.
         """
@@ -225,7 +230,7 @@ class AtomicBatch:
             return await self._commit()
 
     async def abandon(self) -> None:
-        """End the batch without storing its messages. If it has been committed or has failed, do nothing."""
+        """End the batch without storing its messages. If it has been committed or has failed, this does nothing."""
         self._drop()
 
     def _add(

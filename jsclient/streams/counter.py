@@ -50,7 +50,7 @@ class Counter:
 
     @property
     def stream(self) -> str:
-        """Name of the stream."""
+        """Name of the stream that contains the counters."""
         return self._info.name
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class Counter:
             amount: Integer to add. It may be negative or 0. Defaults to 1.
             msg_id: Unique ID of the change. The stream remembers it for its duplicate window.
             headers: Additional headers of the stored message.
-            timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
+            timeout: Time limit of the whole call, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             ApiError: The stream rejected the change. Nothing was counted.
@@ -89,7 +89,7 @@ class Counter:
             PublishError: The subject belongs to a different stream, which has counted the change. Or ``msg_id`` has
                 already been used for a different subject, so nothing was counted.
             InvalidNameError: The subject or a header is invalid. Nothing was sent.
-            ConfigError: Another argument is invalid. Nothing was sent.
+            ConfigError: ``amount``, ``msg_id`` or ``timeout`` is invalid. Nothing was sent.
             MaxPayloadError: The message exceeds the server's size limit. Nothing was sent.
 
         If the call is cancelled, the change may or may not have been counted.
@@ -119,26 +119,38 @@ class Counter:
     async def load(self, subject: str) -> int:
         """Return the current value of a counter.
 
+        Args:
+            subject: Subject of the counter, without wildcards.
+
         Raises:
             MessageNotFoundError: Nothing has been added to the counter yet, or it was purged.
-
-        May also raise the other errors of `get`.
+            ProtocolError: The message on this subject isn't a valid counter value.
+            RequestTimeoutError: The server didn't respond in time.
         """
         return (await self.get(subject)).value
 
     async def get(self, subject: str) -> CounterEntry:
         """Return the current value of a counter, with its last change and its sources.
 
+        Use `load` if you need only the value.
+
+        Args:
+            subject: Subject of the counter, without wildcards.
+
         Raises:
             MessageNotFoundError: Nothing has been added to the counter yet, or it was purged.
-            ProtocolError: The message on this subject is not a valid counter value.
-
-        May also raise any error common to API requests.
+            ProtocolError: The message on this subject isn't a valid counter value.
+            RequestTimeoutError: The server didn't respond in time.
         """
         return read_counter(await self._message({"last_by_subj": check_publish_subject(subject)}))
 
     async def entries(self, *filters: str) -> AsyncIterator[CounterEntry]:
         """Iterate over all counters, or over the counters that match at least one of the filters.
+
+        ::
+
+            async for entry in counter.entries("visits.*"):
+                print(entry.subject, entry.value)
 
         Each request reads about 1,000 counters, from any replica. If a counter changes during the iteration, either its
         old or its new value is returned. If a counter is created or purged during the iteration, it may be missing. The
@@ -148,9 +160,9 @@ class Counter:
             filters: Subjects, which may contain wildcards. By default, all counters are returned.
 
         Raises:
-            ConfigError: The stream does not have ``allow_direct``, or a filter is invalid.
-
-        May also raise any error common to API requests.
+            ConfigError: The stream doesn't have ``allow_direct``, or a filter is invalid.
+            ProtocolError: A message isn't a valid counter value.
+            RequestTimeoutError: The server didn't respond in time.
         """
         patterns = [check_filter_subject(pattern) for pattern in filters] or [">"]
         if not self._info.config.allow_direct:

@@ -50,14 +50,15 @@ class DirectBatch:
         async for message in stream.get_batch(1000):
             print(message.seq, message.data)
 
-    The server sends all requested messages at once, so all of them may be in memory at the same time. Each
-    ``async for`` loop sends a new request.
+    The server sends all requested messages at once, so all of them may be in memory at the same time. Each ``async
+    for`` loop sends a new request.
 
     Attributes:
         ending: Why the iteration has ended. FULL means that ``batch`` messages were read, MAX_BYTES that the size limit
-            was reached, and NO_MESSAGES that no more messages match. None while the iteration has not ended.
+            was reached, and NO_MESSAGES that no more messages match. None while the iteration hasn't ended.
         count: Number of messages received so far.
-        num_pending: Number of further messages that match, according to the server.
+        num_pending: Number of further messages that match, according to the server. If it is greater than 0, request
+            the next batch.
         last_seq: Stream sequence of the last message, or 0 before the first message.
         up_to_seq: For `Stream.get_last_messages`, the stream sequence after which messages were ignored, or 0 if no
             message matched. Reading it raises `NotReadyError` until the iteration has ended.
@@ -132,7 +133,10 @@ class DirectBatch:
                     yield message
 
     async def frames(self) -> AsyncIterator[list[Frame]]:
-        """Iterate over lists of raw messages. Use `direct_sequence` to get the stream sequence of a raw message."""
+        """Iterate over lists of raw messages, which is faster because nothing is parsed.
+
+        To get the stream sequence of a raw message, use ``direct_sequence``. Internal.
+        """
         async for answers in self._answers():
             frames = self._tracker.take_frames(answers.frames)
             answers.frames.clear()
@@ -140,7 +144,13 @@ class DirectBatch:
                 yield frames
 
     async def records(self, *, linked: bool, origin: Position | None = None) -> AsyncIterator[list[Record]]:
-        """Iterate over lists of topic records. ``linked`` is True if a record may refer to its predecessor."""
+        """Iterate over lists of topic records. Internal.
+
+        Args:
+            linked: Whether to set `Record.previous`, which is the sequence of the record before. Pass True if the
+                publishers of the topic write it to a header.
+            origin: A position in the stream, which becomes `Record.origin`. None if the records need no positions.
+        """
         decoder: StoredRecords | None = None
         async for answers in self._answers():
             decoder = decoder or StoredRecords(

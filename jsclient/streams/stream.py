@@ -59,7 +59,7 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """Name of the stream."""
+        """Name of the stream. It is unique within the account."""
         return self._info.config.name or ""
 
     @property
@@ -89,16 +89,15 @@ class Stream:
 
         Args:
             subjects_filter: Subjects whose messages are counted in ``state.subjects``. It may contain wildcards. If
-                there are very many subjects, use `subjects` instead, which does not load all of them at once.
+                there are very many subjects, use `subjects` instead, which doesn't load all of them at once.
             deleted_details: Whether to list the sequences of deleted messages in ``state.deleted``.
-            timeout: Seconds to wait for the response. Defaults to the ``timeout`` passed to `connect`. Consider a
-                shorter one for health checks.
+            timeout: How long to wait for the response, in seconds. Defaults to the ``timeout`` passed to `connect`.
+                Consider a shorter one for health checks.
 
         Raises:
             StreamNotFoundError: The stream was deleted.
-            RequestTimeoutError: The server did not respond in time.
-
-        May also raise any error common to API requests.
+            RequestTimeoutError: The server didn't respond in time.
+            PermissionDeniedError: The user isn't allowed to request the state of the stream.
         """
         if timeout is not None:
             check_seconds("timeout", timeout)
@@ -132,8 +131,7 @@ class Stream:
 
         Raises:
             StreamNotFoundError: The stream was deleted.
-
-        May also raise any error common to API requests.
+            RequestTimeoutError: The server didn't respond in time.
         """
         async for info in subject_pages(self._context, self.name, check_filter_subject(filter)):
             for item in (info.state.subjects or {}).items():
@@ -142,11 +140,11 @@ class Stream:
     async def purge(
         self, *, seq: int | None = None, keep: int | None = None, subject: str | None = None
     ) -> int:
-        """Remove messages from the stream. Without arguments, all messages are removed.
+        """Remove messages from the stream. Without arguments, all messages are removed. This can't be undone.
 
         Args:
             seq: Remove only messages whose stream sequence is lower than ``seq``.
-            keep: Number of newest messages to keep. It can't be combined with ``seq``.
+            keep: Number of latest messages to keep. It can't be combined with ``seq``.
             subject: Remove only messages of this subject, which may contain wildcards.
 
         Returns:
@@ -155,8 +153,8 @@ class Stream:
         Raises:
             ConfigError: ``seq`` or ``keep`` is out of range, or both are given. Nothing was removed.
             InvalidNameError: The subject is invalid. Nothing was removed.
-
-        May also raise any error common to API requests.
+            ApiError: The server refused, for example because the stream has ``deny_purge``. Nothing was removed.
+            RequestTimeoutError, DisconnectedError: No response arrived. The messages may or may not have been removed.
         """
         if seq is not None and keep is not None:
             raise ConfigError("seq and keep are both given: give one of them")
@@ -180,18 +178,17 @@ class Stream:
         Args:
             seq: Stream sequence of the message.
             direct: Whether to read from any replica instead of the leader, which spreads the load. A replica may not
-                have the newest messages yet. The stream must have ``allow_direct``.
+                have the latest messages yet. The stream must have ``allow_direct``.
 
         Raises:
-            MessageNotFoundError: The stream does not contain the message.
-            ConfigError: ``direct`` is True, but the stream does not have ``allow_direct``.
-
-        May also raise any error common to API requests.
+            MessageNotFoundError: The stream doesn't contain the message.
+            ConfigError: ``direct`` is True, but the stream doesn't have ``allow_direct``.
+            RequestTimeoutError: The server didn't respond in time.
         """
         return await self._get({"seq": seq}, direct)
 
     async def get_last_message(self, subject: str, *, direct: bool = False) -> StoredMessage:
-        """Return the newest message of a subject. The subject may contain wildcards.
+        """Return the latest message of a subject, or of all subjects that match a wildcard.
 
         For ``direct`` and the errors, see `get_message`.
         """
@@ -200,7 +197,8 @@ class Stream:
     async def get_next_message(self, subject: str, seq: int = 1, *, direct: bool = False) -> StoredMessage:
         """Return the first message of a subject whose stream sequence is ``seq`` or higher.
 
-        The subject may contain wildcards. For ``direct`` and the errors, see `get_message`.
+        The subject may contain wildcards. To read on, pass the sequence of the returned message plus 1. For ``direct``
+        and the errors, see `get_message`.
         """
         return await self._get({"seq": seq, "next_by_subj": check_filter_subject(subject)}, direct)
 
@@ -228,16 +226,14 @@ class Stream:
             subject: Read only messages of this subject, which may contain wildcards.
             max_bytes: The batch ends with the message at which the total size of subjects, headers and payloads reaches
                 this limit. The server has its own limit, which is 64 MiB by default.
-            timeout: Seconds to wait for each message. Defaults to the ``timeout`` passed to `connect`.
+            timeout: How long to wait for each message, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            ConfigError: A value is out of range. If the stream does not have ``allow_direct``, or if the server is too
+            ConfigError: A value is out of range. If the stream doesn't have ``allow_direct``, or if the server is too
                 old, the start of the iteration raises the error.
 
-        The iteration raises `RequestTimeoutError` or `DisconnectedError` if messages do not arrive, and `StatusError`
-        if the server rejects the request.
-
-        Source: ADR-31
+        The iteration raises `RequestTimeoutError` or `DisconnectedError` if messages don't arrive, and `StatusError` if
+        the server rejects the request. See ADR-31 for the protocol.
         """
         body = batch_request(batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes)
         return DirectBatch(self._context, self.name, body, timeout=timeout, check=self._check_direct)
@@ -253,7 +249,7 @@ class Stream:
         max_bytes: int | None = None,
         timeout: float | None = None,
     ) -> DirectBatch:
-        """Iterate over the newest message of each matching subject, in stream order.
+        """Iterate over the latest message of each matching subject, in stream order.
 
         The result is a consistent snapshot, even across several pages. This requires nats-server 2.11 and a stream with
         ``allow_direct``. If ``batch`` or ``max_bytes`` has ended the iteration, continue with::
@@ -298,14 +294,15 @@ class Stream:
         return read_stored_message(answer)
 
     async def delete_message(self, seq: int, *, secure: bool = False) -> None:
-        """Delete a message from the stream.
+        """Delete a message from the stream. All other messages keep their sequences.
 
         Args:
             seq: Stream sequence of the message.
             secure: Whether to overwrite the message on disk, so that it can't be recovered. This is slower.
 
         Raises:
-            ApiError: The message does not exist, or the stream does not allow deleting messages.
+            ApiError: The message doesn't exist, or the stream doesn't allow deleting messages.
+            RequestTimeoutError, DisconnectedError: No response arrived. The message may or may not have been deleted.
         """
         body: dict[str, Any] = {"seq": seq}
         if not secure:
@@ -319,9 +316,8 @@ class Stream:
         """Look up a consumer and return a handle for it.
 
         Raises:
-            ConsumerNotFoundError: The consumer does not exist.
-
-        May also raise any error common to API requests.
+            ConsumerNotFoundError: The consumer doesn't exist. To create it if necessary, use `ensure_consumer`.
+            RequestTimeoutError: The server didn't respond in time.
         """
         return Consumer(self._context, await consumer_info(self._context, self.name, name))
 
@@ -341,18 +337,20 @@ class Stream:
             ConfigError: A field is invalid, the server is too old for it, or the filter can't match any message of the
                 stream. No consumer was created.
             ConsumerExistsError: A consumer with this name exists and has a different configuration.
+            ConsumerLimitError: The stream, account or server can't have more consumers.
+            RequestTimeoutError, DisconnectedError: No response arrived. The consumer may or may not have been created.
         """
         return Consumer(self._context, await self._make(_config(config, fields), "create"))
 
     async def update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
     ) -> Consumer:
-        """Replace the configuration of a consumer. Fields that are not given are reset to their defaults.
+        """Replace the configuration of a consumer. Fields that aren't given are reset to their defaults.
 
         To keep the other fields, use `ensure_consumer` with ``on_drift="update"``.
 
         Raises:
-            ApiError: The consumer does not exist (10149), or a field cannot be changed (10012 and others).
+            ApiError: The consumer doesn't exist (10149), or a field can't be changed (10012 and others).
         """
         requested = _config(config, fields)
         if requested.name is None and requested.durable_name is None:
@@ -364,7 +362,8 @@ class Stream:
     ) -> Consumer:
         """Create a consumer, or replace the configuration of an existing consumer.
 
-        May raise the same errors as `create_consumer` and `update_consumer`.
+        Fields that aren't given are reset to their defaults. May raise the same errors as `create_consumer` and
+        `update_consumer`.
         """
         return Consumer(self._context, await self._make(_config(config, fields), None))
 
@@ -380,15 +379,14 @@ class Stream:
         Use it when an application starts. Several processes may call it at the same time.
 
         Args:
-            config, fields: The configuration. In an existing consumer, fields that are not given may have any value.
+            config, fields: The configuration. In an existing consumer, fields that aren't given may have any value.
             on_drift: What to do if an existing consumer has different values. "error" raises `ConfigMismatchError`,
                 "update" changes the given fields, and "ignore" accepts the consumer as it is.
 
         Raises:
             ConfigMismatchError: The consumer differs, or the server accepted only part of the configuration.
             ApiError: The server rejected the configuration or the change.
-
-        May also raise any error common to API requests.
+            RequestTimeoutError, DisconnectedError: No response arrived. You may call `ensure_consumer` again.
         """
         requested = _config(config, fields)
         check_known(self._context, requested)
@@ -449,18 +447,21 @@ class Stream:
         )
 
     async def delete_consumer(self, name: str) -> None:
-        """Delete a consumer.
+        """Delete a consumer. Pull requests in flight end with `ConsumerDeletedError`.
 
         Raises:
-            ConsumerNotFoundError: The consumer does not exist.
-
-        May also raise any error common to API requests.
+            ConsumerNotFoundError: The consumer doesn't exist.
+            RequestTimeoutError, DisconnectedError: No response arrived. The consumer may or may not have been deleted.
         """
         await self._context.call(self._context.api.consumer_delete(self.name, name), what="delete consumer")
 
     @listing
     async def consumers(self) -> AsyncGenerator[ConsumerInfo, None]:
-        """Iterate over the configuration and state of all consumers of the stream, requested page by page."""
+        """Iterate over the configuration and state of all consumers of the stream.
+
+        They are requested page by page, so the list may be long. To read or manage one of them, pass its name to
+        `consumer`.
+        """
         async for item in pages(self._context, self._context.api.consumer_list(self.name), "consumers"):
             yield from_wire(ConsumerInfo, item)
 

@@ -184,21 +184,21 @@ class OrderedMessages(ReadHandle[Message]):
 
     @property
     def pending(self) -> int:
-        """Number of messages received but not read yet."""
+        """Number of messages that have been received and are waiting to be read."""
         return len(self._puller.front)
 
     @property
     def in_use(self) -> str:
-        """Text of the error that other readers raise while this reader has exclusive access. Internal."""
+        """Error message for other readers that are used while this one has exclusive access. Internal."""
         return _ITERATED if self._stays else _NEXT
 
     @property
     def is_in_use(self) -> bool:
-        """Whether this reader currently has exclusive access, so that no other reader may start. Internal."""
+        """Whether this reader currently has exclusive access, so no other reader may start. Internal."""
         return not self.is_closed and (self._stays or self._waiting > 0)
 
     async def next(self, timeout: float | None = None) -> Message:
-        """Wait for the next message and return it. See `OrderedConsumer.next`."""
+        """Wait for the next message and return it. For the argument and the errors, see `OrderedConsumer.next`."""
         puller = self._puller
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
@@ -270,7 +270,7 @@ class OrderedMessages(ReadHandle[Message]):
     stop = close
 
     async def drain(self) -> None:
-        """Stop requesting messages. Messages already received can still be read, then the iteration ends."""
+        """Stop requesting messages. The iteration ends once the messages already received have been read."""
         if self._lock.reader is not self:
             await self.close()  # the iteration has not started, so it has no messages to read
         elif self._state is State.OPEN:
@@ -285,12 +285,12 @@ _LONGEST_PREFIX = 230  # characters, without the serial number that follows
 class OrderedConsumer(Handle):
     """Reads every message of a stream exactly once and in order. Returned by `JetStream.ordered_consumer`.
 
-    The consumer is recreated if a delivery is missing, if the server is silent, if the consumer was deleted, and after
-    each reconnect. The new consumer starts after the last message received, and the event `ConsumerReset` is emitted.
-    Messages don't need acks.
+    You don't have to acknowledge messages. If a message is lost on the way, if the server is silent, if the consumer
+    was deleted, or after a reconnect, a new consumer is created that starts after the last message received. The event
+    `ConsumerReset` reports that.
 
-    Only one reader may be active at a time. For example, `fetch` raises `ConcurrentReadError` during an iteration.
-    You may call `next` from several tasks. Each call returns a different message.
+    Only one reader may be active at a time. For example, `fetch` raises `ConcurrentReadError` during an iteration. You
+    may call `next` from several tasks. Each call returns a different message.
     """
 
     def __init__(self, puller: OrderedPuller) -> None:
@@ -300,7 +300,7 @@ class OrderedConsumer(Handle):
 
     @property
     def stream(self) -> str:
-        """Name of the stream."""
+        """Name of the stream that is read."""
         return self._puller.stream
 
     @property
@@ -310,20 +310,20 @@ class OrderedConsumer(Handle):
 
     @property
     def pending(self) -> int:
-        """Number of messages received but not read yet."""
+        """Number of messages that have been received and are waiting to be read."""
         return len(self._puller.front)
 
     @property
     def position(self) -> int:
         """Stream sequence of the last message returned, or 0. All matching messages up to it have been returned.
 
-        Save the position to continue later or in another process, with an ordered consumer at ``position + 1``.
+        Save the position to continue later or in another process: start an ordered consumer at ``position + 1``.
         """
         return self._puller.tracker.position
 
     @property
     def is_closed(self) -> bool:
-        """True if no more messages will arrive. After `drain`, messages already received can still be read."""
+        """Whether no more messages will arrive. After `drain`, messages already received can still be read."""
         return self._puller.state is State.CLOSED
 
     def permissions(self, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
@@ -343,13 +343,12 @@ class OrderedConsumer(Handle):
         """Request the state and configuration of the current consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the answer. Defaults to the ``timeout`` passed to `connect`.
+            timeout: How long to wait for the answer, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            ConsumerNotFoundError: The consumer was deleted.
-            RequestTimeoutError: The server did not answer within the timeout.
-
-        May also raise any error of an API request.
+            ConsumerNotFoundError: The consumer was deleted. The reader recreates it when it notices.
+            RequestTimeoutError: The server didn't answer within the timeout.
+            PermissionDeniedError: The user isn't allowed to request the state of the consumer.
         """
         return await consumer_info(self._puller.context, self.stream, self.consumer, timeout=timeout)
 
@@ -361,7 +360,7 @@ class OrderedConsumer(Handle):
         """Wait for the next message and return it. More messages are requested ahead for the next calls.
 
         Args:
-            timeout: Seconds to wait. By default, the call waits without a limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
@@ -371,7 +370,7 @@ class OrderedConsumer(Handle):
             ConcurrentReadError: Another task is calling `fetch`.
             ClosedError: The reader was closed, or it was drained and all messages have been read.
 
-        If the call is cancelled, no message is lost. The next call returns it.
+        If the call is cancelled, no message is lost, because the next call returns it.
         """
         reader = self._lock.reader
         return await (self._single if reader is None or reader.is_closed else reader).next(timeout)
@@ -391,8 +390,8 @@ class OrderedConsumer(Handle):
     ) -> OrderedMessages:
         """Return an iterator that reads messages continuously. It requests messages ahead, into a buffer.
 
-        See `Consumer.messages` for the arguments. The consumer is recreated if two heartbeats are missing. Requests
-        shorter than 2 s have heartbeats too. Their default interval is half of ``expires``.
+        For the arguments, see `Consumer.messages`. If two heartbeats are missing, the consumer is recreated. Requests
+        shorter than 2 s have heartbeats too, by default at an interval of half of ``expires``.
 
         Raises:
             ConfigError: An argument is invalid.
@@ -423,9 +422,9 @@ class OrderedConsumer(Handle):
     ) -> Batch:
         """Request up to ``batch`` messages and wait for them.
 
-        See `Consumer.fetch` for the arguments and the result. Unlike there, the fetch doesn't end if the consumer is
-        deleted or silent, or if the connection is lost. The consumer is recreated, and the missing messages are
-        requested again, as long as ``expires`` allows.
+        For the arguments and the result, see `Consumer.fetch`. In contrast to that method, this fetch survives the loss
+        of the connection or the consumer: it recreates the consumer and requests the missing messages again, as long as
+        ``expires`` allows.
 
         Raises:
             StreamNotFoundError: The stream was deleted. Other errors that ended the reader are raised too.
@@ -437,9 +436,6 @@ class OrderedConsumer(Handle):
             ClosedError: The reader is closed.
 
         If the call is cancelled, no message is lost. The next call returns all messages that arrive for the request.
-
-        Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
-        Source: ADR-37 §Fetch
         """
         pull = whole_pull(
             batch, expires=expires, max_bytes=max_bytes, no_wait=no_wait, idle_heartbeat=idle_heartbeat
@@ -450,7 +446,7 @@ class OrderedConsumer(Handle):
             return await OrderedFetch(self._puller, collection).run()
 
     async def close(self) -> None:
-        """Close the reader, drop the messages in its buffer, and delete the consumer. `close` is idempotent.
+        """Close the reader, drop the messages in its buffer, and delete the consumer. Calling it again does nothing.
 
         If the consumer can't be deleted, the event `DeleteFailed` is emitted. The server then removes the consumer
         after its ``inactive_threshold``.

@@ -29,9 +29,9 @@ class OrderedSubscription(Subscription):
 
     Returned by `JetStream.subscribe` with ``ordered=True``. You read it like any other `Subscription`.
 
-    Whenever deliveries may be missing, the subscription replaces its consumer with a new one that starts after the last
-    message received. It then emits the event `ConsumerReset`, and the property ``consumer`` changes. Messages don't
-    need acks, and their ack methods do nothing.
+    If a message may have been lost on the way, the subscription replaces its consumer with a new one that starts after
+    the last message received. It then emits the event `ConsumerReset`, and the property ``consumer`` changes. Messages
+    don't need acks, and their ack methods do nothing.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class OrderedSubscription(Subscription):
 
         Raises:
             ConfigError: ``dead_letter`` is given.
-            InvalidNameError: ``inbox_prefix`` is not a subject.
+            InvalidNameError: ``inbox_prefix`` isn't a valid subject.
         """
         from ...protocol.consumers.rights import ordered_rights
 
@@ -102,7 +102,7 @@ class OrderedSubscription(Subscription):
         return ordered_rights(self._context.api, self.stream, inbox_prefix=inbox_prefix)
 
     def begin_reading(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
-        """Start reading from the first consumer. Internal."""
+        """Start reading from the first consumer. Called once, by `JetStream.subscribe`. Internal."""
         self._switch_to(inbox, intake, info)
         self.start_reading(inbox, intake)
         self._recreator.remember_stream(self._bound)
@@ -141,8 +141,8 @@ class OrderedSubscription(Subscription):
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Stop receiving messages, and wait until those already received have been handled.
 
-        See `Subscription.drain`. The consumer isn't replaced while draining, even if a gap in the deliveries is
-        detected.
+        If a gap in the deliveries is detected while draining, the consumer isn't replaced, so the messages after the
+        gap aren't delivered. For the argument, the errors and cancellation, see `Subscription.drain`.
         """
         self._recreator.stop_recreating()
         await super().drain(timeout)

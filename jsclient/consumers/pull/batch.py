@@ -21,11 +21,18 @@ _SAME_TIME = 0.01
 
 
 class Batch(Sequence[Message]):
-    """A sequence of messages in the order of delivery. Returned by `PullSubscription.fetch`. It may be empty.
+    """The messages returned by `PullSubscription.fetch`, in the order of delivery. It may be empty.
+
+    It is a sequence, so you can iterate over it, index it, and call ``len`` on it::
+
+        batch = await subscription.fetch(100)
+        for message in batch:
+            ...
+            await message.ack()
 
     Attributes:
-        ending: The reason why the fetch ended.
-        error: The error that ended the fetch, or None. It is set only if some messages had arrived before. Otherwise
+        ending: The reason why the fetch ended, for example ``Ending.FULL`` or ``Ending.EXPIRED``.
+        error: The error that ended the fetch after some messages had arrived, or None. If no message had arrived,
             `PullSubscription.fetch` raises the error instead of returning a batch.
     """
 

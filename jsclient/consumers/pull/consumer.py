@@ -48,25 +48,28 @@ class Consumer(PullReading):
 
     @property
     def name(self) -> str:
-        """Name of the consumer."""
+        """Name of the consumer. It is unique within the stream."""
         return self._info.name
 
     @property
     def stream(self) -> str:
-        """Name of the stream that the consumer reads."""
+        """Name of the stream from which the consumer delivers messages."""
         return self._info.stream_name
 
     @property
     def config(self) -> ConsumerConfig:
-        """Configuration of the consumer, as the server last reported it.
+        """Configuration of the consumer, as last reported by the server.
 
-        Call `info` to update it, because other clients may have changed the consumer.
+        Other clients may have changed the consumer since then. Call `info` to refresh the configuration.
         """
         return self._info.config
 
     @property
     def cached_info(self) -> ConsumerInfo:
-        """State of the consumer, as the server last reported it. Call `info` to update it."""
+        """Configuration and state of the consumer, as last reported by the server.
+
+        Reading it sends no request, so numbers such as ``num_pending`` may be outdated. Call `info` to refresh them.
+        """
         return self._info
 
     def __repr__(self) -> str:
@@ -76,35 +79,39 @@ class Consumer(PullReading):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the reply. Defaults to the ``timeout`` passed to `connect`. Consider a shorter
-                timeout for health checks.
+            timeout: How long to wait for the reply, in seconds. Defaults to the ``timeout`` passed to `connect`.
+                Consider a shorter timeout for health checks.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
-            RequestTimeoutError: The server did not answer within the timeout.
-
-        May also raise any error of an API request.
+            StreamNotFoundError: The stream was deleted.
+            RequestTimeoutError: The server didn't answer within the timeout.
+            NoRespondersError: No server answers JetStream requests at the moment.
+            PermissionDeniedError: The user isn't allowed to request the state of the consumer.
+            ClosedError: The connection is closed.
         """
         self._info = await consumer_info(self._context, self.stream, self.name, timeout=timeout)
         self._puller.config = self._info.config
         return self._info
 
     async def pause(self, until: datetime | timedelta | float) -> datetime | None:
-        """Pause the deliveries of the consumer. Needs server 2.11.
+        """Stop the deliveries of the consumer until a certain time.
 
-        Readers stay open. They receive no messages until the pause ends or `resume` is called.
+        Readers stay open. They receive no messages until the pause ends or `resume` is called. Pausing requires
+        nats-server 2.11.
 
         Args:
             until: The end of the pause, as a ``datetime`` with a time zone. A ``timedelta`` or a number of seconds is
                 added to the local clock.
 
-        Returns: the end of the pause as stored by the server, or None if it is in the past.
+        Returns:
+            The end of the pause as stored by the server, or None if it is in the past, so the consumer isn't paused.
 
         Raises:
             ConfigError: ``until`` is invalid (for example, it has no time zone), or the server is too old.
             ConsumerNotFoundError: The consumer was deleted.
-
-        May also raise any error of an API request.
+            RequestTimeoutError: No answer arrived in time. The consumer may or may not be paused.
+            DisconnectedError: The connection was lost. The consumer may or may not be paused.
         """
         moment = time_of(until, datetime.now(UTC))
         return await self._pause({"pause_until": format_time(moment)})
@@ -112,7 +119,11 @@ class Consumer(PullReading):
     async def resume(self) -> None:
         """Resume the deliveries after `pause`. Does nothing if the consumer isn't paused.
 
-        Raises the errors of `pause`.
+        Raises:
+            ConfigError: The server is too old (resuming requires nats-server 2.11).
+            ConsumerNotFoundError: The consumer was deleted.
+            RequestTimeoutError: No answer arrived in time. You may call `resume` again.
+            DisconnectedError: The connection was lost before the answer arrived. You may call `resume` again.
         """
         await self._pause({})
 
@@ -124,25 +135,26 @@ class Consumer(PullReading):
         return parse_time(answer["pause_until"]) if answer.get("paused") else None
 
     async def reset(self, seq: int | None = None) -> int:
-        """Make the consumer deliver messages again from an earlier position. Needs server 2.14. Source: ADR-60.
+        """Move the consumer back to an earlier position, so it delivers the messages after it again.
 
-        All messages from that position on are delivered again, and ``metadata.consumer_seq`` restarts at 1. Readers
-        stay open. They keep the messages in their buffers, so they may return some messages twice. A push subscription
-        emits the event `ConsumerReset`.
+        Readers stay open. Because they keep the messages in their buffers, they may return some messages twice.
+        ``metadata.consumer_seq`` restarts at 1. A push subscription emits the event `ConsumerReset`. This requires
+        nats-server 2.14. See ADR-60 for the details.
 
         Args:
             seq: Stream sequence of the first message to deliver. By default, the deliveries restart after the ack
                 floor, so only unacknowledged messages are delivered again.
 
-        Returns: the stream sequence at which the deliveries restart.
+        Returns:
+            The stream sequence at which the deliveries restart.
 
         Raises:
             ConfigError: ``seq`` is invalid or beyond the next message of the stream, or the server is too old.
             ApiError: The consumer can't restart at ``seq`` (10204). This requires the deliver policy "all", or
                 "by_start_sequence" or "by_start_time" with a start that isn't after ``seq``.
             ConsumerNotFoundError: The consumer was deleted.
-
-        May also raise any error of an API request.
+            RequestTimeoutError: No answer arrived in time. The consumer may or may not have been reset.
+            DisconnectedError: The connection was lost. The consumer may or may not have been reset.
         """
         if seq is not None:
             check_count("seq", seq, most=2**64 - 1)
@@ -176,26 +188,34 @@ class Consumer(PullReading):
             )
 
     async def unpin(self, group: str) -> None:
-        """Unpin the client that currently receives the messages of a priority group. Source: ADR-42.
+        """Unpin the client that currently receives all messages of a priority group.
 
-        The server then pins another client of the group, or the same client again. Needs server 2.11.
+        The server then pins a client that is waiting for messages, which may be the same client. Use this to move the
+        work to a different client. Requires nats-server 2.11. See ADR-42 for priority groups.
+
+        Args:
+            group: Name of the priority group, which must have the policy "pinned_client".
 
         Raises:
             ConfigError: The name of the group is invalid, or the server is too old.
-
-        May also raise any error of an API request.
+            ApiError: The server refused the request, for example because the consumer has no such group.
+            RequestTimeoutError: No answer arrived in time. You may call `unpin` again.
+            DisconnectedError: The connection was lost before the answer arrived. You may call `unpin` again.
         """
         body = {"group": check_group_name(group)}
         check_server(self._context.connection.server_version, (2, 11), "unpinning")
         await self._context.call(self._context.api.consumer_unpin(self.stream, self.name), body, what="unpin")
 
     async def delete(self) -> None:
-        """Delete the consumer on the server. Pull requests in flight end with `ConsumerDeletedError`.
+        """Delete the consumer on the server, with its position and its unacknowledged messages.
+
+        The messages remain in the stream, as far as its retention policy allows. Pull requests in flight end with
+        `ConsumerDeletedError`.
 
         Raises:
-            ConsumerNotFoundError: The consumer does not exist.
-
-        May also raise any error of an API request.
+            ConsumerNotFoundError: The consumer doesn't exist.
+            RequestTimeoutError: No answer arrived in time. The consumer may or may not have been deleted.
+            DisconnectedError: The connection was lost. The consumer may or may not have been deleted.
         """
         await self._context.call(
             self._context.api.consumer_delete(self.stream, self.name), what="delete consumer"
@@ -204,6 +224,6 @@ class Consumer(PullReading):
     async def close(self) -> None:
         """Stop reading through this handle, and return unread messages to the server.
 
-        This doesn't delete the consumer. Use `delete` for that.
+        The consumer itself remains. To remove it from the server, call `delete`.
         """
         await self._puller.close(give_back=True)

@@ -38,7 +38,7 @@ class Messages(ReadHandle[Message]):
 
     The first pull request is sent when you read the first message. The iteration continues after reconnects, leader
     changes and lost requests. If the consumer is deleted or the server refuses the requests, it ends with an error.
-    Problems that you don't need to handle are reported with events.
+    Problems that you don't need to handle are reported as events.
 
     Leave the block or call `close` to end the iteration. The server then delivers the unread messages again.
     """
@@ -62,23 +62,24 @@ class Messages(ReadHandle[Message]):
 
     @property
     def pending(self) -> int:
-        """Number of messages received but not read yet."""
+        """Number of messages that have been received and are waiting to be read."""
         return len(self._front)
 
     async def next(self, timeout: float | None = None) -> Message:
         """Wait for the next message and return it.
 
         Args:
-            timeout: Seconds to wait. By default, the call waits without a limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
-            ConsumerDeletedError, ConsumerNotFoundError: The consumer was deleted. Like other errors that end the
-                reader, this is raised only after all messages in the buffer have been returned.
+            ConsumerDeletedError: The consumer was deleted. Like all errors that end the iteration, this is raised only
+                after the messages in the buffer have been returned.
+            ConsumerNotFoundError: The consumer doesn't exist.
             StatusError: The server refused a request.
-            ClosedError: The reader was closed, or it was drained and all messages have been read.
+            ClosedError: The iterator was closed, or it was drained and all messages have been read.
 
-        If the call is cancelled, no message is lost. The next call returns it.
+        If the call is cancelled, no message is lost, because the next call returns it.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         if self._state is State.NEW:
@@ -128,7 +129,7 @@ class Messages(ReadHandle[Message]):
         return DeliveredMessage(frame, self._channel)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Return up to ``most`` messages already received, without waiting. Internal."""
+        """Return up to ``most`` messages that have already arrived. Never waits. Internal."""
         if self._puller.leftover and self._state is State.OPEN:
             return []  # keep the order: `next` returns the leftover messages before it reads the buffer
         frames, commands = self._tracker.take_many(most)
@@ -139,7 +140,8 @@ class Messages(ReadHandle[Message]):
 
     @property
     def has_unacked(self) -> bool:
-        """Whether the application still references the last message returned, and has not acknowledged it. Internal."""
+        """Whether the application still references the last message returned, and has yet to acknowledge it. Internal.
+        """
         if self._newest is not None:
             state, self._newest = ack_state(self._newest), None
             self._handed = None if state is None else ref(state)
@@ -148,7 +150,7 @@ class Messages(ReadHandle[Message]):
         return handed is not None and not handed.acked
 
     def resize(self, max_messages: int) -> None:
-        """Change the maximum number of messages requested or buffered. Internal."""
+        """Change the maximum number of messages requested or buffered. Called by workers. Internal."""
         self._tracker.resize(max_messages)
         if self._state is State.OPEN:
             self._carry_out(self._tracker.next_requests())
@@ -273,9 +275,10 @@ class Messages(ReadHandle[Message]):
     async def close(self) -> None:
         """End the iteration now, and return the unread messages to the server.
 
-        Unread messages and messages in flight are nak'ed, so that the server delivers them again immediately.
+        Unread messages and messages in flight are nak'ed, so the server immediately delivers them again, possibly to a
+        different reader.
 
-        `close` is idempotent. It takes up to a second if the server does not answer.
+        Calling `close` again does nothing. The call takes up to a second if the server doesn't answer.
         """
         if self._state is State.CLOSED and (self._flush is not None or self._inbox.inbox is None):
             return
@@ -300,9 +303,9 @@ class Messages(ReadHandle[Message]):
         await nak_all(self._context.connection, frames)
 
     async def drain(self) -> None:
-        """Stop requesting messages. Messages already received can still be read, then the iteration ends.
+        """Stop requesting messages. The iteration ends once the application has read the messages already received.
 
-        Use `close` instead if other readers should get the unread messages.
+        Use `close` instead to leave the unread messages to other readers.
         """
         if self._state is State.OPEN:
             self._state = State.DRAINING

@@ -24,7 +24,7 @@ __all__ = ["PullSubscription"]
 
 
 class PullSubscription(PullReading, Handle):
-    """A subscription to a pull consumer. Returned by `JetStream.pull_subscribe`.
+    """A subscription that requests messages from a pull consumer. Returned by `JetStream.pull_subscribe`.
 
     There are three ways of reading messages:
 
@@ -55,30 +55,30 @@ class PullSubscription(PullReading, Handle):
 
     @property
     def consumer(self) -> str:
-        """Name of the consumer."""
+        """Name of the consumer. The server generates it for an ephemeral consumer."""
         return self._binding.consumer
 
     @property
     def created(self) -> bool:
-        """True if this subscription created its consumer.
+        """Whether this subscription created its consumer.
 
-        If so, the consumer is deleted when the subscription ends, unless ``delete_on_close`` is False.
+        If so, the consumer is deleted when the subscription ends, unless ``delete_on_close=False`` was passed.
         """
         return self._binding.created
 
     @property
     def pending(self) -> int:
-        """Number of messages that arrived for cancelled calls. The next call returns them."""
+        """Number of messages that arrived for cancelled calls of `fetch` or `next`. The next call returns them."""
         return len(self._puller.leftover)
 
     @property
     def is_closed(self) -> bool:
-        """True if the subscription or its connection is closed."""
+        """Whether the subscription or its connection is closed, so no more messages can be requested."""
         return self._puller.is_closed
 
     @property
     def open_loops(self) -> list[Messages]:
-        """The open readers. Internal."""
+        """The iterators of this subscription that are still open. Internal."""
         from .messages import Messages
 
         return [reader for reader in self._puller.readers if isinstance(reader, Messages)]
@@ -87,17 +87,22 @@ class PullSubscription(PullReading, Handle):
         """Return the permissions that a NATS user needs to read from this consumer.
 
         The result can be pasted into the server's configuration. It is meant for a user that subscribes with the
-        arguments ``stream`` and ``consumer``, and doesn't allow creating or deleting consumers. Like all permissions to
-        send requests, it lets the user have replies stored under other subjects. See "What each right lets a user do"
-        in the documentation.
+        arguments ``stream`` and ``consumer``, and doesn't allow creating or deleting consumers.
+
+        Like all permissions to send requests, these permissions let the user choose the reply subject, so the user can
+        have replies stored in a stream. See "What each right lets a user do" in the documentation.
 
         Args:
-            dead_letter: The argument ``dead_letter`` of `run`, if the user runs a worker with it.
+            dead_letter: The argument ``dead_letter`` of `run`, if the user runs a worker with it. Defaults to no dead
+                letters.
             inbox_prefix: The inbox prefix of the user's connection. Give each user a different prefix, so that no user
                 can read the messages of another user.
 
+        Returns:
+            A dict with the subjects that the user may publish and subscribe to.
+
         Raises:
-            InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
+            InvalidNameError: ``dead_letter`` or ``inbox_prefix`` isn't a valid subject.
         """
         from ...protocol.consumers.rights import pull_rights
 
@@ -117,32 +122,45 @@ class PullSubscription(PullReading, Handle):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the reply. Defaults to the ``timeout`` passed to `connect`. Consider a shorter
-                timeout for health checks.
+            timeout: How long to wait for the reply, in seconds. Defaults to the ``timeout`` passed to `connect`.
+                Consider a shorter timeout for health checks.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
-            RequestTimeoutError: The server did not answer within the timeout.
-
-        May also raise any error of an API request.
+            StreamNotFoundError: The stream was deleted.
+            RequestTimeoutError: The server didn't answer within the timeout.
+            PermissionDeniedError: The user isn't allowed to request the state of the consumer.
+            ClosedError: The connection is closed.
         """
         info = await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
         self._puller.config = info.config
         return info
 
     def events(self) -> AsyncIterator[Event]:
-        """Iterate over the recent events of this subscription, then over new events until the subscription ends."""
+        """Iterate over the recent events of this subscription, then over new events until the subscription ends.
+
+        ::
+
+            async for event in subscription.events():
+                print(event)
+
+        Use it to watch one subscription. The ``on_event`` function of the connection receives the events of all of
+        them.
+        """
         return self._log.read_events()
 
     async def unsubscribe(self) -> None:
         """End the subscription. If this subscription created the consumer, it is deleted (see `created`).
 
-        If the consumer isn't deleted, messages that arrived for cancelled calls are nak'ed, so that the server delivers
-        them again. `unsubscribe` is idempotent.
+        If the consumer isn't deleted, messages that arrived for cancelled calls are nak'ed, so the server delivers them
+        again. Calling `unsubscribe` again does nothing.
 
         Raises:
-            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. Nevertheless, the
-                subscription is closed.
+            ApiError: The server refused to delete the consumer. The subscription is closed anyway.
+            RequestTimeoutError: The server didn't confirm that it deleted the consumer. The subscription is closed
+                anyway.
+            DisconnectedError: There is no connection, or it was lost. The subscription is closed anyway, and the
+                consumer may still exist.
         """
         try:
             await self._end_subscription()
@@ -154,8 +172,9 @@ class PullSubscription(PullReading, Handle):
     async def drain(self) -> None:
         """Stop the workers of this subscription, wait until they have ended, then unsubscribe.
 
-        Unlike `unsubscribe`, `drain` raises no error if the consumer can't be deleted. It emits the event
-        `DeleteFailed` instead.
+        Use it to end a subscription gracefully, because messages already being handled are finished. Unlike
+        `unsubscribe`, `drain` raises no error if the consumer can't be deleted. It emits the event `DeleteFailed`
+        instead.
         """
         await self._end_workers()
         try:
@@ -174,7 +193,7 @@ class PullSubscription(PullReading, Handle):
             )
 
     async def abandon(self) -> None:
-        """End the subscription because the connection is closing.
+        """End the subscription because the connection is closing. Internal.
 
         A durable consumer is kept even if this subscription created it. An ephemeral consumer is deleted.
         """

@@ -37,7 +37,7 @@ _CHECK_AFTER = 2.5  # without heartbeats, the consumer is checked after this man
 
 
 class Subscription(ReadHandle[Message], Running):
-    """A subscription to a push consumer. Returned by `JetStream.subscribe`.
+    """A subscription to a push consumer, which delivers messages without requests. Returned by `JetStream.subscribe`.
 
     Read messages with `next`, ``async for`` or `batches`, handle them with `run`, or pass a callback to ``subscribe``.
     Heartbeats and flow control are handled automatically. Events are available from `events`, and are passed to the
@@ -96,7 +96,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def subject(self) -> str:
-        """NATS subject that the consumer delivers to."""
+        """NATS subject to which the consumer delivers its messages. It isn't the subject of the messages themselves."""
         return self._binding.deliver_subject or ""
 
     @property
@@ -106,22 +106,22 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def created(self) -> bool:
-        """True if this subscription created its consumer. By default, it deletes such a consumer when it ends."""
+        """Whether this subscription created its consumer. By default, it deletes such a consumer when it ends."""
         return self._binding.created
 
     @property
     def pending(self) -> int:
-        """Number of messages received but not read yet."""
+        """Number of messages that have been received and are waiting to be read or handled."""
         return self._buffer.tracker.pending
 
     @property
     def pending_bytes(self) -> int:
-        """Size of the pending messages in bytes, counted like the server does."""
+        """Total size of the pending messages in bytes, as the server counts it."""
         return self._buffer.tracker.pending_bytes
 
     @property
     def dropped(self) -> int:
-        """Number of messages dropped because the buffer was full. The event `SlowConsumer` reports them."""
+        """Number of messages dropped because the buffer was full, as reported by the event `SlowConsumer`."""
         return self._buffer.tracker.dropped
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Subscription(ReadHandle[Message], Running):
                 can read the messages of another user.
 
         Raises:
-            InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
+            InvalidNameError: ``dead_letter`` or ``inbox_prefix`` isn't a valid subject.
         """
         from ...protocol.consumers.rights import push_rights
 
@@ -158,13 +158,12 @@ class Subscription(ReadHandle[Message], Running):
         """Request the current state and configuration of the consumer from the server.
 
         Args:
-            timeout: Seconds to wait for the reply. Defaults to the ``timeout`` passed to `connect`.
+            timeout: How long to wait for the reply, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             ConsumerNotFoundError: The consumer was deleted.
-            RequestTimeoutError: The server did not answer within the timeout.
-
-        May also raise any error of an API request.
+            RequestTimeoutError: The server didn't answer within the timeout.
+            PermissionDeniedError: The user isn't allowed to request the state of the consumer.
         """
         return await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
 
@@ -176,7 +175,7 @@ class Subscription(ReadHandle[Message], Running):
         """Wait for the next message and return it.
 
         Args:
-            timeout: Seconds to wait. By default, the call waits without a limit.
+            timeout: How long to wait, in seconds. By default, wait indefinitely.
 
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
@@ -184,7 +183,7 @@ class Subscription(ReadHandle[Message], Running):
             ClosedError: The subscription was closed, or it was drained and all messages have been read.
             ConfigError: The subscription has a callback, which receives all messages.
 
-        If the call is cancelled, no message is lost. The next call returns it.
+        If the call is cancelled, no message is lost, because the next call returns it.
         """
         return await self._buffer.next(timeout)
 
@@ -199,19 +198,20 @@ class Subscription(ReadHandle[Message], Running):
             raise StopAsyncIteration from None
 
     def batches(self, max_messages: int = 1000) -> AsyncIterator[list[Message]]:
-        """Iterate over lists of messages. Each list has all messages already received, but at most ``max_messages``.
+        """Iterate over lists of messages, which is faster than reading messages one by one.
 
-        The lists are never empty. This is faster than reading messages one by one. Flow control requests between the
-        messages are answered when a list is created. The iteration ends with the subscription. See `next` for errors.
+        Each list contains the messages already received, at least one and at most ``max_messages``. The iteration ends
+        with the subscription, and raises the errors of `next`. Flow control is answered when a list is created.
         """
         return Batches(self._buffer, check_count("max_messages", max_messages))
 
     async def next_batch(self, max_messages: int = 1000) -> list[Message]:
-        """Wait for at least one message, and return up to ``max_messages`` messages. Raises the errors of `next`."""
+        """Wait for at least one message, and return up to ``max_messages`` messages. Raises the same errors as `next`.
+        """
         return await self._buffer.next_batch(max_messages)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Return up to ``most`` messages already received, without waiting. Internal."""
+        """Return up to ``most`` messages that have already arrived. Never waits. Internal."""
         ready, channel = self._buffer.ready, self._buffer.channel
         return [DeliveredMessage(ready.popleft(), channel) for _ in range(min(most, len(ready)))]
 
@@ -316,12 +316,12 @@ class Subscription(ReadHandle[Message], Running):
     async def unsubscribe(self) -> None:
         """End the subscription immediately. If this subscription created the consumer, it is deleted (see `created`).
 
-        If the consumer isn't deleted, messages in the buffer are nak'ed, so that the server delivers them again. A
-        running handler isn't interrupted. `unsubscribe` is idempotent.
+        If the consumer isn't deleted, messages in the buffer are nak'ed, so the server delivers them again. A running
+        handler isn't interrupted. Calling `unsubscribe` again does nothing.
 
         Raises:
-            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. Nevertheless, the
-                subscription is closed.
+            ApiError: The server refused to delete the consumer. The subscription is closed anyway.
+            RequestTimeoutError, DisconnectedError: The consumer may still exist. The subscription is closed anyway.
         """
         if self._state is State.CLOSED:
             return
@@ -346,11 +346,11 @@ class Subscription(ReadHandle[Message], Running):
             timeout: Maximum duration of the drain in seconds. Messages not handled by then are abandoned.
 
         Raises:
-            RequestTimeoutError: The handler did not end in time. Nevertheless, the subscription is closed.
+            RequestTimeoutError: The handler didn't end in time. The subscription is closed anyway.
             ClosedError: The connection was closed during the drain.
 
-        A second call waits for the same drain. If the callback itself calls `drain`, the call returns immediately.
-        If the call is cancelled, the drain continues in the background.
+        A second call waits for the same drain. If the callback itself calls `drain`, the call returns immediately. If
+        the call is cancelled, the drain continues in the background.
         """
         itself = self._is_handler(asyncio.current_task())  # a handler must not wait for its own end
         if self._state is State.OPEN:
@@ -483,7 +483,7 @@ class Subscription(ReadHandle[Message], Running):
             self._buffer.log.close()
 
     async def abandon(self) -> None:
-        """End the subscription because the connection is closing. A durable consumer is kept."""
+        """End the subscription because the connection is closing. A durable consumer is kept. Internal."""
         # During a drain, however, the consumer must be deleted even if it is durable.
         keeps = self._binding.is_durable and self._state is not State.DRAINING
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected

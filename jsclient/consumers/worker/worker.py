@@ -41,7 +41,7 @@ _log = logging.getLogger("jsclient.worker")
 
 
 class Worker(Coroutine[Any, Any, WorkCounts]):
-    """A running worker. Returned by the method ``run`` of a subscription or consumer.
+    """Calls a handler with each message. Returned by the method ``run`` of a subscription or consumer.
 
     ``await worker`` waits until the worker has ended and returns its `WorkCounts`. You can also pass the worker to
     ``asyncio.TaskGroup.create_task``. ``async with worker`` stops the worker at the end of the block. If the worker
@@ -99,19 +99,19 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     @property
     def counts(self) -> WorkCounts:
-        """Counts of messages that were handled, failed and so on. They are updated while the worker runs."""
+        """Numbers of messages that were handled, failed and so on. They are updated while the worker runs."""
         return self._counts
 
     @property
     def is_running(self) -> bool:
-        """True until the worker has ended."""
+        """Whether the worker is still running. It remains True while handlers finish after `stop`."""
         return not self.task.done()
 
     def __repr__(self) -> str:
         return f"<Worker of {self._source.stream}/{self._source.consumer} {self._counts}>"
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if a task runs a handler of this worker. Internal."""
+        """Return whether ``task`` runs a handler of this worker. Internal."""
         return self._pool is not None and self._pool.has(task)
 
     def stop(self, grace: float | None = None) -> None:
@@ -120,8 +120,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         This method returns immediately. Use ``await worker`` to wait until the running handlers have ended.
 
         Args:
-            grace: Seconds after which handlers that are still running are cancelled and their messages are returned.
-                Defaults to the value passed to ``run``. You can call `stop` again to shorten the time.
+            grace: How many seconds running handlers have to finish. Handlers that take longer are cancelled, and their
+                messages are returned. Defaults to the value passed to ``run``. Call `stop` again to shorten the time.
         """
         at = self._context.connection.now() + (self._options.grace if grace is None else grace)
         self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
@@ -145,7 +145,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             StatusError, PermissionDeniedError, ApiError, RequestTimeoutError: A request that the worker needs failed.
             NoMatchingStreamError: No stream has the dead-letter subject.
             ConfigError: The consumer has no individual acks, or would receive its own dead letters.
-            BaseException: A handler raised an exception such as ``SystemExit``, which is not an ``Exception``.
+            BaseException: A handler raised an exception such as ``SystemExit``, which isn't an ``Exception``.
 
         When an error is raised, all messages of the worker have been acked or returned to the server.
 
@@ -181,7 +181,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return self._waiter.throw(*error)
 
     def close(self) -> None:
-        """Stop the worker. Called if the task that should run it does not start."""
+        """Stop the worker. `asyncio` calls this if the task that should run the worker doesn't start."""
         if self._waiter is not None:
             self._waiter.close()
         self.stop()
@@ -222,7 +222,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             self._block.cancel()
 
     async def abandon(self) -> None:
-        """Stop the worker because the connection is closing."""
+        """Stop the worker because the connection is closing. Internal."""
         self.stop()
         if not self.has(self._context.closer) and not self.has(asyncio.current_task()):
             await asyncio.wait({self.task})

@@ -27,10 +27,12 @@ _FAILED = 500  # error code of the response if the handler raises any exception 
 
 
 class Endpoint:
-    """An endpoint of a running service, which also counts its requests. Created by `Service.add_endpoint`.
+    """A part of a service that handles the requests to one subject. Created by `Service.add_endpoint`.
+
+    It lasts as long as the service, and counts its requests (see `stats`).
 
     Attributes:
-        info: The name, subject, queue group and metadata of the endpoint.
+        info: The `EndpointInfo` with the name, subject, queue group and metadata of the endpoint.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Endpoint:
         return f"<Endpoint {self.info.name!r} on {self.info.subject!r}>"
 
     async def open(self, core: Core, *, max_pending: int, reply_prefixes: tuple[str, ...]) -> None:
-        """Start receiving requests. Internal."""
+        """Start receiving requests. Called once, by `Service.add_endpoint`. Internal."""
         self._subscription = await core.subscribe(
             self.info.subject,
             queue=self.info.queue_group,
@@ -102,6 +104,8 @@ class Endpoint:
     def stats(self, data: Any = None) -> EndpointStats:
         """Return the statistics of the endpoint since its start or last `reset`.
 
+        To get the statistics of endpoints in other processes, use `Core.service_stats`.
+
         Args:
             data: A JSON value to include in the statistics. Defaults to None.
         """
@@ -119,24 +123,24 @@ class Endpoint:
         )
 
     def reset(self) -> None:
-        """Reset the statistics to 0."""
+        """Reset the statistics of the endpoint, including ``last_error``. `Service.reset` does so for all endpoints."""
         self._requests = self._errors = self._nanoseconds = 0
         self._last_error = ""
 
     @property
     def pending(self) -> int:
-        """Number of requests received that are waiting for the handler."""
+        """Number of requests that have been received and are waiting for the handler."""
         return 0 if self._subscription is None else self._subscription.pending
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether the handler runs in ``task``. Internal."""
+        """Return whether ``task`` runs the handler of this endpoint. Internal."""
         return self._subscription is not None and self._subscription.has(task)
 
     async def drain(self, timeout: float) -> None:
         """Stop receiving requests, and wait until those already received have been handled. Internal.
 
         Raises:
-            RequestTimeoutError: The handlers did not end in time and were cancelled.
+            RequestTimeoutError: The handlers didn't end in time and were cancelled.
         """
         try:
             if self._subscription is not None:

@@ -43,7 +43,13 @@ CONCURRENCY = 64
 
 
 class EndpointGroup:
-    """A group of endpoints whose subjects start with the same prefix. Created by `Service.group`."""
+    """A group of endpoints whose subjects start with the same prefix. Created by `Service.group`.
+
+    ::
+
+        group = service.group("v1")
+        await group.add_endpoint("orders", handler)  # receives requests to "v1.orders"
+    """
 
     def __init__(self, service: Service, prefix: str, queue: str) -> None:
         self._service = service
@@ -54,10 +60,10 @@ class EndpointGroup:
         return f"<EndpointGroup {self._prefix!r} of {self._service!r}>"
 
     def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
-        """Return a group within this group.
+        """Return a group within this group. The prefixes are joined with a dot.
 
         Args:
-            prefix: Prefix of the subjects of the new group, which is appended to the prefix of this group.
+            prefix: Prefix of the subjects of the new group, without the prefix of this group.
             queue: Queue group of the endpoints. Defaults to the queue group of this group.
 
         Raises:
@@ -79,9 +85,10 @@ class EndpointGroup:
         concurrency: int = CONCURRENCY,
         max_pending: int = MAX_PENDING,
     ) -> Endpoint:
-        """Add an endpoint whose subject starts with the prefix of the group.
+        """Add an endpoint whose subject starts with the prefix of the group, and start receiving its requests.
 
-        For the arguments and errors, see `Service.add_endpoint`.
+        The prefix and a dot are put before ``subject``. Otherwise, the arguments and errors are the same as those of
+        `Service.add_endpoint`.
         """
         return await self._service.open_endpoint(
             name,
@@ -98,7 +105,8 @@ class Service(Handle):
     """A running instance of a service. Created by `Core.add_service`.
 
     An instance responds to requests to its endpoints, and to discovery requests from clients and tools. If several
-    instances of a service run in different processes, they share the requests.
+    instances of a service run in different processes, they share the requests. Leaving an ``async with`` block stops
+    the instance.
     """
 
     def __init__(
@@ -137,24 +145,25 @@ class Service(Handle):
 
     @property
     def id(self) -> str:
-        """Unique ID of this instance."""
+        """Unique ID of this instance, which is generated. It tells the instances of a service apart."""
         return self._identity.id
 
     @property
     def version(self) -> str:
-        """Semantic version of this instance, such as ``1.0.0``."""
+        """Semantic version of this instance, such as ``1.0.0``. Instances of one service may have different versions.
+        """
         return self._identity.version
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """Endpoints of this instance, in the order in which they were added."""
+        """Endpoints of this instance, in the order in which they were added. The list is a copy."""
         return list(self._endpoints)
 
     def __repr__(self) -> str:
         return f"<Service {self.name} {self.version} {self.id} {self._state.value}>"
 
     async def open(self) -> None:
-        """Start responding to discovery requests. Internal."""
+        """Start responding to discovery requests. Called once, by `Core.add_service`. Internal."""
         self._context.attach(self)
         try:
             for verb in VERBS:
@@ -183,11 +192,17 @@ class Service(Handle):
         return response(self.stats())
 
     def info(self) -> ServiceInfo:
-        """Return the name, version, metadata and endpoints of this instance, as seen by `Core.services`."""
+        """Return the name, version, metadata and endpoints of this instance.
+
+        Other clients get the same information from `Core.services`.
+        """
         return self._identity.replace(endpoints=[endpoint.info for endpoint in self._endpoints])
 
     def stats(self) -> ServiceStats:
-        """Return the statistics of this instance and its endpoints, as seen by `Core.service_stats`."""
+        """Return the statistics of this instance and its endpoints.
+
+        Other clients get the same information from `Core.service_stats`.
+        """
         identity, add = self._identity, self._stats_data
         counters = [endpoint.stats() for endpoint in self._endpoints]
         if add is not None:
@@ -204,25 +219,33 @@ class Service(Handle):
     def add_stats_data(self, function: Callable[[EndpointStats], Any]) -> None:
         """Add custom data to the statistics of each endpoint.
 
+        ::
+
+            service.add_stats_data(lambda stats: {"queue_length": len(queue)})
+
+        The function is called each time the statistics are requested.
+
         Args:
             function: A plain function that is called with the `EndpointStats` of an endpoint. It returns a JSON value,
                 which becomes the ``data`` field of the statistics.
 
         Raises:
-            ConfigError: ``function`` is a coroutine function, or is not callable with one argument.
+            ConfigError: ``function`` is a coroutine function, or can't be called with one argument.
         """
         check_handler("function", function, "counters of an endpoint")
         check_plain("function", function)
         self._stats_data = function
 
     def reset(self) -> None:
-        """Reset the statistics of all endpoints to 0, and the start time to now."""
+        """Reset the statistics of all endpoints to 0, and ``started`` in the statistics to the current time."""
         self._started = datetime.now(UTC)
         for endpoint in self._endpoints:
             endpoint.reset()
 
     def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
         """Return a group for adding endpoints whose subjects start with the same prefix.
+
+        Groups are useful for versions of an API, for example. They only exist in this process.
 
         Args:
             prefix: Prefix of the subjects, such as ``v1`` or ``v1.orders``. It may contain the wildcard ``*``.
@@ -264,9 +287,9 @@ class Service(Handle):
             handler: Function or coroutine function that is called with each request. A plain function is called in a
                 thread.
             subject: Subject of the requests. It may contain wildcards. Defaults to ``name``.
-            queue: Queue group of the endpoint. Defaults to the queue group of the service. If it is "", all instances
-                receive each request.
-            metadata: A mapping from names to strings.
+            queue: Queue group of the endpoint. Defaults to the queue group of the service. With ``""``, every instance
+                receives every request.
+            metadata: A mapping from names to strings, which is part of the endpoint's information. Empty by default.
             concurrency: Maximum number of handlers that run at the same time. Defaults to 64. If it is 1, requests are
                 handled in order.
             max_pending: Maximum number of requests that wait for a handler. Further requests are dropped, and the event
@@ -274,7 +297,8 @@ class Service(Handle):
 
         Raises:
             InvalidNameError: The name, the subject or the queue group is invalid.
-            ConfigError: Another argument is invalid.
+            ConfigError: The handler can't be called with a request, the metadata is invalid, or a limit is out of
+                range.
             ClosedError: The service or the connection is closed.
         """
         return await self.open_endpoint(
@@ -326,10 +350,11 @@ class Service(Handle):
         background.
 
         Args:
-            timeout: Seconds for the whole call. Handlers that are still running after the timeout are cancelled.
+            timeout: Time limit of the whole call, in seconds. Handlers that are still running after the timeout are
+                cancelled.
 
         Raises:
-            RequestTimeoutError: Some handlers did not end in time. The instance has been stopped anyway.
+            RequestTimeoutError: Some handlers didn't end in time. The instance has been stopped anyway.
 
         If the call is cancelled, the instance continues to stop in the background.
         """
@@ -366,5 +391,8 @@ class Service(Handle):
                 pass  # the connection is down, so the server has already removed the subscription
 
     async def abandon(self) -> None:
-        """End the instance because the connection is closing. The endpoints end by themselves."""
+        """Mark the instance as stopped because the connection is closing. Internal.
+
+        The endpoints need no cleanup, because their subscriptions end with the connection.
+        """
         await self._end_instance()

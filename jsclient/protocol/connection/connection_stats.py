@@ -8,16 +8,21 @@ __all__ = ["ConnectionStats"]
 
 
 class ConnectionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of a connection since it was opened, and the data that waits at this moment.
+    """Statistics of a connection since it was opened. Returned by `JetStream.stats`.
 
     Attributes:
-        messages_received: Messages and control messages of subscriptions, including answers to requests.
-        bytes_received: All bytes of the protocol that were read.
-        bytes_sent: All bytes of the protocol that were written. For a nats-py connection, it counts only payloads.
-        reconnects: The number of times that the connection was restored.
-        subscriptions: NATS subscriptions at this moment, including the subscription for answers to requests.
-        bytes_waiting: Bytes that are written but not sent yet.
-        unconfirmed_acks: Acks that the server may not have read yet.
+        messages_received: Number of messages received by subscriptions, including responses to requests and control
+            messages such as heartbeats.
+        bytes_received: Number of bytes received, including the overhead of the protocol.
+        bytes_sent: Number of bytes sent, including the overhead of the protocol. For a nats-py connection, it counts
+            only payloads.
+        reconnects: Number of times that the connection was restored after it had been lost.
+        subscriptions: Number of NATS subscriptions at this moment, including the one that receives responses to
+            requests.
+        bytes_waiting: Number of bytes in the write buffer, which haven't been sent yet. If it keeps growing, the
+            application publishes faster than the network allows.
+        unconfirmed_acks: Number of acks that the server may not have received yet. If the connection is lost, the event
+            `AcksLost` reports them.
     """
 
     messages_received: int = 0

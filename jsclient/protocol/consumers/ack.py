@@ -56,11 +56,18 @@ match_jsack: Callable[[bytes], re.Match[bytes] | None] = re.compile(
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """The position of a message in its stream and in its consumer.
+    """The position of a message in its stream and in the deliveries of its consumer. Returned by `Message.metadata`.
 
-    ``num_delivered`` includes this delivery and is 1 the first time. ``num_pending`` is the number of messages that the
-    consumer has still to deliver after this message. ``timestamp_ns`` is the time of storage in nanoseconds since 1970
-    UTC. ``domain`` is None if the server has no domain (``_`` on the wire).
+    Attributes:
+        stream: Name of the stream.
+        consumer: Name of the consumer.
+        num_delivered: How many times the message has been delivered, including this time. A number greater than 1 means
+            that it was redelivered.
+        stream_seq: Sequence of the message in the stream. It identifies the message.
+        consumer_seq: Sequence of this delivery. It increases by 1 with each delivery of the consumer.
+        timestamp_ns: Time at which the stream stored the message, in nanoseconds since 1970 UTC.
+        num_pending: Number of messages that the consumer has yet to deliver after this message.
+        domain: JetStream domain, or None if the server has none.
     """
 
     stream: str
@@ -77,7 +84,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
     @property
     def timestamp(self) -> datetime:
-        """The time at which the stream stored the message, in UTC, cut to microseconds. ``timestamp_ns`` is exact."""
+        """Time at which the stream stored the message, in UTC, truncated to microseconds. See ``timestamp_ns``."""
         seconds, nanos = divmod(self.timestamp_ns, 1_000_000_000)
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanos // 1000)
 

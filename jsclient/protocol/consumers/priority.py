@@ -37,7 +37,10 @@ _ID = re.compile(rb"[\x21-\x7e]{1,128}(?=\r\n)")
 
 
 class GroupOptions(TypedDict, total=False):
-    """The options of a pull request for a consumer with priority groups, see `PullSubscription.fetch`."""
+    """Keyword arguments of `PullSubscription.fetch` for consumers with priority groups, for type annotations.
+
+    They select the group and rank the request among the requests of other clients. See `PullSubscription.fetch`.
+    """
 
     group: str | None
     min_pending: int | None

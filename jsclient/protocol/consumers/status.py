@@ -37,7 +37,26 @@ class Meaning(Enum):
 
 
 class Ending(Enum):
-    """Why a fetch ended. The endings in `ORDINARY` have no error."""
+    """The reason why a fetch ended. It is the attribute ``ending`` of a `Batch` or a `DirectBatch`.
+
+    These endings are normal, and the messages can simply be handled:
+
+    * ``FULL``: All requested messages have arrived.
+    * ``MAX_BYTES``: The next message would have exceeded ``max_bytes``.
+    * ``NO_MESSAGES``: No more messages were available immediately, for a fetch with ``no_wait``.
+    * ``EXPIRED``: The time is over.
+
+    All other endings come with an error:
+
+    * ``REFUSED``: The server refused the request.
+    * ``MOVED``: The consumer moved to another server.
+    * ``UNPINNED``: The client is no longer pinned (see `Unpinned`).
+    * ``NO_RESPONDERS``: No server currently answers for the consumer.
+    * ``DELETED``: The consumer was deleted.
+    * ``SILENT``: Neither messages nor heartbeats arrived.
+    * ``DISCONNECTED``: The connection was lost.
+    * ``CLOSED``: The reader or the connection was closed.
+    """
 
     FULL = "full"  # all requested messages
     MAX_BYTES = "max_bytes"  # the next message would have exceeded max_bytes

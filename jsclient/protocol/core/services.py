@@ -43,7 +43,7 @@ class EndpointInfo(Model, frozen=True, kw_only=True):
         name: Name of the endpoint. It need not be unique.
         subject: Subject on which the endpoint receives requests. It may contain wildcards.
         queue_group: Queue group whose members share the requests, or "" if each instance receives all requests.
-        metadata: Metadata supplied by the user.
+        metadata: Strings supplied by the developer of the service, or None if there are none.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}}
@@ -55,7 +55,7 @@ class EndpointInfo(Model, frozen=True, kw_only=True):
 
 
 class EndpointStats(Model, frozen=True, kw_only=True):
-    """Statistics of an endpoint since its service was started or reset.
+    """Statistics of an endpoint since its service was started or reset. It is part of `ServiceStats`.
 
     Attributes:
         name, subject, queue_group: See `EndpointInfo`.
@@ -63,7 +63,7 @@ class EndpointStats(Model, frozen=True, kw_only=True):
         num_errors: Number of requests that failed with an error.
         last_error: The most recent error in the form ``code: description``, or "" if there was none.
         processing_time: Total time spent in handlers, in seconds.
-        average_processing_time: Average time per request, in seconds.
+        average_processing_time: Average time per request, in seconds. 0 if there were no requests.
         data: JSON value supplied by `Service.add_stats_data`, or None.
     """
 
@@ -88,9 +88,9 @@ class ServiceInfo(Model, frozen=True, kw_only=True):
         id: Unique ID of this instance.
         version: Semantic version of this instance, such as ``1.2.0``.
         description: Human-readable description, or "" if there is none.
-        metadata: Metadata supplied by the user.
+        metadata: Strings supplied by the developer of the service, or None if there are none.
         endpoints: Endpoints of this instance, in the order in which they were added.
-        type: Response type identifier, as sent on the wire.
+        type: Identifies the kind of response in the service protocol.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}, "endpoints": []}
@@ -110,7 +110,7 @@ class ServiceStats(Model, frozen=True, kw_only=True):
     Attributes:
         name, id, version, metadata, type: See `ServiceInfo`.
         started: Time at which the instance was started, or its statistics were last reset.
-        endpoints: Statistics of each endpoint.
+        endpoints: Statistics of each endpoint, in the order in which the endpoints were added.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}, "endpoints": []}

@@ -15,7 +15,7 @@ __all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats", "storage_a
 
 
 class AccountLimits(Model, frozen=True, kw_only=True):
-    """Limits of an account or of one of its tiers.
+    """Limits of an account or of one of its tiers. They are set by the operator of the server.
 
     -1 means that there is no limit. For the size of a single stream, 0 means that there is no limit.
 
@@ -41,10 +41,10 @@ class AccountLimits(Model, frozen=True, kw_only=True):
 
 
 class ApiStats(Model, frozen=True, kw_only=True):
-    """Statistics of an account's JetStream API.
+    """Statistics of an account's JetStream API. They are part of `AccountInfo`.
 
     Attributes:
-        level: API level of the server, or 0 before nats-server 2.11.
+        level: API level of the server, a number that increases when new features are added. 0 before nats-server 2.11.
         total: Number of API requests.
         errors: Number of API requests that failed.
         inflight: Number of API requests currently being processed.
@@ -58,6 +58,8 @@ class ApiStats(Model, frozen=True, kw_only=True):
 
 class AccountTier(Model, frozen=True, kw_only=True):
     """Usage and limits of one tier of an account.
+
+    An operator can set separate limits for streams with different numbers of replicas. These are the tiers.
 
     Attributes:
         memory: Number of bytes stored in memory.
@@ -81,7 +83,8 @@ class AccountTier(Model, frozen=True, kw_only=True):
 class AccountInfo(AccountTier, frozen=True, kw_only=True):
     """JetStream usage and limits of an account. Returned by `JetStream.account_info`.
 
-    The fields inherited from `AccountTier` are the totals over all tiers.
+    The fields inherited from `AccountTier` are the totals over all tiers. Compare ``storage`` with
+    ``limits.max_storage``, for example, to find out how much space is left.
 
     Attributes:
         domain: JetStream domain, or None if there is none.

@@ -13,16 +13,16 @@ __all__ = ["ClusterInfo", "PeerInfo"]
 
 
 class PeerInfo(Model, frozen=True, kw_only=True):
-    """A server that has a replica of a stream or consumer.
+    """A server that has a replica of a stream or consumer. It is part of `ClusterInfo`.
 
     Attributes:
         name: Name of the server.
         peer: ID of the server in the group.
         current: Whether the replica was seen recently and is up to date.
-        offline: Whether the server has not been seen recently.
-        pending: Whether the server is assigned to the group but has not joined it yet.
-        active: Seconds since the replica was last active.
-        lag: Number of operations that the replica has not applied yet.
+        offline: Whether the server hasn't been seen recently.
+        pending: Whether the server is assigned to the group but hasn't joined it yet.
+        active: How long ago the replica was last active, in seconds, or None if the server doesn't report it.
+        lag: Number of operations that the replica hasn't applied yet.
     """
 
     name: str = ""
@@ -35,17 +35,17 @@ class PeerInfo(Model, frozen=True, kw_only=True):
 
 
 class ClusterInfo(Model, frozen=True, kw_only=True):
-    """The group of servers that have replicas of a stream or consumer.
+    """The group of servers that have replicas of a stream or consumer, for example as ``stream.cached_info.cluster``.
 
     Attributes:
         name: Name of the cluster.
-        raft_group: Name of the group.
-        leader: Name of the leader, or None during an election.
-        leader_since: Time at which the leader was elected.
+        raft_group: Name of the group, which is needed only for diagnostics.
+        leader: Name of the server that is the leader, or None during an election.
+        leader_since: Time at which the leader was elected, or None if the server doesn't report it.
         system_account: Whether replication traffic uses the system account.
         traffic_account: The account that replication traffic uses.
         replicas: The servers other than the leader.
-        desired: Description of a move in progress, as sent by the server.
+        desired: Description of a move in progress, as sent by the server. None if there is no move.
     """
 
     name: str | None = None

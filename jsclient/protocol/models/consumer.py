@@ -40,8 +40,10 @@ __all__ = [
 class AckPolicy(StrEnum):
     """Which messages a client must acknowledge.
 
-    With ``NONE``, no acknowledgements are necessary. With ``ALL``, an acknowledgement also covers all earlier messages.
-    With ``EXPLICIT``, each message must be acknowledged. ``FLOW_CONTROL`` also enables flow control and heartbeats.
+    * ``NONE``: No acknowledgements are necessary. The server delivers each message once, and never again.
+    * ``ALL``: An acknowledgement also covers all earlier messages.
+    * ``EXPLICIT``: Each message must be acknowledged. This is the default of jsclient.
+    * ``FLOW_CONTROL``: For push consumers. It also enables flow control and heartbeats.
     """
 
     NONE = "none"
@@ -53,9 +55,12 @@ class AckPolicy(StrEnum):
 class DeliverPolicy(StrEnum):
     """Where in the stream a consumer starts.
 
-    ``ALL`` starts at the first message, ``LAST`` at the last message, ``NEW`` at the next message to be stored,
-    ``BY_START_SEQUENCE`` at ``opt_start_seq``, and ``BY_START_TIME`` at ``opt_start_time``. ``LAST_PER_SUBJECT`` starts
-    with the last message of each subject.
+    * ``ALL``: At the first message. This is the default.
+    * ``LAST``: At the last message.
+    * ``NEW``: At the next message to be stored.
+    * ``BY_START_SEQUENCE``: At the stream sequence ``opt_start_seq``.
+    * ``BY_START_TIME``: At the first message stored at or after ``opt_start_time``.
+    * ``LAST_PER_SUBJECT``: At the last message of each subject.
     """
 
     ALL = "all"
@@ -67,9 +72,10 @@ class DeliverPolicy(StrEnum):
 
 
 class ReplayPolicy(StrEnum):
-    """How fast stored messages are delivered.
+    """How fast a consumer delivers messages that are already stored.
 
-    ``INSTANT`` delivers them as fast as possible, and ``ORIGINAL`` at the rate at which they were published.
+    * ``INSTANT``: As fast as possible. This is the default.
+    * ``ORIGINAL``: At the rate at which they were published, for example for a simulation.
     """
 
     INSTANT = "instant"
@@ -79,9 +85,11 @@ class ReplayPolicy(StrEnum):
 class PriorityPolicy(StrEnum):
     """How the pull requests of a priority group share the messages.
 
-    With ``NONE``, there are no priority groups. With ``OVERFLOW``, a request can be limited to times when enough
-    messages are pending. With ``PINNED_CLIENT``, one client receives all messages. With ``PRIORITIZED``, requests with
-    the lowest ``priority`` are served first.
+    * ``NONE``: The consumer has no priority groups.
+    * ``OVERFLOW``: A request can wait until a minimum number of messages are pending, so that a client helps only when
+      the others are overloaded.
+    * ``PINNED_CLIENT``: One client receives all messages. The other clients stand by.
+    * ``PRIORITIZED``: Requests with the lowest ``priority`` are served first.
     """
 
     NONE = "none"
@@ -100,7 +108,10 @@ PriorityPolicyText: TypeAlias = Literal["none", "overflow", "pinned_client", "pr
 
 
 class ConsumerFields(TypedDict, total=False):
-    """Keyword arguments for the fields of a `ConsumerConfig`, which describes them."""
+    """Keyword arguments of `Stream.create_consumer` and similar methods, for type annotations.
+
+    Each has the meaning of the `ConsumerConfig` field with the same name.
+    """
 
     name: str | None
     durable_name: str | None
@@ -145,39 +156,43 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
 
     Attributes:
         name: Name of the consumer. If ``durable_name`` is set too, both must be equal.
-        durable_name: Name of a consumer that outlives its subscribers.
+        durable_name: Name of a durable consumer, which the server keeps even while it has no readers, unless
+            ``inactive_threshold`` is set.
         description: Human-readable description, up to 4 KiB.
         deliver_policy: Where in the stream the consumer starts.
         opt_start_seq: Stream sequence to start at, for the policy "by_start_sequence".
         opt_start_time: Time to start at, for the policy "by_start_time", as an aware ``datetime`` or RFC 3339 string.
         ack_policy: Which messages must be acknowledged.
-        ack_wait: Seconds after which an unacknowledged message is redelivered.
+        ack_wait: How long the server waits for an acknowledgement before it redelivers the message, in seconds.
         max_deliver: Maximum number of deliveries of a message, or -1 for no limit.
-        backoff: Seconds before each redelivery. The first value replaces ``ack_wait``.
+        backoff: How long to wait before each redelivery, as a list of seconds. The first value replaces ``ack_wait``.
         filter_subject: Deliver only messages of this subject, which may contain wildcards.
         filter_subjects: Deliver only messages of these subjects, which may contain wildcards.
         replay_policy: How fast stored messages are delivered.
         rate_limit_bps: Maximum delivery rate in bits per second. For push consumers.
-        sample_freq: Percentage of acknowledgements to sample, as a string.
+        sample_freq: Percentage of acknowledgements that the server reports in advisories, as a string such as "100".
         max_waiting: Maximum number of waiting pull requests. For pull consumers.
-        max_ack_pending: Maximum number of delivered but unacknowledged messages, or -1 for no limit.
-        flow_control: Whether the server waits for responses from the subscriber. For push consumers. It requires
-            ``idle_heartbeat``.
+        max_ack_pending: Maximum number of delivered but unacknowledged messages, or -1 for no limit. While it is
+            reached, the server delivers no further messages.
+        flow_control: Whether the server waits for responses from the subscriber, so that a slow subscriber isn't
+            flooded. For push consumers. It requires ``idle_heartbeat``.
         headers_only: Whether to deliver headers (with an additional ``Nats-Msg-Size``) but no payloads.
         max_batch: Maximum number of messages that a pull request may ask for.
         max_expires: Maximum time that a pull request may wait, in seconds.
         max_bytes: Maximum number of bytes that a pull request may ask for.
         deliver_subject: Subject that messages are delivered to. Setting it makes the consumer a push consumer.
-        deliver_group: Queue group whose members share the messages.
-        idle_heartbeat: Idle seconds after which the server sends a heartbeat. For push consumers.
-        inactive_threshold: Seconds without a subscriber or pull request after which the server removes the consumer.
+        deliver_group: Queue group whose members share the messages. For push consumers.
+        idle_heartbeat: If there are no messages for this many seconds, the server sends a heartbeat. For push
+            consumers.
+        inactive_threshold: If there is no subscriber or pull request for this many seconds, the server removes the
+            consumer.
         num_replicas: Number of replicas of the consumer's state, or 0 for as many as the stream has.
         mem_storage: Whether the consumer's state is stored in memory.
         metadata: Key-value pairs supplied by the user. Keys that start with ``_nats.`` are reserved for the server.
         pause_until: Time until which no messages are delivered.
-        priority_groups: Names of the priority groups.
+        priority_groups: Names of the priority groups. Their requests are served according to ``priority_policy``.
         priority_policy: How the pull requests of a priority group share the messages.
-        priority_timeout: Seconds without a pull request after which a pinned client is unpinned.
+        priority_timeout: If a pinned client sends no pull request for this many seconds, it is unpinned.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {
@@ -226,16 +241,19 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
 
     @property
     def filters(self) -> list[str]:
-        """Filter subjects as a list, from whichever field is set. Empty if messages of all subjects are delivered."""
+        """Filter subjects as a list, from whichever of the two fields is set.
+
+        The list is empty if the consumer delivers messages of all subjects.
+        """
         return self.filter_subjects or ([self.filter_subject] if self.filter_subject else [])
 
 
 class SequenceInfo(Model, frozen=True, kw_only=True):
-    """A position in the deliveries of a consumer.
+    """A position in the deliveries of a consumer. It is part of `ConsumerInfo`.
 
     Attributes:
-        consumer_seq: Consumer sequence of the position.
-        stream_seq: Stream sequence of the position.
+        consumer_seq: Consumer sequence, which counts deliveries.
+        stream_seq: Stream sequence of the message.
         last_active: Time at which the position last changed, or None if it has never changed.
     """
 
@@ -245,12 +263,12 @@ class SequenceInfo(Model, frozen=True, kw_only=True):
 
 
 class PriorityGroupState(Model, frozen=True, kw_only=True):
-    """State of a priority group.
+    """State of a priority group of a consumer. It is part of `ConsumerInfo`.
 
     Attributes:
         group: Name of the priority group.
         pinned_client_id: ID of the current pin, or None if no client is pinned.
-        pinned_ts: Time at which the client was pinned.
+        pinned_ts: Time at which the client was pinned, or None if no client is pinned.
     """
 
     group: str = ""
@@ -259,7 +277,7 @@ class PriorityGroupState(Model, frozen=True, kw_only=True):
 
 
 class ConsumerInfo(Model, frozen=True, kw_only=True):
-    """Configuration and state of a consumer, as reported by the server.
+    """Configuration and state of a consumer, as reported by the server. Returned by `Consumer.info`.
 
     Attributes:
         stream_name: Name of the stream.
@@ -270,13 +288,13 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
         ack_floor: Position up to which all messages have been acknowledged.
         num_ack_pending: Number of messages delivered but not yet acknowledged.
         num_redelivered: Number of unacknowledged messages that were delivered more than once.
-        num_waiting: Number of waiting pull requests.
-        num_pending: Number of messages not delivered yet.
-        cluster: Servers that have replicas of the consumer, or None if the server is not part of a cluster.
-        push_bound: Whether there is a subscriber on the deliver subject.
+        num_waiting: Number of pull requests that are waiting for messages.
+        num_pending: Number of messages that match the filter and haven't been delivered yet.
+        cluster: Servers that have replicas of the consumer, or None if the server isn't part of a cluster.
+        push_bound: Whether there is a subscriber on the deliver subject. For push consumers.
         paused: Whether delivery is paused.
-        pause_remaining: Seconds until a paused delivery resumes.
-        priority_groups: State of each priority group.
+        pause_remaining: How long a pause still lasts, in seconds. None if the consumer isn't paused.
+        priority_groups: State of each priority group, or None if there are none.
         ts: Time at which the server collected this information.
     """
 
@@ -302,12 +320,12 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
 
     @property
     def is_push(self) -> bool:
-        """Whether this is a push consumer, which has a deliver subject."""
+        """Whether this is a push consumer, which has a deliver subject. Otherwise it is a pull consumer."""
         return bool(self.config.deliver_subject)
 
     @property
     def is_durable(self) -> bool:
-        """Whether the consumer outlives its subscribers."""
+        """Whether the consumer is durable, so by default the server keeps it even while it has no readers."""
         return bool(self.config.durable_name)
 
 

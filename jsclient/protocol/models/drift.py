@@ -85,10 +85,16 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def config_mismatches(expected: ConsumerConfig, current: ConsumerConfig) -> list[tuple[str, Any, Any]]:
-    """Return a ``(field, expected, current)`` tuple for each field set in ``expected`` that differs on the server.
+    """Compare the configuration of a consumer with the requested one, as `JetStream.subscribe` does.
 
-    Unset fields are skipped, and so are ``name`` (already matched by the lookup) and ``deliver_subject`` (allowed to
-    change). Source: ADR-15 §Push Consumer active information.
+    Args:
+        expected: The requested configuration. Fields that are None may have any value.
+        current: The existing configuration, from the server.
+
+    Returns:
+        A ``(field, expected value, current value)`` tuple for each difference. Empty if the consumer matches. ``name``
+        and ``deliver_subject`` aren't compared, because consumers are looked up by name, and may deliver to any
+        subject.
     """
     want, have, differing = to_wire(expected), to_wire(current), []
     for name, value in user_set(expected).items():

@@ -37,14 +37,17 @@ _MAX_DIGITS = 20  # digits of a 64 bit number
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as stored in a stream. Returned by `Stream.get_message` and similar methods.
 
+    It wasn't delivered by a consumer, so it can't be acknowledged.
+
     Attributes:
-        subject: Subject of the message.
+        subject: Subject that the message was published to.
         seq: Stream sequence of the message.
         data: Payload of the message.
         headers: Headers of the message, without those that the server adds to a response.
         time: Time at which the message was stored, in UTC, with microsecond precision.
         time_ns: Time at which the message was stored, in nanoseconds since 1970.
-        num_pending: Number of further messages that match, if the message is part of a batch, otherwise None.
+        num_pending: Number of further messages that match the request, if the message is part of a batch, otherwise
+            None.
     """
 
     subject: str

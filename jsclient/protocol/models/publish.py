@@ -18,17 +18,17 @@ MAX_SEQUENCE: Final = 2**64 - 1
 
 
 class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A stream's acknowledgement of a published message. Returned by `JetStream.publish`.
+    """A stream's acknowledgement that it has stored a published message. Returned by `JetStream.publish`.
 
     Attributes:
         stream: Name of the stream that stored the message.
         seq: Stream sequence of the message. For a batch, the stream sequence of its last message.
-        duplicate: Whether the stream had already stored a message with the same ID. ``seq`` is then the sequence of
-            the earlier message, and this message was not stored.
+        duplicate: Whether the stream had already stored a message with the same ID. ``seq`` is then the sequence of the
+            earlier message, and this message wasn't stored.
         domain: JetStream domain, or None if there is none.
-        val: New value of the counter, as a string, if the message was an increment.
-        batch: ID of the committed batch, if the message was part of a batch.
-        count: Number of messages in the committed batch.
+        val: New value of the counter as a string, if the message added to a counter. Otherwise None.
+        batch: ID of the committed batch, if the message was part of a batch. Otherwise None.
+        count: Number of messages in the committed batch. Otherwise None.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"stream", "seq"})

@@ -17,9 +17,11 @@ __all__ = ["LostStreamData", "StreamAlternate", "StreamInfo", "StreamSourceInfo"
 
 
 class LostStreamData(Model, frozen=True, kw_only=True):
-    """Messages that were lost because a file was damaged.
+    """Messages that a stream has lost because a file was damaged. It is part of `StreamState`.
 
-    ``msgs`` contains the stream sequences of the lost messages, and ``bytes`` is their total size in bytes.
+    Attributes:
+        msgs: Stream sequences of the lost messages.
+        bytes: Total size of the lost messages in bytes.
     """
 
     msgs: list[int] | None = None
@@ -27,7 +29,7 @@ class LostStreamData(Model, frozen=True, kw_only=True):
 
 
 class StreamState(Model, frozen=True, kw_only=True):
-    """Summary of the messages in a stream.
+    """Summary of the messages in a stream. It is part of `StreamInfo`.
 
     Attributes:
         messages, bytes: Number of messages, and their total size in bytes.
@@ -38,9 +40,9 @@ class StreamState(Model, frozen=True, kw_only=True):
         consumer_count: Number of consumers.
         num_subjects: Number of different subjects.
         num_deleted: Number of messages between the first and the last sequence that have been removed.
-        deleted: Stream sequences of the removed messages, if requested by `Stream.info`.
-        lost: Messages that were lost because a file was damaged.
-        subjects: Maps each subject to its number of messages, if requested by `Stream.info`.
+        deleted: Stream sequences of the removed messages, if requested by `Stream.info`. Otherwise None.
+        lost: Messages that were lost because a file was damaged, or None if there are none.
+        subjects: Maps each subject to its number of messages, if requested by `Stream.info`. Otherwise None.
     """
 
     messages: int = 0
@@ -58,15 +60,15 @@ class StreamState(Model, frozen=True, kw_only=True):
 
 
 class StreamSourceInfo(Model, frozen=True, kw_only=True):
-    """Replication state of a mirror or source.
+    """How far a stream has caught up with the stream that it mirrors or sources. It is part of `StreamInfo`.
 
     Attributes:
         name: Name of the stream that is copied.
         external: Account or domain of the copied stream, or None if it is local.
         lag: Number of messages not copied yet.
-        active: Seconds since the last contact. Negative if there has not been any contact.
+        active: How long ago the server last heard from the copied stream, in seconds. Negative if it never has.
         error: The server's description of a failure, or None if there is none.
-        filter_subject: Subject of the messages that are copied.
+        filter_subject: Subject of the messages that are copied, or None if all are.
         subject_transforms: Transforms that are applied to the subjects of copied messages.
     """
 
@@ -80,11 +82,11 @@ class StreamSourceInfo(Model, frozen=True, kw_only=True):
 
 
 class StreamAlternate(Model, frozen=True, kw_only=True):
-    """A mirror that can be read instead of the stream.
+    """A mirror that can be read instead of the stream, for example because it is nearer. It is part of `StreamInfo`.
 
     Attributes:
         name: Name of the mirror.
-        domain: JetStream domain of the mirror.
+        domain: JetStream domain of the mirror, or None if there is none.
         cluster: Name of the cluster that stores the mirror.
     """
 
@@ -100,10 +102,10 @@ class StreamInfo(Model, frozen=True, kw_only=True):
         config: Configuration of the stream, including the server's defaults.
         created: Time at which the stream was created. It changes if the stream is deleted and recreated.
         state: Summary of the stored messages.
-        domain: JetStream domain of the stream.
-        cluster: Servers that have replicas of the stream, or None if the server is not part of a cluster.
-        mirror: Replication state, if the stream is a mirror.
-        sources: Replication state of each source.
+        domain: JetStream domain of the stream, or None if there is none.
+        cluster: Servers that have replicas of the stream, or None if the server isn't part of a cluster.
+        mirror: How far the stream has caught up, if it is a mirror. Otherwise None.
+        sources: How far the stream has caught up with each source, or None if it has none.
         alternates: Mirrors that can be read instead of the stream, nearest first.
         did_create: In the response to a create request, whether the stream is new.
         ts: Time at which the server collected this information.
@@ -125,5 +127,5 @@ class StreamInfo(Model, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Name of the stream."""
+        """Name of the stream, which is part of its configuration."""
         return self.config.name

@@ -41,9 +41,9 @@ __all__ = [
 class RetentionPolicy(StrEnum):
     """When messages are removed from a stream.
 
-    With ``LIMITS``, messages are removed when the stream reaches a limit. With ``INTEREST``, messages are also removed
-    once all consumers have acknowledged them. With ``WORKQUEUE``, messages are also removed once a consumer has
-    acknowledged them.
+    * ``LIMITS``: When the stream reaches a limit, such as ``max_age`` or ``max_bytes``. This is the default.
+    * ``INTEREST``: Also when all consumers have acknowledged them. Without a consumer, messages aren't kept at all.
+    * ``WORKQUEUE``: Also when a consumer has acknowledged them. The filters of the consumers must not overlap.
     """
 
     LIMITS = "limits"
@@ -52,7 +52,11 @@ class RetentionPolicy(StrEnum):
 
 
 class StorageType(StrEnum):
-    """Whether messages are stored in files or in memory."""
+    """Where a stream stores its messages.
+
+    * ``FILE``: In files, so they survive a restart of the server. This is the default.
+    * ``MEMORY``: In memory, which is faster. They are lost when all servers with a replica stop.
+    """
 
     FILE = "file"
     MEMORY = "memory"
@@ -61,7 +65,8 @@ class StorageType(StrEnum):
 class DiscardPolicy(StrEnum):
     """What happens when a stream reaches a limit.
 
-    ``OLD`` removes the oldest messages, and ``NEW`` rejects new messages.
+    * ``OLD``: The oldest messages are removed. This is the default.
+    * ``NEW``: New messages are rejected, so publishing them raises an `ApiError`.
     """
 
     OLD = "old"
@@ -69,16 +74,21 @@ class DiscardPolicy(StrEnum):
 
 
 class StoreCompression(StrEnum):
-    """How the files of a stream are compressed."""
+    """How the files of a stream are compressed.
+
+    * ``NONE``: Not at all. This is the default.
+    * ``S2``: With the S2 algorithm, which saves disk space at the cost of CPU time.
+    """
 
     NONE = "none"
     S2 = "s2"
 
 
 class PersistMode(StrEnum):
-    """When messages are written to disk.
+    """Whether a stream writes messages to disk before it acknowledges them.
 
-    ``DEFAULT`` writes a message before it is acknowledged, and ``ASYNC`` may write it later.
+    * ``DEFAULT``: A message is written before it is acknowledged.
+    * ``ASYNC``: A message may be written later. Publishing is faster, but a crash can lose acknowledged messages.
     """
 
     DEFAULT = "default"
@@ -94,12 +104,12 @@ PersistModeText: TypeAlias = Literal["default", "async"]
 
 
 class Placement(Model, frozen=True, kw_only=True):
-    """Restricts which servers may store a stream.
+    """Restricts which servers of a cluster may store a stream.
 
     Attributes:
-        cluster: Name of the cluster.
-        tags: Tags that all of the servers must have.
-        preferred: Name of the preferred leader.
+        cluster: Name of the cluster, or None for any cluster.
+        tags: Tags that all of the servers must have. They are set in the configuration of the servers.
+        preferred: Name of the server that should become the leader.
     """
 
     cluster: str | None = None
@@ -108,11 +118,11 @@ class Placement(Model, frozen=True, kw_only=True):
 
 
 class ExternalStream(Model, frozen=True, kw_only=True):
-    """Tells how to reach a stream in another account or domain.
+    """How to reach a stream in a different account or domain, for `StreamSource`.
 
     Attributes:
-        api: Prefix of the JetStream API of the other account or domain.
-        deliver: Prefix of the subjects to which messages are delivered.
+        api: Prefix of the JetStream API of that account or domain, such as "$JS.hub.API".
+        deliver: Prefix of the subjects to which messages are delivered. By default, the server chooses them.
     """
 
     api: str | None = None
@@ -120,11 +130,11 @@ class ExternalStream(Model, frozen=True, kw_only=True):
 
 
 class SubjectTransform(Model, frozen=True, kw_only=True):
-    """A rule that changes the subjects of messages.
+    """A rule that changes the subjects of messages before they are stored.
 
     Attributes:
         src: Subject of the messages to change. It may contain wildcards.
-        dest: The new subject.
+        dest: The new subject. It can refer to the wildcards of ``src``, as in ``archive.{{wildcard(1)}}``.
     """
 
     src: str | None = None
@@ -132,11 +142,11 @@ class SubjectTransform(Model, frozen=True, kw_only=True):
 
 
 class StreamConsumerSource(Model, frozen=True, kw_only=True):
-    """An existing consumer through which a stream is sourced or mirrored.
+    """An existing consumer through which a stream is sourced or mirrored, for `StreamSource`.
 
     Attributes:
         name: Name of the consumer.
-        deliver_subject: Deliver subject of the consumer.
+        deliver_subject: Subject to which the consumer delivers messages.
     """
 
     name: str | None = None
@@ -148,12 +158,13 @@ class StreamSource(Model, frozen=True, kw_only=True):
 
     Attributes:
         name: Name of the stream to copy from.
-        opt_start_seq: Stream sequence to start at.
+        opt_start_seq: Stream sequence to start at. By default, copying starts at the first message.
         opt_start_time: Time to start at, as an aware ``datetime`` or an RFC 3339 string.
-        filter_subject: Copy only messages of this subject, which may contain wildcards.
-        subject_transforms: Rules that select messages and change their subjects.
-        external: Account or domain of the stream, if it is not the local one.
-        consumer: An existing consumer to read from.
+        filter_subject: Copy only messages of this subject, which may contain wildcards. By default, all are copied.
+        subject_transforms: Rules that select messages and change their subjects. Can't be combined with
+            ``filter_subject``.
+        external: Account or domain of the stream, or None if it is the local one.
+        consumer: An existing consumer to read from. By default, the server creates one.
     """
 
     name: str | None = None
@@ -166,12 +177,12 @@ class StreamSource(Model, frozen=True, kw_only=True):
 
 
 class RePublish(Model, frozen=True, kw_only=True):
-    """A rule by which the server publishes stored messages again, on a different subject.
+    """A rule by which the server publishes each stored message again, for subscribers to plain messages.
 
     Attributes:
         src: Subject of the messages to publish again. It may contain wildcards.
-        dest: Subject to publish to.
-        headers_only: Whether to publish only the headers.
+        dest: Subject to publish to. It must not be stored by the same stream.
+        headers_only: Whether to publish only the headers, including the size of the payload.
     """
 
     src: str | None = None
@@ -180,7 +191,7 @@ class RePublish(Model, frozen=True, kw_only=True):
 
 
 class StreamConsumerLimits(Model, frozen=True, kw_only=True):
-    """Defaults for the consumers of a stream.
+    """Defaults for consumers of a stream that don't set these fields themselves.
 
     Attributes:
         inactive_threshold: Default ``inactive_threshold`` of the consumers, in seconds.
@@ -192,7 +203,10 @@ class StreamConsumerLimits(Model, frozen=True, kw_only=True):
 
 
 class StreamFields(TypedDict, total=False):
-    """Keyword arguments for the fields of a `StreamConfig`, except ``name`` and ``subjects``."""
+    """Keyword arguments of `JetStream.create_stream` and similar methods, for type annotations.
+
+    Each has the meaning of the `StreamConfig` field with the same name.
+    """
 
     description: str | None
     retention: RetentionPolicy | RetentionPolicyText | None
@@ -252,16 +266,16 @@ class StreamConfig(Model, frozen=True, kw_only=True):
         discard_new_per_subject: Whether the policy "new" of ``discard`` also applies to ``max_msgs_per_subject``.
         storage: Whether messages are stored in files or in memory.
         num_replicas: Number of replicas in the cluster, from 1 to 5.
-        no_ack: Whether the server does not acknowledge published messages.
-        duplicate_window: Seconds for which the server remembers message IDs.
+        no_ack: If true, the server doesn't acknowledge published messages, so `JetStream.publish` times out.
+        duplicate_window: How long the server remembers message IDs to detect duplicates, in seconds.
         placement: Which servers may store the stream.
-        mirror: The stream of which this stream is a copy.
+        mirror: The stream of which this stream is a copy. A mirror has no subjects of its own.
         sources: Streams whose messages are copied to this stream.
-        sealed: Whether the stream is sealed, so that messages can no longer be added or removed.
+        sealed: If true, messages can no longer be added or removed. This can't be undone.
         deny_delete: Whether to reject requests to delete single messages.
         deny_purge: Whether to reject requests to purge the stream.
         allow_rollup_hdrs: Whether a message may replace all earlier messages (``Nats-Rollup``).
-        allow_direct: Whether all replicas respond to direct gets.
+        allow_direct: Whether all replicas respond to direct gets, which are needed for `Stream.get_batch`.
         mirror_direct: Whether a mirror responds to direct gets on behalf of its origin.
         republish: How stored messages are published again.
         subject_transform: How subjects are changed before messages are stored.
@@ -273,9 +287,9 @@ class StreamConfig(Model, frozen=True, kw_only=True):
         subject_delete_marker_ttl: Time to live, in seconds, of the marker that the server stores when the last message
             of a subject has expired.
         allow_msg_counter: Whether the subjects of the stream are counters, to which messages add (``Nats-Incr``).
-        allow_atomic: Whether the stream accepts atomic batches.
-        allow_batched: Whether the stream accepts fast ingests.
-        allow_msg_schedules: Whether the stream accepts schedules (``Nats-Schedule``).
+        allow_atomic: Whether the stream accepts atomic batches. See `JetStream.batch`.
+        allow_batched: Whether the stream accepts fast ingests. See `JetStream.fast_ingest`.
+        allow_msg_schedules: Whether the stream accepts schedules. See `JetStream.schedule`.
         persist_mode: Whether messages are written to disk before they are acknowledged.
     """
 

@@ -26,15 +26,16 @@ _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class CounterEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of a counter.
+    """The value of a counter and its last change. Returned by `Counter.get` and `Counter.entries`.
 
     Attributes:
-        subject: The subject of the counter.
-        value: The value of the counter.
-        increment: The amount of the last change.
-        sources: The contributions of other streams, by stream and the subject in it. Empty without sources.
-        seq: The stream sequence of the last change.
-        time: The time of the last change, UTC.
+        subject: Subject of the counter.
+        value: Current value of the counter.
+        increment: Amount that the last change added. It may be negative.
+        sources: For a stream that sums up the counters of other streams, what each of them contributes. It maps the
+            name of a stream to a dict from subject to value. Empty if the stream has no such sources.
+        seq: Stream sequence of the last change.
+        time: Time of the last change, in UTC.
     """
 
     subject: str

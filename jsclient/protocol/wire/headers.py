@@ -64,10 +64,13 @@ _MAX_SEQUENCE: Final = 2**64 - 1
 
 
 class Headers(dict[str, str]):
-    """The headers of a message: a dict from name to first value, with names case-sensitive as on the wire.
+    """The headers of a message, as a dict that maps each name to its first value. Names are case-sensitive.
 
-    If a header occurs more than once, ``get_all`` returns all its values. The object equals a plain dict with the
-    same first values, can be changed like a dict, and can be pickled.
+    Use ``get_all`` to get every value of a repeated header. Headers are mutable, can be pickled, and compare equal to a
+    plain dict with the same first values.
+
+    Args:
+        headers: A mapping, or ``(name, value)`` pairs. Pairs may repeat a name. Empty by default.
     """
 
     __slots__ = ("_repeated",)
@@ -88,25 +91,28 @@ class Headers(dict[str, str]):
             self.add(name, value)
 
     def add(self, name: str, value: str) -> None:
-        """Add a value to the header ``name``, after its other values."""
+        """Add a value to a header, after the values it already has.
+
+        In contrast, ``headers[name] = value`` replaces all values of the header.
+        """
         if name in self:
             self._repeated.setdefault(name, [self[name]]).append(value)
         else:
             dict.__setitem__(self, name, value)
 
     def get_all(self, name: str) -> list[str]:
-        """Return all values of ``name`` in order, or an empty list if the header is missing."""
+        """Return all values of a header in order, or an empty list if the header is missing."""
         if name not in self:
             return []
         values = self._repeated.get(name, ())
         return list(values) if values and values[0] == self[name] else [self[name]]
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return every header as (name, value). All values of a repeated header follow each other."""
+        """Return every header as a ``(name, value)`` tuple. The values of a repeated header are adjacent."""
         return [(name, value) for name in self for value in self.get_all(name)]
 
     def copy(self) -> Headers:
-        """Return a copy that shares no state with the original."""
+        """Return an independent copy. Unlike ``dict(headers)``, it contains all values of repeated headers."""
         return Headers(self)
 
     def __setitem__(self, name: str, value: str) -> None:

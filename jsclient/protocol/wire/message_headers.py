@@ -22,11 +22,14 @@ else:
 
 
 class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
-    """The headers of a message: a mapping from name to first value, with names case-sensitive as on the wire.
+    """The headers of a received message, as a mapping from each name to its first value. Names are case-sensitive.
 
-    ``headers[name]``, `get` and ``in`` search for one header in the bytes of the message. All other operations, such
-    as iterating, comparing or changing the headers, read all of them first. The headers equal a dict with the same
-    first values. ``dict(headers)`` returns such a dict, for example for ``json.dumps``.
+    ``headers[name]``, `get` and ``in`` are fast, because they search for one header in the bytes of the message. All
+    other operations, such as iterating, comparing or changing the headers, parse all headers first. Changes don't
+    affect the message.
+
+    Headers compare equal to a dict with the same first values. ``dict(headers)`` returns such a dict, for example for
+    ``json.dumps``.
     """
 
     _block: bytes = b""
@@ -64,7 +67,7 @@ class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
     @overload
     def get(self, name: str, default: T) -> str | T: ...
     def get(self, name: str, default: T | None = None) -> str | T | None:
-        """Return the first value of ``name``, or ``default``."""
+        """Return the first value of a header, or ``default`` if the header is missing. ``default`` defaults to None."""
         value = self._value(name)
         return default if value is None else value
 
@@ -72,15 +75,18 @@ class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
         return isinstance(name, str) and self._value(name) is not None
 
     def get_all(self, name: str) -> list[str]:
-        """Return all values of ``name`` in order, or an empty list if the header is missing."""
+        """Return all values of a header in order, or an empty list if the header is missing."""
         return self._read().get_all(name) if self._value(name) is not None else []
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return every header as (name, value). All values of a repeated header follow each other."""
+        """Return every header as a ``(name, value)`` tuple. The values of a repeated header are adjacent."""
         return self._read().pairs()
 
     def copy(self) -> Headers:
-        """Return a copy that shares no state with the original."""
+        """Return an independent copy as `Headers`, including repeated headers.
+
+        Use it to change the headers, for example before publishing the message again.
+        """
         return self._read().copy()
 
     def __len__(self) -> int:
@@ -93,15 +99,15 @@ class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
         return reversed(self._read())
 
     def keys(self) -> KeysView[str]:
-        """Return the names."""
+        """Return a view of the names, like ``dict.keys``. A repeated header appears only once."""
         return self._read().keys()
 
     def values(self) -> ValuesView[str]:
-        """Return the first values."""
+        """Return a view of the first value of each header, like ``dict.values``."""
         return self._read().values()
 
     def items(self) -> ItemsView[str, str]:
-        """Return the names and first values."""
+        """Return a view of ``(name, first value)`` tuples, like ``dict.items``. Use `pairs` to get all values."""
         return self._read().items()
 
     def __eq__(self, other: object) -> bool:
@@ -134,27 +140,33 @@ class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
         del self._read()[name]
 
     def add(self, name: str, value: str) -> None:
-        """Add a value to the header ``name``, after its other values."""
+        """Add a value to a header, after the values it already has.
+
+        In contrast, ``headers[name] = value`` replaces all values of the header.
+        """
         self._read().add(name, value)
 
     def update(self, *others: Any, **values: str) -> None:
-        """Change headers, like ``dict.update``."""
+        """Set headers from mappings or keyword arguments, like ``dict.update``. To keep existing values, use `add`."""
         self._read().update(*others, **values)
 
     def setdefault(self, name: str, default: str = "") -> str:
-        """Return the first value of ``name``. If the header is missing, set it to ``default`` first."""
+        """Return the first value of a header. If the header is missing, set it to ``default`` first."""
         return self._read().setdefault(name, default)
 
     def pop(self, name: str, *default: T) -> str | T:
-        """Remove a header and return its first value, like ``dict.pop``."""
+        """Remove a header with all its values, and return the first value.
+
+        If the header is missing, return ``default`` if it was passed, otherwise raise ``KeyError``.
+        """
         return self._read().pop(name, *default)
 
     def popitem(self) -> tuple[str, str]:
-        """Remove a header and return its name and first value, like ``dict.popitem``."""
+        """Remove the last header, and return its name and first value. If there are none, raise ``KeyError``."""
         return self._read().popitem()
 
     def clear(self) -> None:
-        """Remove all headers."""
+        """Remove all headers from this mapping. The message itself doesn't change."""
         self._read().clear()
 
     def __copy__(self) -> Headers:

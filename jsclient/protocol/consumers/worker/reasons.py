@@ -6,16 +6,24 @@ __all__ = ["DeliveriesExhaustedError", "Reject"]
 
 
 class Reject(Exception):
-    """Raised by a handler for a message that can never be handled. It is dead-lettered at once, not retried.
+    """Raised by a handler for a message that can never be handled. The worker then doesn't retry it.
 
-    The text of ``Reject("no such customer")`` is part of the dead letter's headers and the server's advisory.
+    ::
+
+        async def handle(message):
+            if not is_valid(message.data):
+                raise jsclient.Reject("not an order")
+
+    If the worker has a dead-letter subject, the message is stored there immediately. Otherwise it is terminated. The
+    text becomes part of the dead letter's headers and of the server's advisory.
     """
 
 
 class DeliveriesExhaustedError(Exception):
-    """The reason why a message was dead-lettered without being handled: none of its deliveries was settled.
+    """A message was delivered as often as allowed, but no worker finished handling it.
 
-    The workers that received them died, were stopped, or exceeded ``ack_wait``.
+    This is the reason given in the message's dead letter and in the event `DeadLettered`. The workers that received the
+    message crashed, were stopped, or exceeded ``ack_wait``.
     """
 
     __module__ = "jsclient"  # Set explicitly, because dead letters contain the qualified name of the reason.

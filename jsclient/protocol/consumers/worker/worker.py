@@ -81,21 +81,22 @@ class WorkVerdict:
 
 @dataclass(slots=True)
 class WorkCounts:
-    """The counts of a worker.
+    """Statistics of a worker. Returned by ``await worker``, and available at any time from `Worker.counts`.
 
     Attributes:
-        handled: Messages whose handler returned (or had settled the message itself), and which are acked.
-        failed: Attempts in which the handler raised an error, was cancelled, or ran too long.
-        retried: Failed attempts that were followed by another attempt, in this worker or after a redelivery.
-        dead_lettered: Messages stored under the dead-letter subject, and terminated.
-        terminated: Messages terminated without a dead letter, because there is no dead-letter subject.
-        returned: Messages returned to the server when the worker stopped, because they waited or were interrupted.
-        unsettled: Messages whose acks could not be sent before the end, or which the server refused because this user
-            may not ack. The server redelivers these messages.
-        duplicates: Redeliveries of a message still held, which is not handled twice.
-        kept_alive: Progress reports, each of which restarted ``ack_wait`` of a message.
-        running: Handlers running now.
-        waiting: Messages waiting now.
+        handled: Number of messages that were handled and acked. It includes messages that the handler settled itself.
+        failed: Number of attempts that failed, because the handler raised an error, was cancelled, or ran too long.
+        retried: Number of failed attempts that were followed by another attempt, in this worker or after a redelivery.
+        dead_lettered: Number of messages that were given up and stored on the dead-letter subject.
+        terminated: Number of messages that were given up without a dead letter, because there is no dead-letter
+            subject.
+        returned: Number of messages that went back to the server unhandled or interrupted when the worker stopped.
+        unsettled: Number of messages whose acks couldn't be sent before the end, or were refused because the user isn't
+            allowed to ack. The server redelivers these messages.
+        duplicates: Number of redeliveries that were ignored, because the worker still had the message.
+        kept_alive: Number of progress reports sent for messages that took long, each of which restarted ``ack_wait``.
+        running: Number of handlers that are running now.
+        waiting: Number of messages that are waiting for a handler now.
     """
 
     handled: int = 0
