@@ -297,8 +297,28 @@ async def test_huge_frame_is_an_error_and_no_memory(own_server: Any, connect: An
 
 @pytest.mark.parametrize(
     "sent",
-    [b"\x81\x01x", b"\xc2\x01x", b"\x82\x81mask", b"\x89\x7e\x01\x00", b"\x09\x00", b"\x83\x00"],
-    ids=["text", "extension", "masked", "long ping", "half a ping", "unknown"],
+    [
+        b"\x81\x01x",
+        b"\xc2\x01x",
+        b"\x82\x81mask",
+        b"\x89\x7e\x01\x00",
+        b"\x09\x00",
+        b"\x83\x00",
+        b"\x80\x00",
+        b"\x02\x00\x82\x00",
+        b"\x82\x7f" + (2**63).to_bytes(8),
+    ],
+    ids=[
+        "text",
+        "extension",
+        "masked",
+        "long ping",
+        "half a ping",
+        "unknown",
+        "end without a beginning",
+        "a message within a message",
+        "a size of 64 bits",
+    ],
 )
 async def test_malformed_frames_end_the_connection(
     sent: bytes, own_server: Any, connect: Any, events: list[Any]
@@ -312,6 +332,27 @@ async def test_malformed_frames_end_the_connection(
         assert "WebSocket" in (await wait_for_event(Disconnected, events)).reason
         await wait_for_event(Reconnected, events)
         await js.ping()
+        await js.close()
+        gate.cut()
+
+
+async def test_messages_before_a_malformed_frame_are_received(
+    own_server: Any, connect: Any, events: list[Any]
+) -> None:
+    """They arrive in the same read as the frame that ends the connection."""
+    gate = Gate(await websocket(own_server))
+    gate.token = "x"
+    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        js = await connect(url, ws_connection_headers={"Authorization": "Bearer x"}, **FAST)
+        sub = await js.core.subscribe("a")
+        await js.core.flush()
+        *_, sid = js._connection.reader.sinks
+        message = b"MSG a %b 1\r\nx\r\n" % sid
+        gate._writers[0].write(b"\x82%c%b\x81\x01x" % (len(message), message))
+        assert "WebSocket" in (await wait_for_event(Disconnected, events)).reason
+        assert (await sub.next(timeout=5)).data == b"x"
+        await wait_for_event(Reconnected, events)
         await js.close()
         gate.cut()
 
