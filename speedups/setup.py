@@ -10,7 +10,19 @@ MODULES = [
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
     )
-    for name in ("scanner", "parts", "blocks", "runs", "calls", "stored", "commands", "acks", "ring", "slots")
+    for name in (
+        "scanner",
+        "parts",
+        "blocks",
+        "runs",
+        "calls",
+        "stored",
+        "commands",
+        "acks",
+        "ring",
+        "slots",
+        "masks",
+    )
 ]
 
 setup(

@@ -228,8 +228,13 @@ async def _none_left(stream: OwnStream) -> bool:
     return not await stream.consumer_names()
 
 
+async def _no_request_left(stream: OwnStream) -> bool:
+    """Whether the server has seen the end of the inbox of each pull request."""
+    return (await stream.consumer_info("kept"))["num_waiting"] == 0
+
+
 @pytest.mark.covers("J108", "J110")
-@pytest.mark.parametrize("kind", ["push", "ordered", "pull", "callback"])
+@pytest.mark.parametrize("kind", ["push", "ordered", "pull", "callback", "kept"])
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
 async def test_cancelled_end_repeatable(
     kind: str, end: str, js: Any, oracle: Oracle, server: Any, stream: OwnStream
@@ -243,11 +248,21 @@ async def test_cancelled_end_repeatable(
             psub = await js.pull_subscribe(stream.all)
             await psub.fetch(1)
             return psub
+        if kind == "kept":
+            psub = await js.pull_subscribe(stream=stream.name, consumer="kept")
+            fetch = asyncio.create_task(psub.fetch(10, expires=20))
+            await stream.until_asked("kept", 1)
+            fetch.cancel()
+            await asyncio.wait({fetch})
+            return psub
         options: dict[str, Any] = {"ordered": True} if kind == "ordered" else {}
         if kind == "callback":
             options["callback"] = lambda _: None
         return await js.subscribe(stream.all, **options)
 
+    if kind == "kept":
+        nothing = stream.subject("nothing")
+        await stream.create_consumer("kept", ack_policy="explicit", filter_subject=nothing)
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         for at in range(100):
             sub = await subscribe()
@@ -262,7 +277,8 @@ async def test_cancelled_end_repeatable(
                 pass
             # The caller tries again, as in a finally.
             await asyncio.wait_for(sub.unsubscribe(), 10)
-            await eventually(lambda: _none_left(stream), 3, f"no consumer after a cancel at await {at}")
+            left = _none_left if kind != "kept" else _no_request_left
+            await eventually(lambda: left(stream), 3, f"nothing after a cancel at await {at}")  # noqa: B023
             if not stepper.cancelled:
                 break
     assert at >= 1

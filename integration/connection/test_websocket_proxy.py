@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tracemalloc
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from integration.connection.test_secrets import texts
 from integration.connection.test_tls import certificate, context
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import of, wait_for_event
-from integration.kit.judge.waiting import eventually
+from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.connect_proxy import ConnectProxy
 from integration.kit.servers.ports import free_port
 from jsclient import ConfigError, ConnectError, Disconnected, ErrorRaised, Reconnected
@@ -66,6 +68,34 @@ async def test_connection_leads_through_the_proxy(
         await uses(js)
         assert len(proxy.requests) >= 2
         await js.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("authority", "comes from an authority that is not trusted here"),
+        ("name", "is not for 'localhost'"),
+        ("dates", "certificate expired: the server needs a new one"),
+    ],
+)
+async def test_wrong_certificate_behind_the_proxy(
+    wrong: str, says: str, own_server: Any, tmp_path: Path
+) -> None:
+    """It is an error at once. No second connection goes past the proxy, and no credentials reach the server."""
+    ca = trustme.CA()
+    dates = {"not_after": datetime(2020, 1, 1, tzinfo=UTC)} if wrong == "dates" else {}
+    made = certificate(ca, tmp_path, "example.org" if wrong == "name" else "localhost", **dates)
+    port = await websocket(own_server, {name: made[name] for name in ("cert_file", "key_file")})
+    trusted = trustme.CA() if wrong == "authority" else ca
+    async with ConnectProxy(f"ann:{CANARY}") as proxy:
+        url = proxy.url.replace("//", f"//ann:{CANARY}@")
+        connecting = jsclient.connect(
+            f"wss://localhost:{port}", proxy=url, tls=context(trusted), connect_timeout=60.0
+        )
+        with pytest.raises(ConnectError, match=says) as caught:
+            await within(30, connecting, "the error")
+        assert len(proxy.requests) == 1
+    assert [text for text in texts(caught.value) if CANARY in text] == []
 
 
 @pytest.mark.parametrize(
@@ -297,8 +327,28 @@ async def test_huge_frame_is_an_error_and_no_memory(own_server: Any, connect: An
 
 @pytest.mark.parametrize(
     "sent",
-    [b"\x81\x01x", b"\xc2\x01x", b"\x82\x81mask", b"\x89\x7e\x01\x00", b"\x09\x00", b"\x83\x00"],
-    ids=["text", "extension", "masked", "long ping", "half a ping", "unknown"],
+    [
+        b"\x81\x01x",
+        b"\xc2\x01x",
+        b"\x82\x81mask",
+        b"\x89\x7e\x01\x00",
+        b"\x09\x00",
+        b"\x83\x00",
+        b"\x80\x00",
+        b"\x02\x00\x82\x00",
+        b"\x82\x7f" + (2**63).to_bytes(8),
+    ],
+    ids=[
+        "text",
+        "extension",
+        "masked",
+        "long ping",
+        "half a ping",
+        "unknown",
+        "end without a beginning",
+        "a message within a message",
+        "a size of 64 bits",
+    ],
 )
 async def test_malformed_frames_end_the_connection(
     sent: bytes, own_server: Any, connect: Any, events: list[Any]
@@ -312,6 +362,55 @@ async def test_malformed_frames_end_the_connection(
         assert "WebSocket" in (await wait_for_event(Disconnected, events)).reason
         await wait_for_event(Reconnected, events)
         await js.ping()
+        await js.close()
+        gate.cut()
+
+
+async def test_endless_frame_costs_no_memory(own_server: Any, connect: Any, events: list[Any]) -> None:
+    """Messages in it are received as they arrive, however many bytes the frame still announces."""
+    gate = Gate(await websocket(own_server))
+    gate.token = "x"
+    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        js = await connect(url, ws_connection_headers={"Authorization": "Bearer x"}, ping_interval=60)
+        client, reader = gate._writers[0], js._connection.reader
+        message = b"MSG nobody 999 60000\r\n%b\r\n" % bytes(60_000)
+        client.write(b"\x82\x7f" + (2**62).to_bytes(8))
+        before = reader.bytes_read
+        tracemalloc.start()
+        try:
+            for _ in range(500):
+                client.write(message)
+                await client.drain()
+            await eventually(
+                lambda: reader.bytes_read - before >= 500 * len(message), what="the whole flood", timeout=60
+            )
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 4 * 1024 * 1024
+        assert of(Disconnected, events) == []
+        gate.cut()
+        await js.close()
+
+
+async def test_messages_before_a_malformed_frame_are_received(
+    own_server: Any, connect: Any, events: list[Any]
+) -> None:
+    """They arrive in the same read as the frame that ends the connection."""
+    gate = Gate(await websocket(own_server))
+    gate.token = "x"
+    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        js = await connect(url, ws_connection_headers={"Authorization": "Bearer x"}, **FAST)
+        sub = await js.core.subscribe("a")
+        await js.core.flush()
+        *_, sid = js._connection.reader.sinks
+        message = b"MSG a %b 1\r\nx\r\n" % sid
+        gate._writers[0].write(b"\x82%c%b\x81\x01x" % (len(message), message))
+        assert "WebSocket" in (await wait_for_event(Disconnected, events)).reason
+        assert (await sub.next(timeout=5)).data == b"x"
+        await wait_for_event(Reconnected, events)
         await js.close()
         gate.cut()
 

@@ -4,6 +4,7 @@ from .acks import join_acks
 from .blocks import ordinary_block
 from .calls import CallbackRun
 from .commands import burst_commands, publish_command
+from .masks import masked
 from .parts import find_header, is_ordinary_jsack, split_jsack
 from .runs import jsack_numbers, last_of_whole_run, total_size
 from .scanner import scan
@@ -22,6 +23,7 @@ __all__ = [
     "join_acks",
     "jsack_numbers",
     "last_of_whole_run",
+    "masked",
     "ordinary_block",
     "publish_command",
     "scan",

@@ -14,6 +14,8 @@ STREAM, SUBJECTS, SUBJECT = "S", "s.>", "s.a"
 BUCKET = "soak"  # of keys, and of objects
 BEAT = ConsumerConfig(idle_heartbeat=0.3)
 
+_LONGEST = 20.0  # seconds of an activity whose calls have no time limit
+
 Activity = Callable[[Any, Random, float], Awaitable[None]]
 
 
@@ -122,6 +124,7 @@ async def requests(js: Any, chance: Random, seconds: float) -> None:
 async def epochs(js: Any, chance: Random, seconds: float) -> None:
     topic = js.epochs("E")
     async with (
+        asyncio.timeout(_LONGEST),  # without it, opening waits as long as the server cannot be reached
         await topic.subscribe() as sub,
         await topic.publisher(chance.randrange(2), takeover=True) as pub,
     ):

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -155,6 +156,7 @@ class Soak:
         _, running = await asyncio.wait([task], timeout=STUCK)
         if running:
             self.stuck.append(f"{name}: {describe_task(task)}")
+            task.add_done_callback(partial(self.note, name))
             return
         self.note(name, task)
 

@@ -53,19 +53,54 @@ async def test_own_subjects(js: Any, subject: str) -> None:
                 assert (fields["name"], fields["id"]) == (subject, service.id)
 
 
-async def test_odd_answers_passed_over(js: Any, subject: str) -> None:
+ODD = [
+    b"",
+    b"{}",
+    b"null",
+    b"[]",
+    b"{",
+    b"[" * 100_000,
+    b"\xff\xfe",
+    b'{"name": 1}',
+    b'{"name": "s"}',
+    b'{"id": "a"}',
+    b'{"name": "a b", "id": "a"}',
+    b'{"name": "another", "id": "a", "version": "1.0.0"}',
+    b'{"name": "s", "id": "a", "endpoints": [null]}',
+    b'{"name": "s", "id": "a", "endpoints": [{"name": 1}]}',
+    b'{"name": "s", "id": "a", "metadata": {"a": 1}}',
+    b'{"name": "s", "id": "a", "type": "io.nats.micro.v1.ping_response"}',
+    b'{"name": "s", "id": "\\ud800"}',
+]
+
+
+async def test_odd_answers_passed_over(js: Any) -> None:
     """A client that may subscribe to $SRV may answer anything."""
 
     async def answer(request: Any) -> None:
-        for data in (b"", b"[]", b"{", b'{"name": 1}'):
+        for data in ODD:
             await request.respond(data)
 
     async with (
-        js.core.subscribe("$SRV.INFO.>", callback=answer),
-        js.core.add_service(subject, "1.0.0") as service,
+        js.core.subscribe("$SRV.*.>", callback=answer),
+        js.core.add_service("s", "1.0.0") as service,
     ):
         await js.core.flush()
-        assert [info.id for info in await js.core.services(subject)] == [service.id]
+        assert [info.id for info in await js.core.services("s")] == [service.id]
+        assert [stats.id for stats in await js.core.service_stats("s")] == [service.id]
+
+
+async def test_thousand_instances_answer(js: Any) -> None:
+    """Each is returned once, also if it answers twice."""
+
+    async def answer(request: Any) -> None:
+        for number in range(2000):
+            await request.respond(b'{"name": "s", "id": "%d", "version": "1.0.0"}' % (number % 1000))
+
+    async with js.core.subscribe("$SRV.INFO.s", callback=answer):
+        await js.core.flush()
+        found = await js.core.services("s", timeout=30)
+        assert [info.id for info in found] == [str(number) for number in range(1000)]
 
 
 async def test_bad_name(js: Any) -> None:

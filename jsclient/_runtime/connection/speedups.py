@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ...protocol.connection.websocket import masked
 from ...protocol.consumers.ack import Metadata, Runs, match_jsack, read_jsack
 from ...protocol.wire.headers import find_header, ordinary_block
 
@@ -65,6 +66,7 @@ class Choice(NamedTuple):
     jsack_numbers: Callable[[list[Frame]], bytes] | None = None
     slots: Callable[..., Slots] | None = None
     callback_run: Callable[..., CallbackRun] | None = None
+    masked: Callable[[bytes, bytes], bytes] = masked
 
 
 @functools.cache
@@ -99,6 +101,7 @@ def chosen() -> Choice:
             jsclient_speedups.jsack_numbers,
             jsclient_speedups.Slots,
             jsclient_speedups.CallbackRun,
+            jsclient_speedups.masked,
         )
     except AttributeError as error:  # an early build of this version
         return _unusable(f"{version} is incomplete: {error}")

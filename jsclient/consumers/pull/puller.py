@@ -157,6 +157,7 @@ class Puller:
         self.orphans: list[PullInbox] = []
         self._foreign = 0
         self.closed: bool = False
+        self._closing: asyncio.Task[None] | None = None
         self._listening = False
         self._pins: dict[str, Pin] = {}  # by name of the priority group
         self.arrived: int = 0
@@ -374,20 +375,25 @@ class Puller:
             await self.context.connection.unsubscribe(inbox)
 
     async def close(self, *, give_back: bool) -> None:
-        """End all requests and readers. If ``give_back`` is True, nak unread messages so that they are redelivered."""
-        if self.closed:
-            return
-        self.closed = True
-        self._timer.cancel()
-        self.watch.close()
-        connection = self.context.connection
-        connection.remove_listener(self._end_requests, self._end_denied_requests)
-        for slot in self._busy:
-            if slot.request is not None:
-                slot.request.end_request(Ending.CLOSED)
-        self.changed.set()
+        """End all requests and readers. If ``give_back`` is True, nak unread messages so that they are redelivered.
+
+        If the call is cancelled, closing continues in the background. Another call waits until it is done.
+        """
+        if self._closing is None:
+            self.closed = True
+            self._timer.cancel()
+            self.watch.close()
+            self.context.connection.remove_listener(self._end_requests, self._end_denied_requests)
+            for slot in self._busy:
+                if slot.request is not None:
+                    slot.request.end_request(Ending.CLOSED)
+            self.changed.set()
+            closing = self._close_inboxes(gives_back=give_back and not self.silent)
+            self._closing = self.context.tasks.start(closing, "close pull requests", awaited=True)
+        await asyncio.shield(self._closing)
+
+    async def _close_inboxes(self, *, gives_back: bool) -> None:
         await asyncio.gather(*(reader.abandon() for reader in list(self.readers)))
-        gives_back = give_back and not self.silent
         if gives_back:
             await self._await_service()
         slots = (*self._idle, *self.orphans, *self._busy)
@@ -403,7 +409,7 @@ class Puller:
             within = min(_FLUSH, self.context.timeout)
             await asyncio.gather(*(self._flush(slot, within) for slot in flushed))
         if gives_back:
-            await nak_all(connection, list(self.leftover))
+            await nak_all(self.context.connection, list(self.leftover))
         self.leftover.clear()
 
     async def _await_service(self) -> None:

@@ -184,10 +184,10 @@ class PullSubscription(PullReading, Handle):
         self._log.close()
 
     async def _end_subscription(self) -> None:
-        deletes, self._deletes = self._deletes, False
-        await self._puller.close(give_back=not deletes)
+        await self._puller.close(give_back=not self._deletes)
         self._context.open.discard(self)
-        if deletes:
+        if self._deletes:  # still true if an earlier call was cancelled before it deleted the consumer
+            self._deletes = False
             await delete_created(
                 self._context, self._binding, self.consumer, self._puller.emit, chosen=self._chosen
             )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["counters", "instances"]
 
-T = TypeVar("T")
+T = TypeVar("T", ServiceInfo, ServiceStats)
 
 _TIMEOUT = 1.0  # default timeout for all responses together, in seconds
 
@@ -33,15 +33,17 @@ async def _answers(
 ) -> list[T]:
     subject = f"$SRV.{verb}" if name is None else f"$SRV.{verb}.{check_service_name(name)}"
     seconds = _TIMEOUT if timeout is None else timeout
-    answers: list[T] = []
+    answers: dict[tuple[str, str], T] = {}  # one for each instance, even if it responds twice
     async with core.request_many(subject, timeout=seconds, stall=seconds / 3) as replies:
         try:
             async for reply in replies:
                 try:
-                    answers.append(read(reply.data))
+                    answer = read(reply.data)
                 except ProtocolError:
                     # Any user with permission for $SRV can send malformed responses, so ignore them.
                     continue
+                if name is None or answer.name == name:
+                    answers.setdefault((answer.name, answer.id), answer)
         except NoRespondersError:
             pass  # no service is running, so the result is empty
-    return answers
+    return list(answers.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import ParseResult, quote
 
@@ -20,6 +20,7 @@ __all__ = [
     "check_opened",
     "closing_frame",
     "frame",
+    "masked",
     "opening_request",
     "pong",
 ]
@@ -38,8 +39,13 @@ _PATH: Final = "%/?:@!$&'()*+,;=~-._"
 
 _NO_HTTP: Final = "what answers there is no WebSocket: it does not speak HTTP"
 
-_PIECE: Final = 16 * 1024
+_PIECE: Final = 4 * 1024
 """Bytes that are masked together, so that they stay in the cache of the processor. A multiple of the mask."""
+
+_LARGEST: Final = 2**63 - 1
+"""The largest size of a frame. Source: RFC 6455, section 5.2."""
+
+_ODD_PLACE: Final = ("continues no message", "begins a message within another message")
 
 _NORMAL: Final = (1000).to_bytes(2)
 """The payload of the frame that closes a WebSocket normally."""
@@ -133,7 +139,23 @@ def check_opened(answer: HttpAnswer, key: str, scheme: str) -> None:
         raise HandshakeError("what answers there uses an extension of WebSocket that was not requested")
 
 
-def frame(payload: bytes, mask: bytes, code: int = _BINARY) -> bytes:
+def masked(payload: bytes, mask: bytes) -> bytes:
+    """Return the payload with the 4 bytes of ``mask`` applied. Integers of any size are the fastest way in Python."""
+    size = len(payload)
+    if size <= _PIECE:
+        masks = int.from_bytes((mask * (size // 4 + 1))[:size], "little")
+        return (int.from_bytes(payload, "little") ^ masks).to_bytes(size, "little")
+    masks, whole = int.from_bytes(mask * (_PIECE // 4), "little"), size - size % _PIECE
+    pieces = [
+        (int.from_bytes(payload[at : at + _PIECE], "little") ^ masks).to_bytes(_PIECE, "little")
+        for at in range(0, whole, _PIECE)
+    ]
+    return b"".join([*pieces, masked(payload[whole:], mask)])
+
+
+def frame(
+    payload: bytes, mask: bytes, code: int = _BINARY, apply_mask: Callable[[bytes, bytes], bytes] = masked
+) -> bytes:
     """Return a frame of the client, whose payload is masked with the 4 random bytes of ``mask``."""
     size = len(payload)
     if size < 126:
@@ -142,16 +164,7 @@ def frame(payload: bytes, mask: bytes, code: int = _BINARY) -> bytes:
         head = bytes((0x80 | code, 0xFE)) + size.to_bytes(2)
     else:
         head = bytes((0x80 | code, 0xFF)) + size.to_bytes(8)
-    return b"".join(
-        [head, mask, *(_masked(payload[at : at + _PIECE], mask) for at in range(0, size, _PIECE))]
-    )
-
-
-def _masked(piece: bytes, mask: bytes) -> bytes:
-    """Apply the mask. Integers of any size are the fastest way without a compiled module."""
-    size = len(piece)
-    masks = int.from_bytes((mask * (size // 4 + 1))[:size], "little")
-    return (int.from_bytes(piece, "little") ^ masks).to_bytes(size, "little")
+    return b"".join((head, mask, apply_mask(payload, mask)))
 
 
 def closing_frame(mask: bytes) -> bytes:
@@ -172,21 +185,20 @@ class WebSocketFrames:
 
     Attributes:
         closed: Whether the server has closed the WebSocket. Later bytes are ignored.
+        error: The error in the frame after the payloads that were returned, or None. Later bytes are ignored.
         ping: The payload of the newest ping that was not answered yet, or None.
     """
 
     def __init__(self) -> None:
         self.closed = False
+        self.error: ProtocolError | None = None
         self.ping: bytes | None = None
         self._head = b""  # the beginning of a frame whose size is not known yet, or of a control frame
         self._remaining = 0  # bytes of the current frame that have not arrived
+        self._unfinished = False  # whether the frames of the current message continue
 
     def receive(self, data: bytes) -> bytes:
-        """Return the payloads in the next bytes.
-
-        Raises:
-            ProtocolError: The bytes are not WebSocket frames, or have an extension or text.
-        """
+        """Return the payloads in the next bytes, up to a malformed frame, which sets ``error``."""
         if self._remaining >= len(data):  # the middle of a large frame
             self._remaining -= len(data)
             return data
@@ -195,11 +207,20 @@ class WebSocketFrames:
             parts.append(data[: self._remaining])
             data = data[self._remaining :]
             self._remaining = 0
-        data, pos = self._head + data, 0
-        while not self.closed and (begin := self._begin(data, pos)) is not None:
+        try:
+            self._read_frames(self._head + data, parts)
+        except ProtocolError as error:
+            self.error, self._head = error, b""
+        return b"".join(parts)
+
+    def _read_frames(self, data: bytes, parts: list[bytes]) -> None:
+        """Append the payloads to ``parts``. Raises `ProtocolError`."""
+        pos = 0
+        while not self.closed and self.error is None and (begin := self._begin(data, pos)) is not None:
             code, body, size = begin
             after = body + size
             if code in {_BINARY, _CONTINUATION}:
+                self._unfinished = not data[pos] & 0x80
                 parts.append(data[body:after])
                 self._remaining = max(0, after - len(data))
             elif after > len(data):
@@ -210,7 +231,6 @@ class WebSocketFrames:
                 self.closed = code == _CLOSE
             pos = after
         self._head = data[pos:]
-        return b"".join(parts)
 
     def _begin(self, data: bytes, pos: int) -> tuple[int, int, int] | None:
         """Return the kind of the frame at an offset, its payload's offset and its size, or None if it is incomplete."""
@@ -222,7 +242,11 @@ class WebSocketFrames:
             raise ProtocolError(f"a WebSocket frame that begins with {data[pos : pos + 2].hex()}")
         if code >= _CLOSE and (size > 125 or not first & 0x80):
             raise ProtocolError("a control frame of the WebSocket that is fragmented or too long")
+        if code < _CLOSE and (code == _CONTINUATION) != self._unfinished:
+            raise ProtocolError(f"a WebSocket frame that {_ODD_PLACE[self._unfinished]}")
         body, more = pos + 2, {126: 2, 127: 8}.get(size, 0)
         if len(data) - body < more:
             return None
-        return code, body + more, int.from_bytes(data[body : body + more]) if more else size
+        if more and (size := int.from_bytes(data[body : body + more])) > _LARGEST:
+            raise ProtocolError(f"a WebSocket frame of {size:,} bytes")
+        return code, body + more, size

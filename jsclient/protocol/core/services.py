@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from ...errors import ConfigError, InvalidNameError
+from ...errors import ConfigError, InvalidNameError, ProtocolError
 from ..wire.codec import Model, Seconds, Time, decode, encode, from_wire
 from ..wire.names import check_filter_subject, check_queue
 
@@ -27,6 +27,9 @@ ERROR_CODE: Final = "Nats-Service-Error-Code"
 
 VERBS: Final = ("PING", "INFO", "STATS")
 """The discovery verbs that every instance of a service responds to."""
+
+_INFO: Final = "io.nats.micro.v1.info_response"
+_STATS: Final = "io.nats.micro.v1.stats_response"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _VERSION = re.compile(  # https://semver.org
@@ -101,7 +104,7 @@ class ServiceInfo(Model, frozen=True, kw_only=True):
     description: str = ""
     metadata: dict[str, str] | None = None
     endpoints: list[EndpointInfo] | None = None
-    type: str = "io.nats.micro.v1.info_response"
+    type: str = _INFO
 
 
 class ServiceStats(Model, frozen=True, kw_only=True):
@@ -121,7 +124,7 @@ class ServiceStats(Model, frozen=True, kw_only=True):
     started: Time | None = None
     metadata: dict[str, str] | None = None
     endpoints: list[EndpointStats] | None = None
-    type: str = "io.nats.micro.v1.stats_response"
+    type: str = _STATS
 
 
 def check_service_name(name: str, kind: str = "service") -> str:
@@ -196,12 +199,22 @@ def ping_response(info: ServiceInfo) -> bytes:
 
 def read_info(data: bytes) -> ServiceInfo:
     """Read an answer to ``INFO``. Raises `ProtocolError` if it is not valid."""
-    return from_wire(ServiceInfo, decode(data))
+    info = from_wire(ServiceInfo, decode(data))
+    _check_instance(info, _INFO)
+    return info
 
 
 def read_stats(data: bytes) -> ServiceStats:
     """Read an answer to ``STATS``. Raises `ProtocolError` if it is not valid."""
-    return from_wire(ServiceStats, decode(data))
+    stats = from_wire(ServiceStats, decode(data))
+    _check_instance(stats, _STATS)
+    return stats
+
+
+def _check_instance(one: ServiceInfo | ServiceStats, kind: str) -> None:
+    """Raise `ProtocolError` if an answer is of another kind, or does not name an instance of a service."""
+    if one.type != kind or not one.id or not _NAME.fullmatch(one.name):
+        raise ProtocolError(f"an answer of the type {one.type!r:.60} from the service {one.name!r:.60}")
 
 
 def error_headers(code: int, description: str) -> dict[str, str]:

@@ -196,6 +196,26 @@ async def test_close_does_not_ask_again_after_an_old_request():
 
 
 @virtual
+@pytest.mark.parametrize("give_back", [True, False])
+async def test_close_that_is_cancelled_ends_all_inboxes(give_back):
+    """At every step of the event loop. Another call waits until they have ended."""
+    for steps in range(12):
+        async with connected() as (js, connection):
+            puller = Puller(js._context, STREAM, CONSUMER, None)
+            slots = [await puller.request(request(2)) for _ in range(3)]
+            puller.abandon_request(slots[0])
+            connection.under_way.append((slots[0].inbox.subject, [data(1)]))
+            closing = asyncio.create_task(puller.close(give_back=give_back))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait({closing})
+            await puller.close(give_back=give_back)
+            assert connection.listening == [], steps
+            assert connection.acks() == ([b"-NAK"] if give_back else [])
+
+
+@virtual
 async def test_answers_of_a_reader_have_the_number_of_the_request():
     async with connected() as (_, connection):
         received = []

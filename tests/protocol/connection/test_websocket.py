@@ -58,7 +58,7 @@ def test_path_is_percent_encoded():
     assert request.startswith(b"GET /%D0%BF%D1%83%D1%82%20%D1%8C?a=b%20c HTTP/1.1\r\n")
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 4, 125, 126, 65535, 65536, 70_001])
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 125, 126, 4095, 4096, 4097, 65535, 65536, 70_001])
 def test_frame_of_client_is_masked(size: int) -> None:
     payload = random.Random(size).randbytes(size)
     data = frame(payload, b"\x01\x02\x03\xff")
@@ -73,10 +73,14 @@ def test_control_frames_of_client():
     assert unmasked(closing_frame(b"mask")) == (1000).to_bytes(2)
 
 
-@given(st.lists(st.tuples(st.binary(max_size=300), st.sampled_from([0, 2, 9, 10])), max_size=8), st.randoms())
+@given(st.lists(st.tuples(st.binary(max_size=300), st.sampled_from([2, 9, 10])), max_size=8), st.randoms())
 def test_payloads_do_not_depend_on_the_pieces(sent: list[tuple[bytes, int]], rng: random.Random) -> None:
     sent = [(payload[:125] if code > 8 else payload, code) for payload, code in sent]
-    data = b"".join(of_server(payload, code) for payload, code in sent)
+    data, begun = b"", False
+    for payload, code in sent:
+        final = code > 8 or rng.random() < 0.5
+        data += of_server(payload, 0 if code == 2 and begun else code, final=final)
+        begun = begun if code > 8 else not final
     frames, got, pings = WebSocketFrames(), b"", []
     while data:
         count = rng.randint(1, 40)
@@ -94,7 +98,7 @@ def test_payloads_do_not_depend_on_the_pieces(sent: list[tuple[bytes, int]], rng
 
 def test_huge_frame_is_passed_on_as_it_arrives():
     frames = WebSocketFrames()
-    assert frames.receive(b"\x82\x7f" + (2**63).to_bytes(8) + b"abc") == b"abc"
+    assert frames.receive(b"\x82\x7f" + (2**62).to_bytes(8) + b"abc") == b"abc"
     assert frames.receive(b"x" * 1000) == b"x" * 1000
     assert frames._head == b""
 
@@ -114,12 +118,49 @@ def test_bytes_after_the_close_are_ignored():
         of_server(b"x", 9, final=False),
         b"\xc2\x01x",
         b"\x82\x81mask-",
+        of_server(b"x", 0),
+        of_server(b"x", 0, final=False),
+        b"\x82\x7f" + (2**63).to_bytes(8),
     ],
-    ids=["text", "unknown", "long ping", "half a ping", "extension", "masked"],
+    ids=[
+        "text",
+        "unknown",
+        "long ping",
+        "half a ping",
+        "extension",
+        "masked",
+        "end without a beginning",
+        "middle without a beginning",
+        "size of 64 bits",
+    ],
 )
 def test_malformed_frame(data: bytes) -> None:
-    with pytest.raises(ProtocolError, match="WebSocket"):
-        WebSocketFrames().receive(data)
+    """The payloads before it are returned, and the bytes after it are ignored."""
+    for before in (of_server(b"ab"), of_server(b"a", final=False) + of_server(b"b", 0)):
+        for count in range(1, len(before + data) + 1):
+            frames, sent = WebSocketFrames(), before + data + of_server(b"c")
+            got = b"".join(frames.receive(sent[at : at + count]) for at in range(0, len(sent), count))
+            assert got == b"ab"
+            assert isinstance(frames.error, ProtocolError)
+            assert "WebSocket" in str(frames.error)
+
+
+@pytest.mark.parametrize("code", [1, 2, 3])
+def test_frame_within_a_fragmented_message(code: int) -> None:
+    """Control frames may stand there. Source: RFC 6455, section 5.4."""
+    frames = WebSocketFrames()
+    message = (of_server(b"a", final=False), of_server(b"x", 9), of_server(b"b", 0, final=False))
+    assert frames.receive(b"".join(message)) == b"ab"
+    assert frames.error is None
+    assert frames.receive(of_server(b"c", code)) == b""
+    assert isinstance(frames.error, ProtocolError)
+
+
+def test_message_follows_a_fragmented_message():
+    frames = WebSocketFrames()
+    message = of_server(b"a", final=False) + of_server(b"b", 0)
+    assert frames.receive(message + of_server(b"c") + message) == b"abcab"
+    assert frames.error is None
 
 
 @pytest.mark.parametrize(

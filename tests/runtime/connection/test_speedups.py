@@ -14,6 +14,7 @@ import pytest
 import jsclient
 from jsclient._runtime.connection.speedups import SERIES, chosen
 from jsclient._runtime.connection.wire import FrameReader
+from jsclient.protocol.connection.websocket import masked
 from jsclient.protocol.consumers.ack import last_of_whole_run, match_jsack
 from jsclient.protocol.wire.commands import publish_command
 from jsclient.protocol.wire.frames import total_size
@@ -63,6 +64,7 @@ def install(monkeypatch, version: str) -> None:
     module.publish_command, module.join_acks = publish_command, join_acks
     module.Slots = Slots
     module.CallbackRun = None
+    module.masked = masked
     module.burst_commands = lambda *columns: b""
     module.jsack_numbers = lambda frames: b""
     monkeypatch.setitem(sys.modules, "jsclient_speedups", module)

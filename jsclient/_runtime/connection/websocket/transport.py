@@ -19,6 +19,7 @@ from ....protocol.connection.websocket import (
     opening_request,
     pong,
 )
+from ..speedups import chosen
 from .proxy import Proxy
 from .upgrade_headers import UpgradeHeaders
 
@@ -46,6 +47,7 @@ class WebSocketTransport:
         self._received = bytearray()  # bytes of an HTTP answer, or of frames that follow it
         self._reader: ByteReader | None = None
         self._unread = b""  # payload that the handshake has not read
+        self._apply_mask = chosen().masked
 
     # --- connecting ----------------------------------------------------------------------------------------
 
@@ -88,10 +90,17 @@ class WebSocketTransport:
     # --- reading -------------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes:
-        """Return the next bytes of the handshake, or b"" at the end. Raises `OSError` if the connection is lost."""
+        """Return the next bytes of the handshake, or b"" at the end.
+
+        Raises:
+            OSError: The connection is lost.
+            ProtocolError: The bytes are not WebSocket frames, or have an extension or text.
+        """
         assert self._frames is not None
         payload = self._unwrap(b"")
         while not payload and not self._frames.closed:
+            if self._frames.error is not None:
+                raise self._frames.error
             data = await self._tcp.receive()
             if not data:
                 break
@@ -125,11 +134,13 @@ class WebSocketTransport:
         payload, self._unread = self._unread + self._unwrap(data), b""
         if payload:
             self._reader.feed(payload)
+        if self._frames.error is not None:
+            raise self._frames.error
         if self._frames.closed:
             raise ConnectionResetError("the server closed the connection")
 
     def _unwrap(self, data: bytes) -> bytes:
-        """Return the payloads of the frames in these bytes, and answer the last ping. Raises `ProtocolError`."""
+        """Return the payloads of the frames in these bytes, and answer the last ping."""
         frames = self._frames
         if frames is None:  # the answer did not open a WebSocket
             return b""
@@ -151,7 +162,7 @@ class WebSocketTransport:
 
     def write(self, payload: bytes) -> None:
         """Write bytes, unless the connection is lost. The reader soon notices the loss, and then fails the callers."""
-        self._tcp.write(frame(payload, os.urandom(4)))
+        self._tcp.write(frame(payload, os.urandom(4), apply_mask=self._apply_mask))
 
     async def drain(self) -> None:
         """Wait until most bytes are sent. Raises `OSError` if the connection is lost."""
