@@ -15,7 +15,14 @@ from typing import Final
 from .._runtime.context import Context
 from .._runtime.event_hub import EventLog
 from .._runtime.retry import Retry
-from ..errors import ClosedError, DisconnectedError, JetStreamError, PositionInvalidError, StreamNotFoundError
+from ..errors import (
+    ClosedError,
+    DisconnectedError,
+    JetStreamError,
+    PositionInvalidError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
 from ..protocol.events import StreamReset
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.models.stream import StreamInfo
@@ -95,10 +102,22 @@ class LogEntries:
     # --- opening -----------------------------------------------------------------------------------------
 
     async def begin_entries(self, *, without_consumer: bool = False) -> bool:
-        """Find out which messages exist. Return False if this needs a consumer although none may be created.
+        """Find out which messages exist, and read the first ones.
 
-        Raises `StreamNotFoundError`, or any other error common to API requests.
+        Returns False if this needs a consumer although none may be created. Raises `StreamNotFoundError`, or any
+        other error common to API requests. Reading has ended after an error.
         """
+        try:
+            if not await self._find_entries(without_consumer=without_consumer):
+                return False
+            if not self.is_current and not self._snapshot:
+                self._ahead.extend(await self._read(self._end, gives_up=True))
+        except BaseException:
+            await self.end_entries()
+            raise
+        return True
+
+    async def _find_entries(self, *, without_consumer: bool) -> bool:
         log, extent = await self._look_up()
         policy = self._config.deliver_policy
         if without_consumer and not log.reads_directly:
@@ -141,13 +160,14 @@ class LogEntries:
 
     # --- reading -----------------------------------------------------------------------------------------
 
-    async def next_frames(self, up_to: int = _ANY) -> list[Frame]:
+    async def next_frames(self, up_to: int | None = None, *, gives_up: bool = False) -> list[Frame]:
         """Return the frames of the next messages. All of them existed at the opening, or none of them.
 
         The list is empty if the last messages that existed were removed, or if all messages up to the sequence
         ``up_to`` were returned.
 
-        May raise any error of `Topic.each`. If the call is cancelled, no message is lost.
+        May raise any error of `Topic.each`. If ``gives_up`` is True, `RequestTimeoutError` is raised if messages that
+        exist cannot be read although the connection is up. If the call is cancelled, no message is lost.
         """
         if self._snapshot:
             count = min(_RUN, len(self._snapshot))
@@ -155,7 +175,7 @@ class LogEntries:
             self.is_current = not self._snapshot
             return self._as_frames(records)
         if not self._ahead:
-            self._ahead.extend(await self._read(up_to if self.is_current else self._end))
+            self._ahead.extend(await self._read(up_to if self.is_current else self._end, gives_up=gives_up))
         if self.is_current:
             records = [*self._ahead]
             self._ahead.clear()
@@ -166,18 +186,33 @@ class LogEntries:
         self.is_current = bool(self._ahead) or self.position >= self._end
         return self._as_frames(records)
 
-    async def _read(self, up_to: int) -> list[Record]:
+    async def _read(self, up_to: int | None, *, gives_up: bool) -> list[Record]:
         """Read further messages. If the stream was recreated, its messages are read from the start."""
         while True:
             reader = self._reader or await self._begin_reader()
             try:
-                records = await reader.next_batch(_RUN, up_to=up_to)
+                records = await self._next_batch(reader, up_to, gives_up=gives_up)
                 if not records and reader.is_closed:
                     raise ClosedError(_CLOSED)
                 return records
             except (PositionInvalidError, StreamNotFoundError):
                 await self._begin_again()
                 up_to = up_to if self.is_current else self._end
+
+    async def _next_batch(self, reader: LogReader, up_to: int | None, *, gives_up: bool) -> list[Record]:
+        """Wait for records. A reader repeats a request that fails without a limit, so look whether it has failed."""
+        if not gives_up or up_to is None:
+            return await reader.next_batch(_RUN, up_to=_ANY if up_to is None else up_to)
+        context = self._context
+        while True:
+            try:
+                async with asyncio.timeout(context.timeout) as limit:
+                    return await reader.next_batch(_RUN, up_to=up_to)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+            if reader.failure is not None and context.connection.is_connected:
+                raise RequestTimeoutError("stored messages", context.timeout) from reader.failure
 
     async def _begin_reader(self) -> LogReader:
         if self._log is None or self._start is None:

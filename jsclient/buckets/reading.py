@@ -298,6 +298,10 @@ class BucketReader(Generic[EntryT]):
         if await has_nothing_left(consumer, last):
             # The remaining entries were removed, or changed while the consumer was replaced.
             self.is_current = True
+            if not puller.tracker.cursor.requested_from:
+                # The first consumer has a list of entries to deliver. At each entry that was removed, it waits for an
+                # arrival, so that a change would be delivered only after as many other changes.
+                puller.replace_consumer("entries that it was to deliver were removed")
             return
         # After a purge a server may count messages as pending that its consumer never delivers.
         state = puller.consumer, puller.arrived

@@ -314,6 +314,11 @@ class LogReader(ReadHandle[Record]):
         if self._stall_watch is not None:
             self._stall_watch.asked()
 
+    @property
+    def failure(self) -> JetStreamError | None:
+        """Why the history could not be read at the last attempt, or None if it could."""
+        return None if self._failure is None else self._failure[1]
+
     def _lasting_failure(self) -> JetStreamError | None:
         """Return why the history cannot be read, if it has failed for a while."""
         if self._failure is None or self._now() - self._failure[0] < _LASTING:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ...errors import (
+    AnswerLostError,
     ClosedError,
     ConsumerLimitError,
     DisconnectedError,
@@ -28,6 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["SharedReader"]
 
 EntryT = TypeVar("EntryT")
+
+_UNREADABLE: Final = (
+    AnswerLostError,
+    DisconnectedError,
+    NoRespondersError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+)
+"""Errors of direct gets after which a consumer may still be able to read."""
 
 
 class SharedReader(Generic[EntryT]):
@@ -101,7 +112,7 @@ class SharedReader(Generic[EntryT]):
         try:
             if not await log.begin_entries(without_consumer=True):
                 return False
-        except (PermissionDeniedError, DisconnectedError, RequestTimeoutError, NoRespondersError):
+        except _UNREADABLE:
             return False  # creating a consumer waits for the connection, and raises its own error
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
@@ -160,13 +171,9 @@ class SharedReader(Generic[EntryT]):
         if up_to is None and not is_initial:
             log.follow_pushes()  # no other watch exists that this reader could join
         try:
-            frames = await (log.next_frames() if up_to is None else log.next_frames(up_to))
-        except PermissionDeniedError:
-            if is_initial:
-                raise
-            await self._open_after(log.position)
-            self._log = None
-            self._end_later(log.end_entries())
+            frames = await log.next_frames(up_to, gives_up=True)
+        except _UNREADABLE:
+            await self._read_on(log, is_initial=is_initial)
             return []
         self.is_current = log.is_current
         entries = decoded(self._decode, frames, is_initial=is_initial)
@@ -215,12 +222,22 @@ class SharedReader(Generic[EntryT]):
             return
         await self._open_after(position)
 
-    async def _open_after(self, position: int) -> None:
-        """Read the messages after a position with a consumer. They are returned as changes."""
+    async def _read_on(self, log: LogEntries, *, is_initial: bool) -> None:
+        """Read with a consumer from now on, because direct gets fail. If its creation fails too, both are repeated."""
+        with suppress(DisconnectedError, NoRespondersError, RequestTimeoutError):
+            await self._open_after(log.position, is_initial=is_initial)
+            self._log = None
+            self._end_later(log.end_entries())
+
+    async def _open_after(self, position: int, *, is_initial: bool = False) -> None:
+        """Read the messages after a position with a consumer. Unless ``is_initial`` is True, they are changes."""
         config = self._config.replace(
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=position + 1
         )
-        (await self._open_own(config)).skip_initial()
+        own = await self._open_own(config)
+        if not is_initial:
+            own.skip_initial()
+        self.is_current = own.is_current
 
     def _end_later(self, end: Coroutine[Any, Any, None]) -> None:
         self._context.tasks.start(end, "end of the reader of a watch")

@@ -1,0 +1,142 @@
+"""A late watch reads what exists by direct gets. If these are lost, it reads on with a consumer of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from integration.buckets.following.test_reader import Follows, publish
+from integration.buckets.following.test_source import until_current
+from integration.kit.clients.readers import FAST
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.network.asking import answers_to, creates
+from integration.kit.network.match import published
+from jsclient.buckets.following.reader import SharedReader
+
+pytestmark = pytest.mark.server(">=2.11")
+
+
+def batches(kv: Any) -> Any:
+    """Requests for several messages: requests for one message name its subject, or ask for the last."""
+    direct = published(f"$JS.API.DIRECT.GET.{kv.stream}")
+    return lambda frame: direct(frame) and b'"batch"' in frame.payload
+
+
+async def one_consumer(oracle: Any, kv: Any) -> None:
+    async def one() -> bool:
+        return len(await oracle.consumer_names(kv.stream)) == 1
+
+    await eventually(one, 30, "one consumer")
+
+
+@pytest.mark.covers("K54")
+@pytest.mark.parametrize("options", [{}, {"include_history": True}, {"after": 0}], ids=str)
+async def test_direct_gets_are_lost_from_the_start(
+    make: Any, connect: Any, proxy: Any, oracle: Any, options: dict[str, Any]
+) -> None:
+    kv = await make()
+    for number in range(30):
+        await kv.put(f"k{number}", b"%d" % number)
+    between = await proxy()
+    followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
+    lost = between.drop_frames(batches(kv))
+    async with followed.watch() as first:
+        assert len(await until_current(first)) == 30
+        late = followed.watch(**options)
+        await within(30, late.__aenter__(), "the late watch is open")
+        async with late:
+            assert lost.count
+            assert [(await within(10, late.next(), "an entry")).revision for _ in range(30)] == [
+                *range(1, 31)
+            ]
+            assert late.is_current
+            reading = [asyncio.create_task(watch.next()) for watch in (first, late)]
+            await one_consumer(oracle, kv)
+            revision = await kv.put("a", b"1")
+            for task in reading:
+                assert (await within(10, task, "the change")).revision == revision
+
+
+@pytest.mark.covers("K54")
+async def test_direct_gets_are_lost_in_between(
+    js: Any, make: Any, connect: Any, proxy: Any, oracle: Any
+) -> None:
+    """Each entry is returned once, by whichever means it was read."""
+    kv = await make()
+    await publish(js, kv, 5000, 5000)
+    between = await proxy()
+    followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
+    async with followed.watch() as first, followed.watch() as late:
+        await until_current(first)
+        revisions = [(await late.next()).revision for _ in range(100)]
+        lost = between.drop_frames(batches(kv))
+        while not late.is_current:
+            entry = await within(30, late.next(), "an entry")
+            assert entry.is_initial
+            revisions.append(entry.revision)
+        assert lost.count
+        assert revisions == [*range(1, 5001)]
+        revision = await kv.put("a", b"1")
+        assert (await within(10, late.next(), "the change")).revision == revision
+        assert (await within(10, first.next(), "the change")).revision == revision
+
+
+@pytest.mark.covers("K57")
+@pytest.mark.limit(120)
+async def test_direct_gets_are_lost_while_it_is_behind(
+    js: Any, make: Any, connect: Any, proxy: Any, oracle: Any
+) -> None:
+    kv = await make(history=64)
+    between = await proxy(record=False)
+    followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
+    async with followed.watch() as slow:
+        fast = Follows(followed.watch())
+        await within(30, fast.opened.wait(), "the fast watch is open")
+        await publish(js, kv, 12_000, 400)
+        await eventually(lambda: len(fast.revisions) == 12_000, 60, "the fast watch has read everything")
+        lost = between.drop_frames(batches(kv))
+        entries = [await within(30, slow.next(), "an entry") for _ in range(12_000)]
+        assert lost.count
+        assert [entry.revision for entry in entries] == [*range(1, 12_001)]
+        assert not any(entry.is_initial for entry in entries)
+        waiting = asyncio.create_task(slow.next())
+        assert isinstance(slow._reader, SharedReader)
+        await eventually(lambda: slow._reader._member.follows, 30, "it has joined the others again")
+        revision = await kv.put("a", b"1")
+        assert (await within(10, waiting, "the change")).revision == revision
+        await fast.end()
+
+
+@pytest.mark.covers("K54")
+@pytest.mark.parametrize("asked", ["STREAM.INFO.>", "DIRECT.GET.>"])
+async def test_connection_is_lost_while_it_opens(
+    make: Any, connect: Any, proxy: Any, oracle: Any, asked: str
+) -> None:
+    """The late watch is opened with a consumer, whose creation waits for the connection."""
+    kv = await make(history=2)
+    for number in range(30):
+        await kv.put(f"k{number}", b"%d" % number)
+    between = await proxy()
+    followed = await (await connect(between, **FAST)).key_value(kv.bucket)
+    async with followed.watch() as first:
+        assert len(await until_current(first)) == 30
+        await one_consumer(oracle, kv)
+        count = len(creates(between))
+        held = between.hold_frames(answers_to(between, asked))
+        late = followed.watch()
+        opening = asyncio.create_task(late.__aenter__())
+        await held.wait()
+        between.cut()
+        held.remove()
+        await within(30, opening, "the late watch is open")
+        async with late:
+            # The shared consumer was replaced. A request for the stream is repeated after a reconnect.
+            assert len(creates(between)) >= count + (1 if asked == "STREAM.INFO.>" else 2)
+            assert len(await until_current(late)) == 30
+            reading = [asyncio.create_task(watch.next()) for watch in (first, late)]
+            await one_consumer(oracle, kv)
+            revision = await kv.put("a", b"1")
+            for task in reading:
+                assert (await within(30, task, "the change")).revision == revision
