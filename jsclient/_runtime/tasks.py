@@ -147,7 +147,8 @@ class Timer:
         if deadline is None:
             self.cancel()
         elif self._handle is None or deadline < self._at:
-            self.cancel()
+            if self._handle is not None:
+                self._handle.cancel()
             self._at = deadline
             self._handle = self._loop.call_at(deadline, self._fire)
 

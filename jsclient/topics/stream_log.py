@@ -110,7 +110,7 @@ class StreamLog(Log):
     @property
     def _linked(self) -> bool:
         """Whether records may name their predecessors. Sequences of other streams are meaningless here."""
-        return self.is_one_subject and not self.config.sources
+        return self.is_one_subject and not self.handle.config.sources
 
     def emit(self, event: Event) -> None:
         self.context.emit(event)
@@ -122,7 +122,7 @@ class StreamLog(Log):
         await self.context.connection.wait_connected(None)
 
     async def extent(self) -> Extent:
-        limit = self.config.max_msgs_per_subject or 0
+        limit = self.handle.config.max_msgs_per_subject or 0
         counts = {"subjects_filter": self.subject} if self.is_one_subject and limit > 0 else None
         info = self.context.api.stream_info(self.stream)
         answer = await self.context.call(info, counts, what="stream info")
@@ -204,7 +204,7 @@ class StreamLog(Log):
     def reads_directly(self) -> bool:
         """Whether records are read with direct gets."""
         version = self.context.connection.server_version
-        return bool(self.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
+        return bool(self.handle.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 
     async def _checked(self, page: Page, since: int) -> Page:
         """Check a page with the leader, since the replica that sent it may lag or be a mirror with fewer records."""
@@ -316,7 +316,7 @@ class StreamLog(Log):
             raise ConfigError(f"push is {push!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
         # Republished records are only ordered within each subject.
         by_consumer = push == "consumer" or (push == "auto" and not self.is_one_subject)
-        subject = None if by_consumer else republished_subject(self.config.republish, self.subject)
+        subject = None if by_consumer else republished_subject(self.handle.config.republish, self.subject)
         if subject is not None:
             return RepublishFeed(self.context, self.stream, subject, by_subject=not self.is_one_subject)
         if push == "republish":
@@ -337,7 +337,7 @@ class StreamLog(Log):
         return StreamStallWatch(self.context, self.stream, progress=progress, waits=waits, failure=failure)
 
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
-        config = self.config
+        config = self.handle.config
         per_subject = (config.max_msgs_per_subject or 0) > 0 or bool(config.allow_msg_ttl)
         return MissingRule(
             by_subject=feed.by_subject,
@@ -351,7 +351,7 @@ class StreamLog(Log):
         """Which jumps of the sequence may hide records that were removed while other deliveries were in flight."""
         if self.newest_only:
             return "none"
-        config = self.config
+        config = self.handle.config
         per_subject = config.max_msgs_per_subject or 0
         if (
             any((limit or 0) > 0 for limit in (config.max_msgs, config.max_bytes))
@@ -398,9 +398,7 @@ async def find_log(
         NoMatchingStreamError: No stream or more than one stores the subject.
         StreamNotFoundError: The named stream doesn't exist.
         ConfigError: The named stream doesn't store the subject.
-        InvalidNameError: The subject is invalid.
     """
-    check_filter_subject(subject)
     now = context.connection.now
     deadline = now() + context.timeout
     if stream is None and likely is not None:

@@ -362,7 +362,11 @@ class Connection(abc.ABC):
 
     def now(self) -> float:
         """Return the monotonic time of the running loop in seconds."""
-        return self.running_loop().time()
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            self.enter()
+            raise
 
 
 class HoldingSink:

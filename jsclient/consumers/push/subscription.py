@@ -226,7 +226,9 @@ class Subscription(ReadHandle[Message], Running):
 
         return PushSource(
             self._context,
-            self,
+            self.stream,
+            self.consumer,
+            subscription=self,
             emit=self._buffer.emit,
             known=self._binding.config,
             watch=self._buffer.stall_watch,

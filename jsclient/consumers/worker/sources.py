@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ..._runtime.calls import consumer_info, is_gone
 from ..._runtime.context import Context
@@ -24,6 +25,7 @@ from ..message import Message
 
 if TYPE_CHECKING:
     from ..pull.messages import Messages
+    from ..push.subscription import Subscription
     from ..stall_watch import StallWatch
 
 __all__ = ["PullSource", "PushSource", "Source"]
@@ -31,25 +33,23 @@ __all__ = ["PullSource", "PushSource", "Source"]
 _EXPIRES = 30.0  # default duration of pull requests, in seconds
 
 
+@dataclass(eq=False)
 class Source(abc.ABC):
-    """A source of messages for a worker."""
+    """A source of messages for a worker.
 
-    def __init__(
-        self,
-        context: Context,
-        stream: str,
-        consumer: str,
-        *,
-        emit: Callable[[Event], None],
-        known: ConsumerConfig | None,
-        watch: StallWatch,
-    ) -> None:
-        self.stream: str = stream
-        self.consumer: str = consumer
-        self.emit = emit
-        self.context: Context = context
-        self._known = known
-        self.watch: StallWatch = watch
+    Attributes:
+        known: The last known configuration of the consumer, if any.
+        over: Called after the worker has handled or returned all messages. It returns a task to await, or None.
+    """
+
+    context: Context
+    stream: str
+    consumer: str
+    _: KW_ONLY
+    emit: Callable[[Event], None]
+    known: ConsumerConfig | None
+    watch: StallWatch
+    over: Callable[[], asyncio.Task[None] | None] = lambda: None
 
     @property
     def pending(self) -> int:
@@ -69,9 +69,9 @@ class Source(abc.ABC):
         try:
             return (await consumer_info(self.context, self.stream, self.consumer)).config
         except (PermissionDeniedError, RequestTimeoutError, NoRespondersError):
-            if self._known is None:
+            if self.known is None:
                 raise
-            return self._known  # probably still correct, and a worker needs no other permission than to read
+            return self.known  # probably still correct, and a worker needs no other permission than to read
 
     def open_source(self, rules: WorkRules) -> None:  # noqa: B027  optional
         """Prepare for reading, when the worker starts. Does nothing by default."""
@@ -108,37 +108,19 @@ class Source(abc.ABC):
         """
         return None
 
-    def over(self) -> asyncio.Task[None] | None:
-        """Close the source after the worker has handled or returned all messages.
-
-        Returns a task that the caller must await, or None.
-        """
-        return None
-
     def report_error(self, error: JetStreamError) -> None:
         """Report an error as an event, because it doesn't end the worker."""
         self.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
 
 
+@dataclass(eq=False, kw_only=True)
 class PullSource(Source):
     """Reads from a pull consumer, with a continuous reader that is closed while the worker has no capacity."""
 
-    def __init__(
-        self,
-        context: Context,
-        stream: str,
-        consumer: str,
-        *,
-        messages: Callable[..., Messages],
-        emit: Callable[[Event], None],
-        known: ConsumerConfig | None,
-        watch: StallWatch,
-    ) -> None:
-        super().__init__(context, stream, consumer, emit=emit, known=known, watch=watch)
-        self._messages = messages
-        self._limits: dict[str, Any] = {}
-        self._reader: Messages | None = None
-        self._error: JetStreamError | None = None
+    messages: Callable[..., Messages]
+    _limits: dict[str, Any] = field(default_factory=dict, init=False)
+    _reader: Messages | None = field(default=None, init=False)
+    _error: JetStreamError | None = field(default=None, init=False)
 
     @property
     def pending(self) -> int:
@@ -159,7 +141,7 @@ class PullSource(Source):
         if self._error is not None:
             raise self._error
         if self._reader is None:
-            self._reader = self._messages(**self._limits)
+            self._reader = self.messages(**self._limits)
         return await self._reader.next()
 
     def take_available(self, most: int) -> list[Message]:
@@ -190,76 +172,38 @@ class PullSource(Source):
         return await self.hand_over(0)
 
 
-class Pushed(Protocol):
-    """The part of the interface of `Subscription` that a worker uses."""
-
-    @property
-    def stream(self) -> str: ...
-
-    @property
-    def consumer(self) -> str: ...
-
-    @property
-    def pending(self) -> int: ...
-
-    @property
-    def is_closed(self) -> bool: ...
-
-    async def next(self, timeout: float | None = None) -> Message: ...
-
-    def take_arrived(self, most: int) -> list[Message]: ...
-
-    def events(self) -> AsyncIterator[Event]: ...
-
-
+@dataclass(eq=False, kw_only=True)
 class PushSource(Source):
     """Takes messages from a push subscription.
 
     The subscription ends with the worker, because otherwise the server would continue to deliver messages to it.
+
+    Attributes:
+        receive_remaining: Ends the subscription within a number of seconds, after messages in flight have arrived.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        subscription: Pushed,
-        *,
-        emit: Callable[[Event], None],
-        known: ConsumerConfig | None,
-        watch: StallWatch,
-        receive_remaining: Callable[[float], Awaitable[None]],
-        over: Callable[[], asyncio.Task[None] | None],
-    ) -> None:
-        """Create a source.
-
-        Args:
-            receive_remaining: Ends the subscription within a number of seconds, after messages in flight have arrived.
-            over: Called after the last message was handled or returned. See `Source.over`.
-        """
-        super().__init__(
-            context, subscription.stream, subscription.consumer, emit=emit, known=known, watch=watch
-        )
-        self._subscription = subscription
-        self._receive_remaining, self._over = receive_remaining, over
+    subscription: Subscription
+    receive_remaining: Callable[[float], Awaitable[None]]
 
     @property
     def pending(self) -> int:
-        return self._subscription.pending
+        return self.subscription.pending
 
     @property
     def drained(self) -> bool:
-        return not self._subscription.is_closed
+        return not self.subscription.is_closed
 
     async def next(self) -> Message:
         while True:
             try:
-                return await self._subscription.next()
+                return await self.subscription.next()
             except (ClosedError, ConsumerDeletedError):
                 raise
             except JetStreamError as error:  # the subscription continues after an error status
                 self.report_error(error)
 
     def take_available(self, most: int) -> list[Message]:
-        return self._subscription.take_arrived(most)
+        return self.subscription.take_arrived(most)
 
     async def hand_over(self, most: int) -> list[Message]:
         """Take messages from the buffer of the subscription, which can't be paused.
@@ -268,8 +212,8 @@ class PushSource(Source):
         """
         held: list[Message] = []
         try:
-            while len(held) < min(most, self._subscription.pending + len(held)):
-                held.append(await self._subscription.next(timeout=0))
+            while len(held) < min(most, self.subscription.pending + len(held)):
+                held.append(await self.subscription.next(timeout=0))
         except JetStreamError as error:
             if not isinstance(error, ClosedError | RequestTimeoutError):
                 self.report_error(error)
@@ -277,24 +221,18 @@ class PushSource(Source):
 
     async def end_source(self, timeout: float) -> list[Message]:
         held: list[Message] = []
-        if self._subscription.is_closed:
+        if self.subscription.is_closed:
             return held
-        await self._receive_remaining(timeout)
+        await self.receive_remaining(timeout)
         try:
             while True:
                 held.append(await self.next())
         except JetStreamError:
             return held
 
-    def deleted(self) -> Coroutine[Any, Any, JetStreamError]:
-        return self._until_deleted()
-
-    async def _until_deleted(self) -> JetStreamError:
-        async for event in self._subscription.events():
+    async def deleted(self) -> JetStreamError:
+        async for event in self.subscription.events():
             if isinstance(event, ConsumerDeleted) and await is_gone(self.context, self.stream, self.consumer):
                 return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
         await asyncio.Event().wait()  # the subscription has ended for another reason, which `next` raises
         raise AssertionError
-
-    def over(self) -> asyncio.Task[None] | None:
-        return self._over()

@@ -266,25 +266,26 @@ class MutableAntichain(Generic[T]):
         for time, change in changes:
             sums[time] += change
         for time, change in sums.items():
-            if self.count(time) + change < 0:
+            if self._counts.get(time, 0) + change < 0:
                 raise ProtocolError(f"{time!r} was taken from a frontier that does not have it")
         added, has_shrunk = [], False
         for time, change in sums.items():
-            count = self.count(time)
+            count = self._counts.get(time, 0)
             if count + change:
                 self._counts[time] = count + change
                 if not count:
                     added.append(time)
             elif count:
                 del self._counts[time]
-                has_shrunk = has_shrunk or time in self.frontier
+                has_shrunk = has_shrunk or time in self.frontier.elements
         if not has_shrunk and not added:
             return []
         # While the frontier keeps its elements, only an added time can be less than one of them.
-        before = self.frontier
+        before = self.frontier.elements
         self.frontier = Antichain.minimal(self.order, self._counts if has_shrunk else (*before, *added))
-        removed = [(time, -1) for time in before if time not in self.frontier]
-        return removed + [(time, 1) for time in self.frontier if time not in before]
+        after = self.frontier.elements
+        removed = [(time, -1) for time in before if time not in after]
+        return removed + [(time, 1) for time in after if time not in before]
 
 
 class Capabilities(Generic[T]):
@@ -311,13 +312,14 @@ class Capabilities(Generic[T]):
 
     def allows(self, time: T) -> bool:
         """Return whether data of this time may be sent."""
-        return self.frontier.some_below(time)
+        return self._held.frontier.some_below(time)
 
     def check_time(self, time: T) -> None:
         """Raise `EpochCompletedError` if no capability allows the time, or `ConfigError` if it is not valid."""
         self.order.encode(time)
-        if not self.allows(time):
-            raise EpochCompletedError(time, self.frontier.elements)
+        frontier = self._held.frontier
+        if not frontier.some_below(time):
+            raise EpochCompletedError(time, frontier.elements)
 
     def update(self, changes: Changes[T]) -> list[tuple[T, int]]:
         """Drop and add capabilities in one step.
@@ -341,8 +343,9 @@ class Capabilities(Generic[T]):
         """Replace all capabilities before a time by a capability for this time. Incomparable capabilities remain."""
         self.check_time(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
-        return self.update([*((time, -self.count(time)) for time in before), (to, 1)])
+        # No further check is needed: only capabilities in ``_held`` are dropped, and the time was allowed before.
+        return self._held.update([*((time, -self._held.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:
         """Drop all capabilities, which completes all epochs."""
-        return self.update([(time, -self.count(time)) for time in self._held])
+        return self._held.update([(time, -self._held.count(time)) for time in self._held])

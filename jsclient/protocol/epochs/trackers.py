@@ -124,8 +124,13 @@ class EpochPublisher(Generic[T]):
         If `Capabilities.check_time` raises an error, the data must not be sent.
         """
         self.capabilities.check_time(time)
-        self.upper = self.upper.with_maximal(time)
-        self._active.add(time)
+        self.record_sent(time)
+
+    def record_sent(self, time: T) -> None:
+        """Record that data of this time is about to be sent, after a check that it is allowed."""
+        if time not in self._active:  # an active time is already in the upper frontier
+            self.upper = self.upper.with_maximal(time)
+            self._active.add(time)
 
     def update(self, changes: Changes[T]) -> FrontierRecord[T] | None:
         """Drop and add capabilities. Return the record to write, or None if the frontier is the same.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -127,6 +128,7 @@ def deadline_of(timeout: Any, now: float) -> float | None:
 _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})")
 
 
+@lru_cache(maxsize=64)
 def is_at_least(version: str, minimum: tuple[int, int]) -> bool:
     """Return whether a server of this version is ``minimum`` or later. Return True if the version can't be parsed."""
     match = _VERSION.match(version)

@@ -19,7 +19,7 @@ import copy
 import math
 import operator
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -27,6 +27,7 @@ from typing import (
     Annotated,
     Any,
     ClassVar,
+    Final,
     NamedTuple,
     Self,
     TypeAlias,
@@ -166,13 +167,15 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
         raise _WrongValueError(f"an object is needed, not {type(data).__name__}")
     kinds = _KINDS.get(cls) or _kinds(cls)
     # The constructor would check the values and refuse words that it does not know.
-    model = copy.copy(_blank(cls))
+    model = copy.copy(_BLANK.get(cls) or _blank(cls))
     extra: dict[str, Any] = {}
     for name, value in data.items():
         if kind := kinds.get(name):
             # Most values are plain and need no call. A stream info has 60 of them.
             same = kind.same if type(value) is kind.same else None
-            if same is bool or (same is str and value.isascii()) or (same is int and value.bit_length() < 64):
+            if same is str and value.isascii():
+                force_setattr(model, name, kind.words.get(value, value))
+            elif same is bool or (same is int and value.bit_length() < 64):
                 force_setattr(model, name, value)
             elif value is not None:
                 try:
@@ -190,14 +193,14 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     return model
 
 
-_BLANK: dict[type[WireStruct], WireStruct] = {}
+_BLANK: dict[type[Any], Any] = {}
 
 
 def _blank(cls: type[ModelT]) -> ModelT:
     """Return an empty model to be copied. All its fields except ``extra`` are immutable."""
     if cls not in _BLANK:
         _BLANK[cls] = cls()
-    return _BLANK[cls]  # type: ignore[return-value]
+    return _BLANK[cls]  # type: ignore[no-any-return]
 
 
 def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
@@ -239,6 +242,7 @@ class _Kind(NamedTuple):
     take: _Convert = _same  # from a user
     write: _Convert = _same  # to the wire
     same: type[Any] | None = None  # bool, a 63-bit int or an ASCII str, which ``read`` returns unchanged
+    words: Mapping[str, Any] = {}  # the members of an enum, which ``read`` returns instead of their words
 
 
 class _WrongValueError(Exception):
@@ -311,7 +315,10 @@ def _user_seconds(value: Any) -> Any:
 
 
 def _time(value: Any) -> Any:
-    moment = _checked(parse_time, value)
+    try:
+        moment = parse_time(value)
+    except ProtocolError as exc:
+        raise _WrongValueError(str(exc)) from None
     return None if moment == GO_ZERO_TIME else moment
 
 
@@ -386,7 +393,7 @@ def _word_of(enum: type[StrEnum]) -> _Kind:
             allowed = ", ".join(map(repr, words))
             raise _WrongValueError(f"{value!r:.60} is none of {allowed}") from None
 
-    return _Kind(lambda value: words.get(_str(value), value), take, str)
+    return _Kind(lambda value: words.get(_str(value), value), take, str, same=str, words=words)
 
 
 def _nested(cls: type[WireStruct]) -> _Kind:
@@ -406,12 +413,15 @@ def _nested(cls: type[WireStruct]) -> _Kind:
 
 
 def _item(convert: _Convert, key: Any, value: Any) -> Any:
-    if convert is _str and type(value) is str and value.isascii():
-        return value
     try:
         return convert(value)
     except _WrongValueError as exc:
         raise _WrongValueError(exc.reason, f"[{key!r:.60}]{exc.path}") from None
+
+
+def _are_ascii(values: Iterable[Any]) -> bool:
+    """Return whether all values are ASCII strings, which need no conversion."""
+    return {*map(type, values)} <= {str} and "".join(values).isascii()
 
 
 def _list_of(kind: _Kind) -> _Kind:
@@ -419,6 +429,8 @@ def _list_of(kind: _Kind) -> _Kind:
         def converted(value: Any) -> Any:
             if not isinstance(value, allowed):
                 raise _unlike("a list", value)
+            if convert is _str and _are_ascii(value):
+                return [*value]
             return [_item(convert, position, item) for position, item in enumerate(value)]
 
         return converted
@@ -435,6 +447,8 @@ def _map_of(kind: _Kind) -> _Kind:
         def converted(value: Any) -> Any:
             if not isinstance(value, Mapping):
                 raise _unlike("a map", value)
+            if convert is _str and _are_ascii(value) and _are_ascii(value.values()):
+                return {**value}
             return {_str(name): _item(convert, name, item) for name, item in value.items()}
 
         return converted
@@ -480,6 +494,9 @@ def decode(data: bytes) -> dict[str, Any]:
     return value
 
 
+_PLAIN: Final = {str, int, bool, type(None)}  # the types whose values are sent as they are
+
+
 def _plain(obj: Any) -> Any:
     """Return ``obj`` with its models as dicts. Refuse values without a JSON form."""
     if isinstance(obj, WireStruct):
@@ -487,7 +504,7 @@ def _plain(obj: Any) -> Any:
     if isinstance(obj, Mapping):
         if not all(isinstance(name, str) for name in obj):
             raise ConfigError("cannot be sent as JSON: a key is not a str")
-        return {str(name): _plain(value) for name, value in obj.items()}
+        return {str(name): value if type(value) in _PLAIN else _plain(value) for name, value in obj.items()}
     if isinstance(obj, list | tuple):
         return [_plain(value) for value in obj]
     if isinstance(obj, str):

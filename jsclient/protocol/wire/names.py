@@ -47,6 +47,7 @@ MAX_SUBJECT_BYTES: Final = MAX_CONTROL_LINE_BYTES - 512
 The remainder of a control line is for verb, reply or queue, and numbers.
 """
 
+_WILDCARDS = frozenset("*>")
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\x9f]")  # space, C0 controls, DEL, C1 controls
 _NOT_IN_NAME = re.compile(r"[.*>/\\]")
 _NOT_IN_NEW_NAME = re.compile(r"[^\x21-\x7e]|[.*>/\\]")
@@ -157,7 +158,7 @@ def check_filter_subject(subject: str) -> str:
 
 def has_wildcard(subject: str) -> bool:
     """Return whether the subject matches several subjects, because a token is ``*`` or ``>``."""
-    return any(token in ("*", ">") for token in subject.split("."))
+    return not _WILDCARDS.isdisjoint(subject.split("."))
 
 
 def subject_matches(pattern: str, subject: str) -> bool:

@@ -92,7 +92,7 @@ def format_time(value: datetime | str) -> str:
     if isinstance(value, str):
         try:
             _parse(value)
-        except ValueError as exc:
+        except ProtocolError as exc:
             raise ConfigError(str(exc)) from None
         return value
     if not isinstance(value, datetime):
@@ -128,7 +128,7 @@ def parse_time(text: str) -> datetime:
     Raises:
         ProtocolError: The text is not RFC 3339, or the time is outside the years 1 to 9999.
     """
-    moment, ns = _parse_or_protocol_error(text)
+    moment, ns = _parse(text)
     return moment + timedelta(microseconds=ns // 1000)
 
 
@@ -138,14 +138,14 @@ def parse_time_ns(text: str) -> int:
     Raises:
         ProtocolError: The text is not RFC 3339, or the time is outside the years 1 to 9999.
     """
-    moment, ns = _parse_or_protocol_error(text)
+    moment, ns = _parse(text)
     since = moment - _EPOCH
     return (since.days * 86_400 + since.seconds) * _NS + ns
 
 
 def parse_both_times(text: str) -> tuple[datetime, int]:
     """Return the results of `parse_time` and `parse_time_ns`, with the text parsed once."""
-    moment, ns = _parse_or_protocol_error(text)
+    moment, ns = _parse(text)
     since = moment - _EPOCH
     return moment + timedelta(microseconds=ns // 1000), (since.days * 86_400 + since.seconds) * _NS + ns
 
@@ -159,18 +159,11 @@ def format_time_ns(ns: int) -> str:
         raise ConfigError(f"{ns} ns is beyond the year 9999") from None
 
 
-def _parse_or_protocol_error(text: str) -> tuple[datetime, int]:
-    try:
-        return _parse(text)
-    except ValueError as exc:
-        raise ProtocolError(str(exc)) from None
-
-
 def _parse(text: str) -> tuple[datetime, int]:
-    """Return the whole second, in UTC, and the nanoseconds after it. Raises only ValueError."""
+    """Return the whole second, in UTC, and the nanoseconds after it. Raises `ProtocolError`."""
     match = _RFC3339.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{text!r:.60} is not an RFC 3339 time such as 2030-01-31T12:00:00.5Z")
+        raise ProtocolError(f"{text!r:.60} is not an RFC 3339 time such as 2030-01-31T12:00:00.5Z")
     year, month, day, hour, minute, second, fraction, sign, hours, minutes = match.groups()
     offset = timedelta()
     if sign:
@@ -179,4 +172,4 @@ def _parse(text: str) -> tuple[datetime, int]:
         local = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=UTC)
         return local - offset, int((fraction or "").ljust(9, "0"))
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is outside the years 1 to 9999") from None
+        raise ProtocolError(f"{text!r} is outside the years 1 to 9999") from None

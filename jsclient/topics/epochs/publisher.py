@@ -137,7 +137,7 @@ class PartitionPublisher(Handle, Generic[T]):
             self._check_open()
             self._core.capabilities.check_time(time)
             message = self._message(time, items, msg_id)
-            self._core.send(time)
+            self._core.record_sent(time)
             try:
                 await self._out.send(message)
             except PublishesFailedError as error:  # earlier messages have failed

@@ -145,7 +145,7 @@ async def test_without_permission_the_known_configuration_counts():
     async with connected() as (js, connection):
         source = pull_source(js, [])
         for known in (None, ConsumerConfig(max_deliver=3)):
-            source._known = known
+            source.known = known
             with connection.broken(PermissionDeniedError("publish", "$JS.API.CONSUMER.INFO.ORDERS.worker")):
                 if known is None:
                     with pytest.raises(PermissionDeniedError):
@@ -166,7 +166,9 @@ async def test_subscription_hands_over_what_has_arrived_and_reports_statuses():
 
         source = PushSource(
             js._context,
-            sub,
+            sub.stream,
+            sub.consumer,
+            subscription=sub,
             emit=events.append,
             known=None,
             watch=None,
