@@ -13,7 +13,9 @@ from integration.kit.judge.waiting import eventually
 from jsclient import CoreMessage, ServiceError
 
 # The services of nats-py 2.16 take their start time from a function that Python 3.12 deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning:nats.micro.service")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:datetime.datetime.utcnow:DeprecationWarning:nats.micro.service"
+)
 
 
 @pytest.fixture(params=SERVICE_CLIENTS)
