@@ -514,7 +514,7 @@ class QueueRequiredError(BindError):
 
 
 class QueueMismatchError(BindError):
-    """The consumer was created for a different queue group. Pass the name of that group, or use a different consumer."""
+    """The consumer was created for a different queue group. Pass the name of that group, or choose another consumer."""
 
 
 class NotQueueConsumerError(BindError):

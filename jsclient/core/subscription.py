@@ -101,7 +101,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     @property
     def dropped(self) -> int:
-        """Number of messages dropped because the buffer was full. They are lost. The event `SlowConsumer` reports them."""
+        """Number of messages lost because the buffer was full. The event `SlowConsumer` reports them."""
         return self._tracker.dropped
 
     def __repr__(self) -> str:
@@ -337,7 +337,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._arrived.set()
 
     async def abandon(self) -> None:
-        """End the subscription because the connection is closing. Wait up to a second for running callbacks. Internal."""
+        """End the subscription as its connection closes. Wait up to a second for running callbacks. Internal."""
         try:
             await self.unsubscribe()
         except JetStreamError:

@@ -140,7 +140,7 @@ class Messages(ReadHandle[Message]):
 
     @property
     def has_unacked(self) -> bool:
-        """Whether the application still references the last message returned, and has yet to acknowledge it. Internal."""
+        """Whether the application still references the last message, and has yet to acknowledge it. Internal."""
         if self._newest is not None:
             state, self._newest = ack_state(self._newest), None
             self._handed = None if state is None else ref(state)

@@ -206,7 +206,7 @@ class Subscription(ReadHandle[Message], Running):
         return Batches(self._buffer, check_count("max_messages", max_messages))
 
     async def next_batch(self, max_messages: int = 1000) -> list[Message]:
-        """Wait for at least one message, and return up to ``max_messages`` messages. Raises the same errors as `next`."""
+        """Wait for at least one message, and return up to ``max_messages``. Raises the same errors as `next`."""
         return await self._buffer.next_batch(max_messages)
 
     def take_arrived(self, most: int) -> list[Message]:

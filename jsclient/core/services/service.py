@@ -150,7 +150,7 @@ class Service(Handle):
 
     @property
     def version(self) -> str:
-        """Semantic version of this instance, such as ``1.0.0``. Instances of one service may have different versions."""
+        """Semantic version of this instance, such as ``1.0.0``. Instances of a service may have different versions."""
         return self._identity.version
 
     @property

@@ -415,7 +415,10 @@ class NotifierInternals(_Internals[NotifierSource]):
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A reference to a subscription in this process, from `IterationSubscription.get_sharable_subscription_internals`."""
+    """A reference to a subscription in this process.
+
+    Returned by `IterationSubscription.get_sharable_subscription_internals`.
+    """
 
     __slots__ = ()
 
