@@ -1,4 +1,4 @@
-"""Drains what is open on a connection: readers first, whose handlers may still publish, and then publishes."""
+"""Drains all handles of a connection: readers first, because their handlers may still publish, then publishes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .publishing.ack_window import AckWindow
 
 __all__ = ["drain_handles", "is_handler_of_one"]
 
-_GRACE: Final = 1.0  # seconds that cancelled handlers have to end once the drain has timed out
+_GRACE: Final = 1.0  # seconds that handlers get after the timeout, and that an unused reader stays open
 _LOOK: Final = 0.02  # seconds between two checks for unread messages and requests in flight
 
 
 def is_handler_of_one(context: Context, task: asyncio.Task[Any] | None) -> bool:
-    """Return whether a task is a handler, which would wait for its own end."""
+    """Return whether a task is a handler. A drain that a handler awaits would wait for this handler to end."""
     for one in context.open:
         if isinstance(one, CoreSubscription | Worker) and one.has(task):
             return True
@@ -34,10 +34,11 @@ def is_handler_of_one(context: Context, task: asyncio.Task[Any] | None) -> bool:
 
 
 async def drain_handles(context: Context, timeout: float) -> list[str]:
-    """Drain readers, then publishes and requests, within ``timeout`` seconds. Returns what remained, as texts."""
+    """Drain readers, then publishes and requests, within ``timeout`` seconds. Return descriptions of what remained."""
     deadline = context.connection.now() + timeout
     in_hand(context).end_pulls()
-    # A pull subscription may delete its consumer at its end. So it ends when the program has acked what it has.
+    # Drain pull subscriptions last, after the program has acked their messages, because they may delete their
+    # consumers.
     remaining = await _drain_readers(context, deadline, [one for one in context.open if not _is_pull(one)])
     remaining += await _await_acks(context, deadline)
     remaining += await _drain_readers(context, deadline, filter(_is_pull, context.open))
@@ -59,8 +60,8 @@ async def _await_acks(context: Context, deadline: float) -> list[str]:
     """Wait until the program has acked the fetched messages that it still has."""
     handed = in_hand(context)
     while context.connection.now() < deadline:
-        # A fetch may have messages that it returns only when its task runs again. Ask it first: `unacked` counts them
-        # from then on.
+        # A fetch returns its messages only when its task runs again, and `unacked` counts them only from then on. So
+        # also wait until no fetch is running.
         if not handed.is_fetching and not handed.unacked:
             break
         await asyncio.sleep(_LOOK)
@@ -69,14 +70,14 @@ async def _await_acks(context: Context, deadline: float) -> list[str]:
 
 
 async def _drain_readers(context: Context, deadline: float, readers: Iterable[Closable]) -> list[str]:
-    """Drain readers together. Those without a handler end when the program has read what has arrived."""
+    """Drain readers together. A reader without a handler ends when the program has read all messages that arrived."""
     left = max(0.0, deadline - context.connection.now())
     loops = {loop for one in context.open if isinstance(one, PullSubscription) for loop in one.open_loops}
     abandoned = _Abandoned(context.connection.now, loops)
     ends = {one: end for one in list(readers) if (end := _end_of(one, left)) is not None}
     results = await asyncio.gather(*(_in_time(end, left) for end in ends.values()))
     failures = dict(zip(ends, results, strict=True))
-    # The drain of a reader may have returned, but the reader stays open until the program has read its messages.
+    # Even after the drain of a reader has returned, the reader stays open until the program has read its messages.
     while context.open & ends.keys() - {one for one, error in failures.items() if error}:
         if context.connection.now() >= deadline:
             break
@@ -93,10 +94,10 @@ async def _drain_readers(context: Context, deadline: float, readers: Iterable[Cl
 
 
 class _Abandoned:
-    """Closes the readers of pull subscriptions whose loop was left, which would never end.
+    """Closes readers of pull subscriptions whose loop the program has left, because they would never end.
 
-    Their messages go back to the server. A reader is in use as long as it is read, or the program has its newest
-    message and has not acked it.
+    The messages of a closed reader are returned to the server. A reader is in use if its number of pending messages
+    changes, or if the program has not acked the newest message yet.
     """
 
     def __init__(self, now: Callable[[], float], readers: set[Messages]) -> None:
@@ -112,7 +113,7 @@ class _Abandoned:
 
 
 def _end_of(one: Closable, timeout: float) -> Coroutine[Any, Any, Any] | None:
-    """Return what drains a reader. None: it is no reader, or one without acks, and ends with the connection."""
+    """Return the coroutine that drains a handle, or None if the handle is not a reader or ends with the connection."""
     match one:
         case Subscription() | CoreSubscription():
             return one.drain(max(timeout, 0.001))
@@ -136,7 +137,10 @@ async def _stop_worker(worker: Worker, timeout: float) -> None:
 
 
 async def _in_time(end: Coroutine[Any, Any, Any], timeout: float) -> JetStreamError | None:
-    """Return the error with which a drain ended. Its own timeout is the same, so that it has a little longer."""
+    """Return the error of a drain, or None.
+
+    It gets some additional time, so that its own timeout can report details.
+    """
     try:
         async with asyncio.timeout(timeout + _GRACE):
             await end

@@ -86,9 +86,11 @@ def with_context(context: object, given: Mapping[str, Any]) -> dict[str, Any]:
     path = folder / "context" / f"{name}.json"
     read = _options(_fields(path, folder), f"the context {name!r} ({path})")
     options, chosen = dict(given), set(given)
+    # A user in the URLs counts as a given option, so the identity of the context is not used.
     if shared_identity(given.get("servers", ()), {}):
         chosen.add("user")
     elif chosen & IDENTITY == {"password"} and "user" in read:
+        # A password without a user belongs to the user of the context.
         options["user"] = read["user"]
     for group in _GROUPS:
         if chosen & group:

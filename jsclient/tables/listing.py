@@ -30,9 +30,9 @@ _AGAIN = 60.0  # seconds until a list is requested again after a failed or slow 
 class StreamListing:
     """List of the account's streams, used as long as it is cheaper than one request for each stream that is read.
 
-    The list is requested in each round when the facts of the first stream are taken, and answers once for each stream.
-    It is requested again for a stream that is taken twice, or when it has become too old. For a stream that is not in
-    the list, the caller has to send a request.
+    The list is requested in each round when the facts of the first stream are taken. The facts of a stream can be
+    taken once from each list, so the list is requested again if they are taken a second time, or if the list is too
+    old. For a stream that is not in the list, the caller has to send a request.
 
     Attributes:
         names: The names of the streams that are read.

@@ -267,6 +267,7 @@ class ConsumerRange(RangeReader):
                 elif connection.now() >= self._active_at + self._doubt:
                     await self._doubted(connection.now())
             self._see_end(puller)
+        # Messages may have been removed since the last check.
         await self._look()
         return []
 

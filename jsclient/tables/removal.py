@@ -48,7 +48,7 @@ class Removal:
     def is_harmless(self, since: datetime | None, largest: int) -> bool:
         """Return whether no limit of the stream can have removed the messages.
 
-        They were superseded then, or expired by themselves, and do not count as lost.
+        If the result is True, the messages were superseded or expired by themselves, and do not count as lost.
 
         Args:
             since: A time after which all the messages were stored, or None if unknown.

@@ -208,6 +208,7 @@ class SharedSource:
                 return shared
             if frames := self._take_run(messages):
                 revisions = sequences(frames[0][1])[0], sequences(frames[-1][1])[0]
+                # If no other member needs the messages, they need not go through the window.
                 if window.pass_by(follower, revisions, len(frames)):
                     return Alone(frames)
                 window.add_frames(frames, numbers_of(frames))

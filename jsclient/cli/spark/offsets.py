@@ -126,7 +126,7 @@ def _compare(report: dict[str, Any], checkpoint: Checkpoint, options: argparse.N
 
 
 def _compare_several(report: dict[str, Any], checkpoint: Checkpoint, options: argparse.Namespace) -> None:
-    """Compare the streams of sources that read several streams. The checkpoint names these."""
+    """Compare the streams of sources that read several streams. Their names are in the checkpoint."""
     for source in report["sources"]:
         for name, shown in source.get("streams", {}).items():
             batch = checkpoint.committed or checkpoint.planned

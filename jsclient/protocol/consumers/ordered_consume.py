@@ -182,6 +182,7 @@ class OrderedConsume(ConsumeTracker):
         if status is None:
             return
         verdict = classify(status.code, status.description)
+        # A status may belong to an earlier request. The last token of its subject is the number of the request.
         own = self.request is not None and frame[0].rpartition(b".")[2] == self._number
         if self.request is not None and own:
             self.request.status(status.code, status.description, now)

@@ -125,9 +125,11 @@ class DeliveryQueue(Generic[Mark]):
         waiting = len(self.front) + self._messages
         if self._counted != waiting:
             self._settle()
+        # If no message waits, a single message is accepted even if it exceeds the capacity.
         if waiting or count > 1:
             if waiting + count > self.max_messages:
                 return False
+            # `_bytes` may still count taken messages of the first run. `bytes` is exact.
             if self._bytes + size > self.max_bytes and self.bytes + size > self.max_bytes:
                 return False
         if self._after:
@@ -370,6 +372,7 @@ class PushTracker:
             self._flow_control(frame[1], commands)
         elif verdict.meaning is Meaning.HEARTBEAT:
             self._heartbeat(fields, commands, now)
+            # Report a heartbeat with an unexpected description only once.
             if not (self._odd or is_idle_heartbeat(status.description)):
                 self._odd = True
                 error = StatusError(status.code, status.description)

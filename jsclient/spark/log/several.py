@@ -99,6 +99,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if members.reads(name, offset):
                     ahead[name] = members.planner(name).ahead(offset, look=False)
             except NoSuchStreamError:
+                # No filter could match a message before an idle offset, so the deletion has lost no message there.
                 if not offset.idle:
                     members.policy.accept(deleted(name, offset))
                 if members.forget_stream(name):

@@ -184,6 +184,7 @@ class RowReader:
                 )
             column = column.fill_null(self._shape.subject)
         subjects = _values(column, "subject", str)
+        # Subjects usually repeat, so check each of them only once.
         new = set(subjects) - self._legal
         if new:
             for one in new:
@@ -304,6 +305,7 @@ def whole_headers(
         if not line:
             return list(blocks)
         return [b"%b%b\r\n" % (block[:-2] if block else b"NATS/1.0\r\n", line) for block in blocks]
+    # A block without its last two bytes, which are the empty line at the end, can be continued.
     end = b"%bNats-Msg-Id: %b" % (line, prefix)
     head = b"NATS/1.0\r\n" + end
     if blocks is None:

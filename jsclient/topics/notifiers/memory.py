@@ -142,9 +142,11 @@ class _Cells:
         if self._codec is not None:
             if kind is Kind.FAIL:
                 value, traceback = passable_reason(value), None
+            # Consumers get the same value that they would get from a server.
             value = self._codec.decode(self._codec.encode(value))
         number = 1 if self.newest is None else self.newest.number + 1
         self.newest = Member(kind, value, number, traceback)
+        # Add the next cell before filling this one, because consumers that wait for this cell continue there.
         filled = self.tail
         if kind is Kind.VALUE:
             self.tail = filled.next = _Cell()
