@@ -22,7 +22,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import (
     Annotated,
     Any,
@@ -165,9 +165,9 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     """Like ``from_wire``, but raise _WrongValueError, so that the outermost caller can name the whole path."""
     if not isinstance(data, Mapping):
         raise _WrongValueError(f"an object is needed, not {type(data).__name__}")
-    kinds = _KINDS.get(cls) or _kinds(cls)
+    kinds = _kinds(cls)
     # The constructor would check the values and refuse words that it does not know.
-    model = copy.copy(_BLANK.get(cls) or _blank(cls))
+    model: ModelT = copy.copy(_blank(cls))
     extra: dict[str, Any] = {}
     for name, value in data.items():
         if kind := kinds.get(name):
@@ -193,19 +193,15 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     return model
 
 
-_BLANK: dict[type[Any], Any] = {}
-
-
-def _blank(cls: type[ModelT]) -> ModelT:
+@cache
+def _blank(cls: type[Any]) -> Any:
     """Return an empty model to be copied. All its fields except ``extra`` are immutable."""
-    if cls not in _BLANK:
-        _BLANK[cls] = cls()
-    return _BLANK[cls]  # type: ignore[no-any-return]
+    return cls()
 
 
 def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
     """Create a model from a pickle, without a check, because it may contain words that only the server knows."""
-    model = copy.copy(_blank(cls))
+    model: ModelT = copy.copy(_blank(cls))
     for name, value in values.items():
         force_setattr(model, name, value)
     return model
@@ -327,14 +323,10 @@ def _user_time(value: Any) -> Any:
     return parse_time(text) if isinstance(value, str) else value.astimezone(UTC)
 
 
-def _settable(check: _Convert) -> _Convert:
+def _settable(check: _Convert, value: Any) -> Any:
     """Return the value unchanged if ``check`` accepts it, so that the server gets its text back with nanoseconds."""
-
-    def convert(value: Any) -> Any:
-        _checked(check, value)
-        return value
-
-    return convert
+    _checked(check, value)
+    return value
 
 
 _SIMPLE: dict[Any, _Kind] = {
@@ -344,17 +336,15 @@ _SIMPLE: dict[Any, _Kind] = {
     str: _Kind(_str, _str, same=str),
     Seconds: _Kind(_seconds, _user_seconds, _ns),
     Time: _Kind(_time, _user_time, format_time),
-    SettableTime: _Kind(_settable(parse_time_ns), _settable(format_time), format_time),
+    SettableTime: _Kind(partial(_settable, parse_time_ns), partial(_settable, format_time), format_time),
 }
-_KINDS: dict[type[WireStruct], dict[str, _Kind]] = {}
 
 
+@cache
 def _kinds(cls: type[WireStruct]) -> dict[str, _Kind]:
     """Return the kind of each field except ``extra``, cached per class."""
-    if cls not in _KINDS:
-        hints = get_type_hints(cls, include_extras=True)
-        _KINDS[cls] = {name: _kind(hints[name]) for name in cls.__struct_fields__ if name != "extra"}
-    return _KINDS[cls]
+    hints = get_type_hints(cls, include_extras=True)
+    return {name: _kind(hints[name]) for name in cls.__struct_fields__ if name != "extra"}
 
 
 def _kind(annotation: Any) -> _Kind:
@@ -425,37 +415,31 @@ def _are_ascii(values: Iterable[Any]) -> bool:
 
 
 def _list_of(kind: _Kind) -> _Kind:
-    def each(convert: _Convert, *allowed: type[Any]) -> _Convert:
-        def converted(value: Any) -> Any:
-            if not isinstance(value, allowed):
-                raise _unlike("a list", value)
-            if convert is _str and _are_ascii(value):
-                return [*value]
-            return [_item(convert, position, item) for position, item in enumerate(value)]
-
-        return converted
+    def converted(convert: _Convert, allowed: tuple[type[Any], ...], value: Any) -> Any:
+        if not isinstance(value, allowed):
+            raise _unlike("a list", value)
+        if convert is _str and _are_ascii(value):
+            return [*value]
+        return [_item(convert, position, item) for position, item in enumerate(value)]
 
     return _Kind(
-        each(kind.read, list),
-        each(kind.take, list, tuple),
+        partial(converted, kind.read, (list,)),
+        partial(converted, kind.take, (list, tuple)),
         lambda value: [kind.write(item) for item in value],
     )
 
 
 def _map_of(kind: _Kind) -> _Kind:
-    def each(convert: _Convert) -> _Convert:
-        def converted(value: Any) -> Any:
-            if not isinstance(value, Mapping):
-                raise _unlike("a map", value)
-            if convert is _str and _are_ascii(value) and _are_ascii(value.values()):
-                return {**value}
-            return {_str(name): _item(convert, name, item) for name, item in value.items()}
-
-        return converted
+    def converted(convert: _Convert, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise _unlike("a map", value)
+        if convert is _str and _are_ascii(value) and _are_ascii(value.values()):
+            return {**value}
+        return {_str(name): _item(convert, name, item) for name, item in value.items()}
 
     return _Kind(
-        each(kind.read),
-        each(kind.take),
+        partial(converted, kind.read),
+        partial(converted, kind.take),
         lambda value: {name: kind.write(item) for name, item in value.items()},
     )
 
