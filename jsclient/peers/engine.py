@@ -1,4 +1,4 @@
-"""The engine, which runs peers. It is the entry point of ``jsclient.peers``."""
+"""The engine, which runs peers. It is the entry point of `jsclient.peers`."""
 
 from __future__ import annotations
 
