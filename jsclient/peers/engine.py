@@ -25,7 +25,7 @@ __all__ = ["Engine"]
 
 
 class Engine(Handle):
-    """Runs peers, on a NATS system or in this process. It is the entry point of `jsclient.peers`.
+    """Runs peers, on a NATS system or in this process. It is the entry point of ``jsclient.peers``.
 
     A peer is an independent party, such as a tenant or a device, that exchanges events and queries with other peers.
     Two peers can only do so after they have established a relationship, to which both have agreed::

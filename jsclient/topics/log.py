@@ -148,7 +148,7 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
-        """Report an event to the application."""
+        """Report an event to the application, for example by calling its ``on_event`` function."""
 
     @abc.abstractmethod
     def report(self, error: BaseException) -> None:
@@ -314,7 +314,7 @@ class Log(abc.ABC):
 
 
 class ReadOptions(TypedDict, total=False):
-    """The arguments that `Topic.each` and `Topic.since` have in common."""
+    """The keyword arguments of `Topic.since`, which `Topic.each` describes. All of them are optional."""
 
     push: Push
     quiet: float

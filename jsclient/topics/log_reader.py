@@ -255,7 +255,7 @@ class LogReader(ReadHandle[Record]):
         return record
 
     def taken(self) -> None:
-        """Continue with the history if the queue was full and has room again. Called after a read. Internal."""
+        """Read on from the history if the queue was full and has room again. Internal."""
         if commands := self._tracker.taken():
             self._carry_out(commands)
 
@@ -366,7 +366,7 @@ class LogReader(ReadHandle[Record]):
         return feed
 
     async def close(self) -> None:
-        """Stop reading, and release the resources on the server. Records already received can still be read."""
+        """Stop reading, and release the resources on the server. Records that have arrived can still be read."""
         if self.is_closed:
             return
         self._state = State.CLOSED

@@ -131,7 +131,7 @@ class StreamLog(Log):
         return await self._from_own_first(extent) if counts and stored >= limit else extent
 
     def read_extent(self, answer: Mapping[str, Any]) -> Extent:
-        """Parse the extent in a stream info response. Raises `ProtocolError`."""
+        """Parse the extent in a stream info response. Raises `ProtocolError` if it is malformed. Internal."""
         extent = read_extent(self.stream, answer, self.context.connection.connects)
         if self.origin is None or self.origin.incarnation != extent.incarnation:
             self.origin = Position(self.stream, extent.incarnation, 0)
@@ -202,7 +202,7 @@ class StreamLog(Log):
 
     @property
     def reads_directly(self) -> bool:
-        """Whether records are read with direct gets."""
+        """Whether records are read with direct gets, which need no consumer. Requires server 2.11."""
         version = self.context.connection.server_version
         return bool(self.handle.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 

@@ -49,7 +49,7 @@ class Base64Keys:
     """
 
     def encode(self, key: str) -> str:
-        """Return the key with each token encoded as base64. Raises `InvalidNameError` if it isn't valid UTF-8."""
+        """Return the key with each token encoded. Raises `InvalidNameError` if it can't be encoded as UTF-8."""
         return ".".join(map(_base64, key.split(".")))
 
     def decode(self, stored: str) -> str:

@@ -52,10 +52,10 @@ class Order(Protocol[T]):
         """
 
     def encode(self, time: T) -> Any:
-        """Return a time as a JSON value, which is stored with the data. Raises `ConfigError` if it is invalid."""
+        """Return a time as a JSON value, which is stored with the data. Raises `ConfigError` if it isn't valid."""
 
     def decode(self, value: Any) -> T:
-        """Return the time that was stored as this JSON value. Raises `ConfigError` if it isn't a valid time."""
+        """Return the time that was stored as this JSON value. Raises `ConfigError` if it isn't valid."""
 
 
 @dataclass(frozen=True, slots=True)

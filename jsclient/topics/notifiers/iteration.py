@@ -415,10 +415,7 @@ class NotifierInternals(_Internals[NotifierSource]):
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A reference to a subscription in this process.
-
-    Returned by `IterationSubscription.get_sharable_subscription_internals`.
-    """
+    """A reference to a subscription in this process, which `jsclient.kits.make_subscription` takes."""
 
     __slots__ = ()
 
