@@ -365,38 +365,39 @@ def connect(
             the first user info in the list for URLs that have none. The options below take precedence over user info.
             Defaults to ``nats://127.0.0.1:4222``, or to the servers of the context.
         context: The name of a context of the ``nats`` command-line tool, or True for the selected context. Its fields
-            supply the options that are not given. There are three groups of options: the identity, the TLS files
+            supply the options that you don't pass. There are three groups of options: the identity, the TLS files
             (``tls``, ``tls_cert``, ``tls_key``), and ``domain`` with ``prefix``. If you pass any option of a group, the
-            context is ignored for the whole group. If jsclient does not support a field of the context, `ConfigError`
-            is raised. The file is read once, when connecting.
+            context is ignored for the whole group. If the context has a field that jsclient doesn't support,
+            `ConfigError` is raised. The file is read once, when connecting.
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
         inbox_prefix: Prefix of reply and deliver subjects. Defaults to ``_INBOX``. If users must not be able to read
             each other's responses, give them different prefixes and restrict their permissions accordingly.
-        connect_timeout: Seconds for one attempt to connect, including the handshake.
+        connect_timeout: Time limit of one attempt to connect, including the handshake, in seconds.
         reconnect_time_wait: Initial pause between attempts to reconnect, in seconds. The first attempt takes place at a
             random time within this interval. The pause doubles after each failure, with a random variation of a
             quarter, so that many clients don't reconnect at the same time.
         reconnect_max_wait: Maximum pause between attempts to reconnect, in seconds.
-        ping_interval: Seconds between pings. If two pings remain unanswered, the client reconnects.
-        wait: Seconds during which failed attempts to connect are repeated. This is useful if the server starts at the
+        ping_interval: How often the client pings the server, in seconds. If two pings remain unanswered, the client
+            reconnects.
+        wait: For how many seconds failed attempts to connect are repeated. This is useful if the server starts at the
             same time as the application. A warning is logged every 10 s. If the server rejects the credentials, the
-            error is raised immediately. By default, attempts are not repeated.
+            error is raised immediately. By default, attempts aren't repeated.
         options: Options for identity, TLS and the choice of servers. Most have the same names as in nats-py: ``name``,
             ``user``, ``password``, ``token``, ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``,
             ``tls_hostname``, ``tls_handshake_first``, ``no_echo``, ``signature_cb``, ``user_jwt_cb``,
             ``ws_connection_headers``.
 
             ``user_credentials`` is the path of a credentials file, which is read at each attempt to connect. If its JWT
-            has expired according to the local clock, a warning is logged, but the JWT is still sent, because the
-            server decides. ``token``, ``signature_cb`` and ``user_jwt_cb`` may be plain functions, which are called on
-            the event loop at each attempt. They must not block, so let another task or thread refresh the value that
-            they return. If a function raises an exception or returns the wrong type, the attempt fails with
-            `ConnectError`. While reconnecting, the event `ErrorRaised` reports this once, and the client keeps trying.
-            ``max_refusals`` is how often in a row one server may reject the credentials before the client gives up
-            reconnecting and closes. By default, it never gives up.
+            has expired according to the local clock, a warning is logged, but the JWT is still sent, because the server
+            decides. ``token``, ``signature_cb`` and ``user_jwt_cb`` may be plain functions, which are called on the
+            event loop at each attempt. They must not block, so let another task or thread refresh the value that they
+            return. If a function raises an exception or returns the wrong type, the attempt fails with `ConnectError`.
+            While reconnecting, the event `ErrorRaised` reports this once, and the client keeps trying. ``max_refusals``
+            is how often in a row one server may reject the credentials before the client gives up reconnecting and
+            closes. By default, it never gives up.
 
-            ``tls`` is True to trust the machine's certificate authorities, the path of a file with other authorities,
-            or an ``ssl.SSLContext``, which is used unchanged. ``tls_cert`` is the path of the client's certificate.
+            ``tls`` is True to trust the system's certificate authorities, the path of a file with other authorities, or
+            an ``ssl.SSLContext``, which is used unchanged. ``tls_cert`` is the path of the client's certificate.
             ``tls_key`` is the path of its key, unless the certificate's file contains it. If a file has been replaced,
             it is read again at the next attempt to connect.
 

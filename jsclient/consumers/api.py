@@ -111,13 +111,13 @@ class Subscribing:
             subject: The subject to read, which becomes the consumer's filter. Wildcards are allowed. It is required
                 unless ``stream`` is given.
             stream: Name of the stream. Defaults to the stream that stores ``subject``.
-            consumer: Name of an existing consumer. The call fails if it does not exist.
-            durable: Name of a durable consumer, which is created if it does not exist.
+            consumer: Name of an existing consumer. The call fails if it doesn't exist.
+            durable: Name of a durable consumer, which is created if it doesn't exist.
             queue: Name of the queue group. The server delivers each message to only one member of the group. Unless
                 ``consumer`` or ``durable`` is given, the durable consumer is named after the group.
             config: Further fields for creating the consumer. An existing consumer is never modified. If its values
-                differ, the call fails. Outside of a queue group, a new consumer sends idle heartbeats every 5 s by
-                default. Set ``idle_heartbeat`` to change the interval, or to 0 to turn heartbeats off.
+                differ, the call raises a `BindError`. Outside of a queue group, a new consumer sends idle heartbeats
+                every 5 s by default. Set ``idle_heartbeat`` to change the interval, or to 0 to turn heartbeats off.
             callback: Called with each message, one at a time. A coroutine function runs on the event loop. A plain
                 function runs in a thread, so it may block. When the callback returns, the message is acked (see
                 ``auto_ack``). If it raises an exception, the event `HandlerFailed` reports that.
@@ -140,23 +140,26 @@ class Subscribing:
             max_pending_bytes: Maximum number of buffered bytes. Defaults to 64 MiB. For an ordered subscription, it
                 defaults to 12 MiB, unless the stream removes messages when they are delivered, or the subscription
                 reads the last message per subject.
-            flow_control_prefixes: Subject prefixes of flow control requests to be answered, in addition to
-                ``$JS.FC.``. Requests with other subjects are ignored and reported with `FlowControlRefused`.
+            flow_control_prefixes: Subject prefixes of flow control requests to be answered, in addition to ``$JS.FC.``.
+                Requests with other subjects are ignored and reported with `FlowControlRefused`.
 
         Raises:
-            ConfigError: An argument is invalid, and no request was sent. Also raised if no message of ``stream`` can
-                match the filter. In that case, a new consumer has been deleted again.
+            ConfigError: An argument is invalid, and no request was sent. It is also raised if no message of ``stream``
+                can match the filter. In that case, a new consumer has been deleted again.
             NoMatchingStreamError: No stream stores ``subject``, or more than one stream does.
             BindError: The consumer exists with a different configuration. There is a subclass for each difference.
-            ApiError: The server refused the request. ``err_code`` identifies the reason.
-
-        May also raise any error of an API request.
+            ApiError: The server refused the request. ``err_code`` identifies the reason, and ``advice`` suggests what
+                to do.
+            ConsumerNotFoundError: ``consumer`` doesn't exist.
+            StreamNotFoundError: ``stream`` doesn't exist.
+            RequestTimeoutError: The server didn't respond in time.
+            DisconnectedError: The connection was lost before the server responded.
 
         If the call fails or is cancelled, it leaves no consumer, NATS subscription or task behind. There is one
-        exception. If the server did not confirm the creation of an ephemeral consumer, that consumer may exist until
+        exception. If the server didn't confirm the creation of an ephemeral consumer, that consumer may exist until
         the server removes it after its ``inactive_threshold`` (5 s by default).
 
-        Source: ADR-15
+        See ADR-15 for the rules.
         """
         from ..protocol.consumers.subscribe_request import SubscribeRequest
         from .opening import open_subscription
@@ -201,12 +204,12 @@ class Subscribing:
 
         If neither ``durable`` nor ``consumer`` is given, an ephemeral consumer is created for this subscription.
 
-        See `subscribe` for the arguments and errors. If ``consumer`` is given but can't be looked up, the subscription
-        is opened anyway, because the user may only have the permission to pull. `PullSubscription.fetch` then raises
-        any error. The ack policies "none" and "all" are refused (ADR-15). If you need them, use
+        The arguments and errors are the same as those of `subscribe`. If ``consumer`` is given but can't be looked up,
+        the subscription is opened anyway, because the user may only be allowed to pull. `PullSubscription.fetch` then
+        raises any error. The ack policies "none" and "all" are refused (ADR-15). If you need them, use
         `Stream.create_consumer` and `Consumer.fetch`.
 
-        Source: ADR-15
+        See ADR-15 for the rules.
         """
         from ..protocol.consumers.subscribe_request import SubscribeRequest
         from .opening import open_pull_subscription
@@ -258,10 +261,10 @@ class Subscribing:
             headers_only: Deliver headers without payloads.
             replay_policy: "instant" (the default), or "original" to receive messages at the rate at which they were
                 stored.
-            inactive_threshold: Seconds without a request after which the server removes the consumer. Defaults to 300.
-                If you read again after that time, a new consumer resumes at the same position.
+            inactive_threshold: If no request arrives for this many seconds, the server removes the consumer. Defaults
+                to 300. If you read again after that time, a new consumer resumes at the same position.
             name_prefix: Prefix for the names of the consumers, to which a number is appended. Random by default.
-            max_reset_attempts: Number of consecutive failures to recreate the consumer before the reader fails. By
+            max_reset_attempts: How many times in a row recreating the consumer may fail before the reader fails. By
                 default, it retries until the stream has been missing for 5 s on a healthy connection.
             fields: Further fields of a `ConsumerConfig`, such as ``description``, ``metadata`` or ``num_replicas``.
 
@@ -269,11 +272,10 @@ class Subscribing:
             ConfigError: An argument is invalid, and no request was sent. Fields that make no sense for ordered
                 consumers are invalid too. For example, an ordered consumer can't be durable and has no acks.
             StreamNotFoundError: The stream does not exist. Opening the consumer isn't retried in this case.
-            ApiError: The server refused the request. ``err_code`` identifies the reason.
+            ApiError: The server refused the request. ``err_code`` identifies the reason, and ``advice`` suggests what
+                to do.
 
-        May also raise any error of an API request. If the call fails or is cancelled, the consumer is deleted again.
-
-        Source: ADR-37, ADR-17
+        If the call fails or is cancelled, the consumer is deleted again. See ADR-17 for ordered consumers.
         """
         from .ordered.consumer import ordered_consumer
 

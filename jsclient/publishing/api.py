@@ -76,27 +76,27 @@ class Publishing:
             msg_id: Unique ID of the message. The stream ignores a message whose ID it has seen within its duplicate
                 window.
             expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Store the message only
-                if the stream, or its last message, is as expected. Sequence 0 means that there must be no message. Do
-                not use ``expected_last_msg_id`` with a replicated stream. On nats-server 2.14 and newer, a failed
+                if the stream, or its last message, is as expected. Sequence 0 means that there must be no message.
+                Don't use ``expected_last_msg_id`` with a replicated stream. On nats-server 2.14 and newer, a failed
                 expectation stops the stream on all its servers.
             expected_last_subject_seq_subject: The subject that ``expected_last_subject_seq`` refers to. It may contain
                 wildcards. Defaults to the subject of the message. Requires nats-server 2.11.
-            ttl: Seconds until the server removes the message (at least 1), or ``"never"`` to keep it even beyond the
-                ``max_age`` of the stream. Requires nats-server 2.11 and a stream with ``allow_msg_ttl``.
+            ttl: How long the server keeps the message, in seconds (at least 1), or ``"never"`` to keep it even beyond
+                the ``max_age`` of the stream. Requires nats-server 2.11 and a stream with ``allow_msg_ttl``.
             rollup: ``"sub"`` to replace all earlier messages of the subject, or ``"all"`` to replace all messages of
                 the stream. Requires a stream with ``allow_rollup_hdrs``.
-            timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
+            timeout: Time limit of the whole call, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            NoRespondersError: No stream has the subject, or the stream has no leader. The message was not stored.
-            WrongLastSequenceError: The last sequence is not the expected one. The message was not stored.
-            ApiError: The stream rejected the message for another reason. The message was not stored.
+            NoRespondersError: No stream has the subject, or the stream has no leader. The message wasn't stored.
+            WrongLastSequenceError: The last sequence isn't the expected one. The message wasn't stored.
+            ApiError: The stream rejected the message for a different reason. The message wasn't stored.
             RequestTimeoutError: No response arrived in time. The message may or may not have been stored.
             DisconnectedError: The connection was lost. The message may or may not have been stored.
-            InvalidNameError: The subject or a header is invalid. The message was not sent.
-            MaxPayloadError: The message exceeds the server's size limit. The message was not sent.
-            ConfigError: Another argument is invalid, or the server is too old and would ignore it. The message was not
-                sent. The age of the server is not checked for values in ``headers``.
+            InvalidNameError: The subject or a header is invalid. The message wasn't sent.
+            MaxPayloadError: The message exceeds the server's size limit. The message wasn't sent.
+            ConfigError: ``data`` isn't bytes, an option is out of range, or the server is too old for an option. The
+                message wasn't sent. Options in ``headers`` don't get this check of the version.
 
         If the call is cancelled, the message may or may not have been stored.
         """
@@ -133,15 +133,15 @@ class Publishing:
         messages. It abandons a batch if more than 10 s pass between two messages.
 
         Args:
-            ack_every: Number of messages after which the client waits for a response, in order not to overload the
+            ack_every: Number of messages after which the client waits for a response, so it doesn't overload the
                 server. By default, the server responds only to the first message and the commit.
-            timeout: Seconds to wait for a response. Defaults to the ``timeout`` passed to `connect`.
+            timeout: How long to wait for a response, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
-            ConfigError: A value is out of range. If the server does not support batches, entering the block raises this
+            ConfigError: A value is out of range. If the server doesn't support batches, entering the block raises this
                 error.
 
-        Source: ADR-50
+        See ADR-50 for the protocol.
         """
         from .batch import AtomicBatch
 
@@ -176,14 +176,14 @@ class Publishing:
                 too.
             max_outstanding_acks: Maximum number of acknowledgements that may be outstanding. Defaults to 2, which is
                 enough to keep a nearby server busy. Choose 3 for a distant server.
-            timeout: Seconds without progress after which the ingest fails. Defaults to the ``timeout`` passed to
-                `connect`.
+            timeout: If no message is stored for this many seconds, the ingest fails. Defaults to the ``timeout`` passed
+                to `connect`.
 
         Raises:
-            ConfigError: A value is out of range. If the server does not support fast ingest, entering the block raises
+            ConfigError: A value is out of range. If the server doesn't support fast ingest, entering the block raises
                 this error.
 
-        Source: ADR-50
+        See ADR-50 for the protocol.
         """
         from .fast_ingest import FastIngest
 
@@ -212,18 +212,18 @@ class Publishing:
                 for payload in payloads:
                     future = await pub.publish("orders.new", payload)
 
-        At the end of the block, the publisher waits for all acknowledgements. If a message could not be published, it
-        raises an error.
+        At the end of the block, the publisher waits for all acknowledgements. If a message couldn't be published, it
+        raises `PublishesFailedError`.
 
         Args:
             max_in_flight: Maximum number of messages waiting for their acknowledgement. This is the size of the
                 *window*.
             max_bytes: Maximum total size of the headers and payloads in flight, or None for no limit. A single message
                 may be larger.
-            timeout: Seconds to wait for the acknowledgement of each message. Defaults to the ``timeout`` passed to
-                `connect`.
-            room_timeout: Seconds that `Publisher.publish` waits while the window is full, before it raises
-                `TooManyInFlightError`. If it is 0, the call does not wait. By default, the call waits indefinitely.
+            timeout: How long to wait for the acknowledgement of each message, in seconds. Defaults to the ``timeout``
+                passed to `connect`.
+            room_timeout: How long `Publisher.publish` waits while the window is full, in seconds, before it raises
+                `TooManyInFlightError`. If it is 0, the call doesn't wait. By default, the call waits indefinitely.
             resend: Whether to send a message with a ``msg_id`` again if the connection or the response was lost. The
                 stream stores the message only once, provided that the timeout is shorter than the stream's duplicate
                 window. The order of messages is preserved after a reconnect. If only a response was lost, the message
@@ -271,19 +271,20 @@ class Publishing:
             msg_ids: An iterable with the ``msg_id`` of each payload. If it is given, messages are sent again after the
                 connection or a response was lost.
             max_in_flight: Maximum number of messages waiting for their acknowledgement.
-            timeout: Seconds without progress after which the call fails. Defaults to the ``timeout`` passed to
-                `connect`. The call continues as long as messages are being stored. The time that ``payloads`` takes to
-                produce a payload does not count.
+            timeout: If no message is stored for this many seconds, the call fails. Defaults to the ``timeout`` passed
+                to `connect`. The call continues as long as messages are being stored. The time that ``payloads`` takes
+                to produce a payload doesn't count.
 
         Returns:
             A `PublishedMany` with the number of messages and their stream sequences.
 
         Raises:
-            PublishManyError: Some messages could not be stored. The error contains the index of each failed message,
-                and the number of messages sent. If a payload is not bytes, or if there are fewer ``msg_ids`` than
-                payloads, its ``__cause__`` is a `ConfigError`.
+            PublishManyError: Some messages couldn't be stored. The error contains the index of each failed message, and
+                the number of messages sent. If a payload isn't bytes, or if there are fewer ``msg_ids`` than payloads,
+                its ``__cause__`` is a `ConfigError`.
             InvalidNameError: The subject or a header is invalid. Nothing was sent.
-            ConfigError: Another argument is invalid, or the client uses a nats-py connection. Nothing was sent.
+            ConfigError: A limit is out of range, an argument isn't iterable, or the client uses a nats-py connection.
+                Nothing was sent.
 
         If the call is cancelled, the messages sent so far may or may not have been stored.
         """
@@ -337,14 +338,16 @@ class Publishing:
                 it is a word such as ``@hourly``. See `check_cron`.
             time_zone: Time zone of ``cron``, as an IANA name or a ``ZoneInfo``. Defaults to UTC.
             source: Publish the last message of this subject of the stream, if there is one, instead of ``data``.
-            ttl: Seconds that each published message is kept, or ``"never"``. Requires a stream with ``allow_msg_ttl``.
+            ttl: How long the server keeps each published message, in seconds, or ``"never"``. Requires a stream with
+                ``allow_msg_ttl``.
             rollup: ``"sub"`` if each published message replaces the earlier messages of ``target``.
-            lifetime: Seconds until the schedule itself is removed. Requires a stream with ``allow_msg_ttl``.
+            lifetime: How long the server keeps the schedule itself, in seconds. Requires a stream with
+                ``allow_msg_ttl``.
             headers: Headers of the published messages.
             msg_id: Unique ID of the schedule, so that it is stored only once if it is sent again. See `publish`.
             expected_last_subject_seq: Store the schedule only if the existing schedule has this stream sequence. 0
                 requires that no schedule exists.
-            timeout: Seconds for the whole call. Defaults to the ``timeout`` passed to `connect`.
+            timeout: Time limit of the whole call, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Returns:
             The acknowledgement of the schedule. Pass its ``seq`` to `finish_schedule`.
@@ -352,12 +355,13 @@ class Publishing:
         Raises:
             InvalidNameError: A subject or a header is invalid. Nothing was sent.
             MaxPayloadError: The schedule exceeds the server's size limit. Nothing was sent.
-            ConfigError: Another argument is invalid, or the server is too old. Nothing was sent.
-            WrongLastSequenceError: The existing schedule is not the expected one. Nothing was stored.
-            ApiError: The stream rejected the schedule, for example because it does not allow schedules (10188).
+            ConfigError: A time, an interval or another option is invalid, or the server is too old. Nothing was sent.
+            WrongLastSequenceError: The existing schedule isn't the expected one. Nothing was stored.
+            ApiError: The stream rejected the schedule, for example because it doesn't have ``allow_msg_schedules``
+                (10188).
             NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
 
-        Source: ADR-51
+        See ADR-51 for the details.
         """
         from ..protocol.publishing.schedule import schedule_headers
 
@@ -392,7 +396,7 @@ class Publishing:
         """Cancel a schedule by removing it from the stream.
 
         If another client replaces the schedule at the same time, the new schedule remains. If the message on
-        ``subject`` is not a schedule, it remains too. To cancel many schedules at once, use `Stream.purge`.
+        ``subject`` isn't a schedule, it remains too. To cancel many schedules at once, use `Stream.purge`.
 
         Args:
             subject: Subject of the schedule.
@@ -405,9 +409,9 @@ class Publishing:
         Raises:
             NoMatchingStreamError: No stream, or more than one, has ``subject``.
 
-        May also raise any error common to API requests.
+        Also raises `RequestTimeoutError` or `DisconnectedError` if no response arrived. You may then call it again.
 
-        Source: ADR-51
+        See ADR-51 for the details.
         """
         context = self._context
         check_publish_subject(subject)
@@ -459,13 +463,13 @@ class Publishing:
             The acknowledgement of the message.
 
         Raises:
-            WrongLastSequenceError: The schedule is not the expected one. It remains, and no message was stored.
+            WrongLastSequenceError: The schedule isn't the expected one. It remains, and no message was stored.
             InvalidNameError: A subject or a header is invalid. Nothing was sent.
             MaxPayloadError: The message exceeds the server's size limit. Nothing was sent.
-            ConfigError: Another argument is invalid, or the server is too old. Nothing was sent.
+            ConfigError: A time, an interval or another option is invalid, or the server is too old. Nothing was sent.
             ApiError, NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
 
-        Source: ADR-51
+        See ADR-51 for the details.
         """
         from ..protocol.publishing.schedule import ending_headers
 

@@ -46,7 +46,10 @@ class StreamManager:
     async def account_info(self) -> AccountInfo:
         """Return the account's JetStream usage and limits.
 
-        May raise any error common to API requests.
+        Raises:
+            ApiError: JetStream is disabled for the account (10039), or the server refused the request.
+            NoRespondersError: JetStream is disabled on the server.
+            RequestTimeoutError: The server didn't respond in time.
         """
         answer = await self._context.call(self._context.api.account_info(), what="account info")
         return from_wire(AccountInfo, answer)
@@ -76,8 +79,9 @@ class StreamManager:
         Raises:
             ConfigError: An argument is invalid, or the server is too old for a field. Nothing was sent.
             StreamExistsError: A stream with this name exists and has a different configuration.
-
-        May also raise any error common to API requests.
+            ApiError: The server rejected the configuration, for example because a different stream has one of the
+                subjects (10065).
+            RequestTimeoutError, DisconnectedError: No response arrived. The stream may or may not have been created.
         """
         config = _stream_config(name, subjects, fields)
         check_known_to_stream(self._context, config)
@@ -95,15 +99,16 @@ class StreamManager:
     async def update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Replace the configuration of a stream. Fields that are not given are reset to their defaults.
+        """Replace the configuration of a stream. Fields that aren't given are reset to their defaults.
 
-        To keep the other fields, use `ensure_stream` with ``on_drift="update"``. For the arguments, see
+        To keep the other fields, use `ensure_stream` with ``on_drift="update"``. The arguments are the same as those of
         `create_stream`.
 
         Raises:
-            StreamNotFoundError: The stream does not exist.
-
-        May also raise the same errors as `create_stream`.
+            StreamNotFoundError: The stream doesn't exist.
+            ConfigError: An argument is invalid, or the server is too old for a field. Nothing was sent.
+            ApiError: The server rejected the configuration, for example because a field can't be changed.
+            RequestTimeoutError, DisconnectedError: No response arrived. The stream may or may not have been updated.
         """
         config = _stream_config(name, subjects, fields)
         check_known_to_stream(self._context, config)
@@ -119,7 +124,8 @@ class StreamManager:
     ) -> Stream:
         """Create a stream, or replace the configuration of an existing stream.
 
-        For the arguments and errors, see `create_stream` and `update_stream`.
+        Fields that aren't given are reset to their defaults. The arguments and errors are the same as those of
+        `create_stream` and `update_stream`.
         """
         config = _stream_config(name, subjects, fields)
         for _ in range(_RACES):
@@ -146,8 +152,8 @@ class StreamManager:
         Use it when an application starts. Several processes may call it at the same time.
 
         Args:
-            name, subjects, fields: The configuration, as for `create_stream`. In an existing stream, fields that are
-                not given may have any value.
+            name, subjects, fields: The configuration, as for `create_stream`. In an existing stream, fields that aren't
+                given may have any value.
             on_drift: What to do if an existing stream has different values. "error" raises `ConfigMismatchError`,
                 "update" changes the given fields, and "ignore" accepts the stream as it is.
 
@@ -155,8 +161,7 @@ class StreamManager:
             ConfigError: An argument is invalid, or the server is too old for a field. Nothing was sent.
             ConfigMismatchError: The stream differs, or the server accepted only part of the configuration.
             ApiError: The server rejected the configuration or the change.
-
-        May also raise any error common to API requests.
+            RequestTimeoutError, DisconnectedError: No response arrived. You may call `ensure_stream` again.
         """
         config = _stream_config(name, subjects, fields)
         check_on_drift(on_drift)
@@ -224,9 +229,9 @@ class StreamManager:
         """Look up a stream and return a handle for it.
 
         Raises:
-            StreamNotFoundError: The stream does not exist.
-
-        May also raise any error common to API requests.
+            StreamNotFoundError: The stream doesn't exist. To create it if necessary, use `ensure_stream`.
+            RequestTimeoutError: The server didn't respond in time.
+            PermissionDeniedError: The user isn't allowed to request the state of the stream.
         """
         return self._stream(await self._context.call(self._context.api.stream_info(name), what="stream info"))
 
@@ -234,9 +239,8 @@ class StreamManager:
         """Delete a stream with all of its messages and consumers. This can't be undone.
 
         Raises:
-            StreamNotFoundError: The stream does not exist.
-
-        May also raise any error common to API requests.
+            StreamNotFoundError: The stream doesn't exist.
+            RequestTimeoutError, DisconnectedError: No response arrived. The stream may or may not have been deleted.
         """
         await self._context.call(self._context.api.stream_delete(name), what="delete stream")
 
@@ -244,7 +248,16 @@ class StreamManager:
     async def streams(self, subject: str | None = None) -> AsyncGenerator[StreamInfo, None]:
         """Iterate over the configuration and state of all streams, or of the streams that have ``subject``.
 
+        ::
+
+            async for info in js.streams():
+                print(info.name, info.state.messages)
+
         The streams are requested page by page. ``subject`` may contain wildcards.
+
+        Raises:
+            InvalidNameError: The subject is invalid.
+            RequestTimeoutError: The server didn't respond in time.
         """
         checked = None if subject is None else check_filter_subject(subject)
         async for item in pages(self._context, self._context.api.stream_list(), "streams", subject=checked):
@@ -254,7 +267,12 @@ class StreamManager:
     async def stream_names(self, subject: str | None = None) -> AsyncGenerator[str, None]:
         """Iterate over the names of all streams, or of the streams that have ``subject``.
 
-        The names are requested page by page. ``subject`` may contain wildcards.
+        The names are requested page by page, which takes less time than requesting the state with `streams`.
+        ``subject`` may contain wildcards.
+
+        Raises:
+            InvalidNameError: The subject is invalid.
+            RequestTimeoutError: The server didn't respond in time.
         """
         checked = None if subject is None else check_filter_subject(subject)
         async for item in pages(self._context, self._context.api.stream_names(), "streams", subject=checked):
@@ -264,6 +282,10 @@ class StreamManager:
         """Return the names of the streams that have a subject. Usually, there is only one.
 
         `subscribe` uses this method to find the stream of a subject.
+
+        Raises:
+            InvalidNameError: The subject is invalid.
+            RequestTimeoutError: The server didn't respond in time.
         """
         return await find_streams(self._context, check_filter_subject(subject))
 
@@ -271,15 +293,12 @@ class StreamManager:
     async def counter(self, stream: str) -> Counter:
         """Return a handle for the counters of a stream.
 
-        Counters require nats-server 2.12 and a stream with ``allow_msg_counter``.
+        Counters require nats-server 2.12 and a stream with ``allow_msg_counter``. See ADR-49 for the protocol.
 
         Raises:
-            StreamNotFoundError: The stream does not exist.
-            ConfigError: The stream does not have ``allow_msg_counter``.
-
-        May also raise any error common to API requests.
-
-        Source: ADR-49
+            StreamNotFoundError: The stream doesn't exist.
+            ConfigError: The stream doesn't have ``allow_msg_counter``.
+            RequestTimeoutError: The server didn't respond in time.
         """
         from .counter import Counter
 

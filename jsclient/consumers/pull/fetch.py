@@ -330,10 +330,10 @@ class PullReading(Running):
         Raises:
             ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: The server ended
                 the request with an error status.
-            ConsumerNotFoundError, StreamNotFoundError: No server answered, because the consumer does not exist. These
-                errors are raised only if the consumer could not be looked up when this handle was opened.
+            ConsumerNotFoundError, StreamNotFoundError: No server answered, because the consumer doesn't exist. These
+                errors are raised only if the consumer couldn't be looked up when this handle was opened.
             HeartbeatError: Neither messages nor heartbeats arrived.
-            RequestTimeoutError: With ``no_wait``, the server did not reply, so messages may or may not be available.
+            RequestTimeoutError: With ``no_wait``, the server didn't reply, so messages may or may not be available.
             DisconnectedError: The connection was lost and not restored within 0.8 s.
             ConfigError: An argument is invalid. No request was sent.
             ClosedError: The handle or the connection is closed.
@@ -345,8 +345,7 @@ class PullReading(Running):
         up to three times if the consumer moves to another server (409 Leadership Change, 409 Server Shutdown, or 503
         while the consumer exists).
 
-        Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
-        Source: ADR-37 §Fetch; ADR-13; ADR-15 §Pull Mode Statuses
+        See ADR-37 and ADR-13 for the protocol.
         """
         if group:
             check_arguments(PullReading.fetch, group, GroupOptions)
@@ -396,13 +395,13 @@ class PullReading(Running):
         Each call sends a request and waits for the reply. If you read many messages, `messages` is much faster.
 
         Args:
-            timeout: Seconds to wait for the message.
+            timeout: How long to wait for the message, in seconds.
             group, min_pending, min_ack_pending, priority: See `fetch`.
 
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds.
 
-        Also raises the errors of `fetch`.
+        Also raises the same errors as `fetch`.
         """
         if group:
             check_arguments(PullReading.next, group, GroupOptions)
@@ -436,13 +435,13 @@ class PullReading(Running):
         Args:
             max_messages: Maximum number of messages requested or buffered. Defaults to 500, or to no limit if
                 ``max_bytes`` is given. Choose a small number if handling a message takes long, because buffered
-                messages are not delivered to other readers.
+                messages aren't delivered to other readers.
             max_bytes: Maximum number of bytes requested or buffered. Unlimited by default.
             threshold_messages: Send the next request when at most this many messages are requested or buffered.
                 Defaults to half of the maximum.
             expires: Duration of each request in seconds. Defaults to 30. If the consumer pins clients, the duration is
                 at most half of ``priority_timeout``.
-            idle_heartbeat: Seconds between heartbeats. See `fetch`.
+            idle_heartbeat: Interval of heartbeats in seconds. See `fetch`.
             group, min_pending, min_ack_pending, priority: See `fetch`.
 
         Raises:

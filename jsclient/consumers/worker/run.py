@@ -86,13 +86,13 @@ class Running:
             await subscription.run(handle, concurrency=10)
 
         ``await subscription.run(handle)`` runs until the subscription ends or the worker is stopped, and returns the
-        `WorkCounts` of the worker. ``worker = subscription.run(handle)`` starts the `Worker` in the background, so that
-        you can stop it and await it later.
+        `WorkCounts` of the worker. ``worker = subscription.run(handle)`` starts the `Worker` in the background, so you
+        can stop it and await it later.
 
         Args:
             handler: Called with each message. A coroutine function runs on the event loop. A plain function runs in a
-                thread, so it may block, but it cannot be interrupted. The result of the handler is ignored. If the
-                handler has acked, nak'ed or terminated the message, the worker does not ack it. The handler may raise
+                thread, so it may block, but it can't be interrupted. The result of the handler is ignored. If the
+                handler has acked, nak'ed or terminated the message, the worker doesn't ack it. The handler may raise
                 `Reject` for a message that can never be handled.
             concurrency: Maximum number of handlers that run at the same time.
             key: A plain function that returns a key for a message. It is called on the event loop. Messages with the
@@ -103,16 +103,16 @@ class Running:
             prefetch: Maximum number of messages buffered or in flight, in addition to those being handled. By default,
                 it adapts to the number of messages handled in half a second. It is then at least twice ``concurrency``
                 (64 with ``key``), and at most 500 or the consumer's ``max_ack_pending``. Choose a small number if some
-                messages take long, because other workers can't handle buffered messages. Push subscriptions ignore
-                this argument, and receive as many messages as ``max_ack_pending`` allows.
+                messages take long, because other workers can't handle buffered messages. Push subscriptions ignore this
+                argument, and receive as many messages as ``max_ack_pending`` allows.
             keep_alive: Report progress to the server before the ``ack_wait`` of a message (or the ``backoff`` of this
-                delivery) is over, so that messages being handled or buffered are not redelivered.
-            handler_timeout: Seconds after which a handler is cancelled and its message counts as failed. None disables
-                the timeout. If the handler ignores its cancellation, the message is given up, but the handler counts
-                towards ``concurrency`` until it ends.
-            retry_delay: Seconds before a failed message is retried, or a function that returns the delay for the number
-                of an attempt, starting at 1. Defaults to the consumer's ``backoff``. If the consumer has none, the
-                delay is 0.5 s at first and doubles each time, up to 60 s.
+                delivery) is over, so messages being handled or buffered aren't redelivered.
+            handler_timeout: How long a handler may run, in seconds. Then it is cancelled, and its message counts as
+                failed. None disables the timeout. If the handler ignores its cancellation, the message is given up, but
+                the handler counts towards ``concurrency`` until it ends.
+            retry_delay: How long to wait before a failed message is retried, in seconds, or a function that returns the
+                delay for the number of an attempt, starting at 1. Defaults to the consumer's ``backoff``. If the
+                consumer has none, the delay is 0.5 s at first and doubles each time, up to 60 s.
             max_deliver: Number of deliveries after which a failing message isn't retried. Defaults to the consumer's
                 ``max_deliver``, or to no limit. A message that arrives after more deliveries isn't handled again,
                 because its handlers have never finished. The consumer must have no limit (-1) or a larger limit.
@@ -126,7 +126,7 @@ class Running:
             stop: An event that stops the worker when it is set.
             stop_signals: Signals that stop the worker, such as ``signal.SIGTERM``. A second signal cancels running
                 handlers. Not available on Windows.
-            grace: Seconds that running handlers have to finish when the worker stops. See `Worker.stop`.
+            grace: How many seconds running handlers have to finish when the worker stops. See `Worker.stop`.
             group, min_pending, min_ack_pending, priority: For a consumer with priority groups. See
                 `PullSubscription.fetch`.
 

@@ -19,9 +19,7 @@ __all__ = ["LostStreamData", "StreamAlternate", "StreamInfo", "StreamSourceInfo"
 class LostStreamData(Model, frozen=True, kw_only=True):
     """Messages that a stream has lost because a file was damaged. It is part of `StreamState`.
 
-    Attributes:
-        msgs: Stream sequences of the lost messages.
-        bytes: Total size of the lost messages in bytes.
+    ``msgs`` contains the stream sequences of the lost messages, and ``bytes`` is their total size in bytes.
     """
 
     msgs: list[int] | None = None
