@@ -71,9 +71,8 @@ class Connection(abc.ABC):
         self.optional: set[str] = set()  # subjects of requests whose denial is raised, but not reported
         self.echoes: bool = True  # whether the server delivers the client's own messages back to it
         self.connects: int = 0  # number of reconnects
-        self.loop: asyncio.AbstractEventLoop | None = (
-            None  # the event loop of the first use, to which the connection belongs
-        )
+        # The event loop of the first use, to which the connection belongs.
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         self._listeners: list[Listener] = []
         self._changed = Signal()

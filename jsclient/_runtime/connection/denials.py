@@ -13,9 +13,7 @@ class Denials:
     """The permissions that the server refused on one connection."""
 
     def __init__(self) -> None:
-        self._ack_rights: set[str] = (
-            set()
-        )  # missing permissions that were already reported after a refused ack
+        self._ack_rights: set[str] = set()  # missing permissions that were reported after a refused ack
 
     def event(self, error: PermissionDeniedError) -> PermissionDenied | None:
         """Return the event to report, if any. All acks of a consumer are refused, so only the first is reported."""
