@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
 from jsclient import JetStream, connect
+from jsclient.client import ConnectOptions
 from jsclient.client import JetStream as Defined
 from jsclient.errors import ClosedError, ConfigError
 from tests.support.fake import FakeConnection, connected
 from tests.support.virtual import settle, virtual
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_it_is_the_class_of_its_module():
@@ -152,3 +157,12 @@ async def test_cancelled_close_aborts():
             await closing
         assert connection.is_closed
         await asyncio.sleep(10)
+
+
+def test_every_option_is_described_in_the_guide():
+    guide = (ROOT / "docs/howto/connecting.md").read_text(encoding="utf-8")
+    _, _, table = guide.partition("## All options")
+    described = set(
+        re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines() if "|" in row))
+    )
+    assert described == {"servers", *(connect.__kwdefaults__ or {}), *ConnectOptions.__annotations__}

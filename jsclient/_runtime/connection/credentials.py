@@ -22,8 +22,7 @@ from .credentials_file import (
     read_file,
 )
 
-__all__ = ["CallbackError", "check_credentials", "check_file", "expiry_of"]
-
+__all__ = ["CallbackError", "FileError", "check_arguments", "check_credentials", "check_file", "expiry_of"]
 
 _log = logging.getLogger("jsclient.connection")
 
@@ -144,7 +143,9 @@ def _guarded(name: str, function: Any, call: _Call) -> Callable[..., Any]:
         also = "a str or " if name == "token" else ""
         raise ConfigError(f"{name} is {type(function).__name__}: it must be {also}a function")
     check_plain(name, function)
-    _check_signature(name, function, call)
+    check_arguments(
+        name, function, call.arguments, "one argument, the nonce" if call.arguments else "no argument"
+    )
 
     def guarded(*arguments: Any) -> Any:
         try:
@@ -160,16 +161,16 @@ def _guarded(name: str, function: Any, call: _Call) -> Callable[..., Any]:
     return guarded
 
 
-def _check_signature(name: str, function: Callable[..., Any], call: _Call) -> None:
+def check_arguments(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], shown: str) -> None:
+    """Raise `ConfigError` if an option is a function that cannot be called with these arguments."""
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
         return  # some builtins have no signature
     try:
-        signature.bind(*call.arguments)
+        signature.bind(*arguments)
     except TypeError as error:
-        arguments = "one argument, the nonce" if call.arguments else "no argument"
-        raise ConfigError(f"{name} is called with {arguments}, and takes {signature}: {error}") from None
+        raise ConfigError(f"{name} is called with {shown}, and takes {signature}: {error}") from None
 
 
 def _check_seeds(options: Mapping[str, Any]) -> None:

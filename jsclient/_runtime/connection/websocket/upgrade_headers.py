@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from ....errors import ConfigError
-from ..credentials import CallbackError
+from ..credentials import CallbackError, check_arguments
 
 __all__ = ["HeadersOption", "UpgradeHeaders"]
 
@@ -32,7 +32,7 @@ class UpgradeHeaders:
         self._call: Callable[[], Any] | None = None
         self._pairs: list[tuple[str, str]] = []
         if callable(headers):
-            _check_signature(headers)
+            check_arguments(_OPTION, headers, (), "no argument")
             self._call = headers
         else:
             self._pairs = _pairs(headers or {}, f"{_OPTION} is")
@@ -55,17 +55,6 @@ class UpgradeHeaders:
             return _pairs(headers, f"{_OPTION} returned")
         except ConfigError as error:
             raise CallbackError(str(error)) from None
-
-
-def _check_signature(function: Callable[..., Any]) -> None:
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError):
-        return  # some builtins have no signature
-    try:
-        signature.bind()
-    except TypeError as error:
-        raise ConfigError(f"{_OPTION} is called with no argument, and takes {signature}: {error}") from None
 
 
 def _pairs(headers: Any, what: str) -> list[tuple[str, str]]:
