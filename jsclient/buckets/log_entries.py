@@ -278,6 +278,8 @@ class LogEntries:
 
     def follow_pushes(self) -> None:
         """Be told of further messages by the server, since there is no other reader that would be told."""
+        if self._push == "auto":
+            return
         self._push = "auto"
         if self._reader is not None:
             self._reader.set_push("auto")
