@@ -54,7 +54,9 @@ class SharedReader(Generic[EntryT]):
 
     def __init__(self, reader: BucketReader[EntryT]) -> None:
         """Prepare to read what a reader that was not opened would read."""
-        self._context, self._stream, self._config, self._decode, self._create = reader.arguments
+        query = reader.query
+        self._context, self._stream, self._config = query.context, query.stream, query.config
+        self._decode, self._create = query.decode, query.create
         self._member = SourceMember()
         self._source: SharedSource | None = None
         # How the entries are read until the reader joins the others.
