@@ -69,6 +69,7 @@ class LogEntries:
     Attributes:
         is_current: Whether all messages that existed at the opening were returned.
         incarnation: The creation time of the stream that is read, as an ordered reader knows it.
+        restarts: How often it was found that the stream had been replaced or restored.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class LogEntries:
         self._is_ended = False
         self.is_current: bool = False
         self.incarnation: str = ""
+        self.restarts: int = 0
 
     @property
     def position(self) -> int:
@@ -272,6 +274,7 @@ class LogEntries:
             raise ClosedError(_CLOSED)
 
     def _report_reset(self, extent: Extent) -> None:
+        self.restarts += 1
         event = StreamReset(stream=self._stream, last_stream_seq=self.position, stream_seq=extent.last_seq)
         self._events.add_event(event)
         self._context.emit(event)

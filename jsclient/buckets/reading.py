@@ -257,6 +257,13 @@ class BucketReader(Generic[EntryT]):
         return puller.tracker.position, puller.recreator.incarnation
 
     @property
+    def restarts(self) -> int:
+        """How often it was found that the stream had been replaced or restored."""
+        if self._log is not None:
+            return self._log.restarts
+        return 0 if self._puller is None else self._puller.recreator.restarts
+
+    @property
     def puller(self) -> OrderedPuller | None:
         """What receives the messages of the consumer, or None if there is no consumer."""
         return self._puller
