@@ -207,8 +207,9 @@ class LogEntries:
             return await reader.next_batch(_RUN, up_to=_ANY if up_to is None else up_to)
         context = self._context
         while True:
+            limit = asyncio.timeout(context.timeout)
             try:
-                async with asyncio.timeout(context.timeout) as limit:
+                async with limit:
                     return await reader.next_batch(_RUN, up_to=up_to)
             except TimeoutError:
                 if not limit.expired():
