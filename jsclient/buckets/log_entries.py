@@ -69,6 +69,7 @@ class LogEntries:
     Attributes:
         is_current: Whether all messages that existed at the opening were returned.
         incarnation: The creation time of the stream that is read, in the form that ordered readers use.
+        restarts: How often the reader detected that the stream had been replaced or restored.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class LogEntries:
         self._is_ended = False
         self.is_current: bool = False
         self.incarnation: str = ""
+        self.restarts: int = 0
 
     @property
     def position(self) -> int:
@@ -205,8 +207,9 @@ class LogEntries:
             return await reader.next_batch(_RUN, up_to=_ANY if up_to is None else up_to)
         context = self._context
         while True:
+            limit = asyncio.timeout(context.timeout)
             try:
-                async with asyncio.timeout(context.timeout) as limit:
+                async with limit:
                     return await reader.next_batch(_RUN, up_to=up_to)
             except TimeoutError:
                 if not limit.expired():
@@ -272,12 +275,15 @@ class LogEntries:
             raise ClosedError(_CLOSED)
 
     def _report_reset(self, extent: Extent) -> None:
+        self.restarts += 1
         event = StreamReset(stream=self._stream, last_stream_seq=self.position, stream_seq=extent.last_seq)
         self._events.add_event(event)
         self._context.emit(event)
 
     def follow_pushes(self) -> None:
         """Let the server announce further messages, because no other reader does so."""
+        if self._push == "auto":
+            return
         self._push = "auto"
         if self._reader is not None:
             self._reader.set_push("auto")

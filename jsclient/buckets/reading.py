@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from .._runtime.connection.speedups import chosen
@@ -27,6 +28,7 @@ __all__ = [
     "RECHECK",
     "BucketReader",
     "Decode",
+    "EntryQuery",
     "decoded",
     "has_nothing_left",
     "numbers_of",
@@ -149,12 +151,31 @@ def decoded(decode: Decode[EntryT], frames: list[Frame], *, is_initial: bool) ->
     return [entry for entry in entries if entry is not None]
 
 
+@dataclass(frozen=True, slots=True)
+class EntryQuery(Generic[EntryT]):
+    """The entries that a reader of a bucket returns.
+
+    Attributes:
+        context: The context of the handle of the bucket.
+        stream: Name of the stream that stores the bucket.
+        config: The configuration of a consumer that delivers these entries.
+        decode: Returns the entry in a message.
+        create: Name of the method that creates such a bucket, for errors.
+    """
+
+    context: Context
+    stream: str
+    config: ConsumerConfig
+    decode: Decode[EntryT]
+    create: str
+
+
 class BucketReader(Generic[EntryT]):
     """Reads the existing entries of a bucket, and then each new entry. The first request is sent on first use.
 
     Attributes:
         is_current: Whether all entries that existed at the opening were returned.
-        arguments: The arguments for another reader of the same entries.
+        query: The entries that the reader returns.
     """
 
     def __init__(
@@ -169,11 +190,8 @@ class BucketReader(Generic[EntryT]):
     ) -> None:
         """Prepare to read.
 
-        ``create`` is the name of the method that creates such a bucket. ``events`` receives the events.
-        """
-        self.arguments: tuple[Context, str, ConsumerConfig, Decode[EntryT], str] = (
-            context, stream, config, decode, create,
-        )  # fmt: skip
+        ``create`` is the name of the method that creates such a bucket. ``events`` receives the events."""
+        self.query: EntryQuery[EntryT] = EntryQuery(context, stream, config, decode, create)
         self._context, self._stream, self._config = context, stream, config
         self._decode, self._create = decode, create
         self._events = EventLog() if events is None else events
@@ -243,6 +261,13 @@ class BucketReader(Generic[EntryT]):
         if puller is None or puller.front or self._arrived:
             return None
         return puller.tracker.position, puller.recreator.incarnation
+
+    @property
+    def restarts(self) -> int:
+        """How often the reader detected that the stream had been replaced or restored."""
+        if self._log is not None:
+            return self._log.restarts
+        return 0 if self._puller is None else self._puller.recreator.restarts
 
     @property
     def puller(self) -> OrderedPuller | None:

@@ -13,7 +13,10 @@ from integration.kit.clients.readers import FAST
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.asking import answers_to, creates
 from integration.kit.network.match import published
+from jsclient._runtime.event_hub import EventLog
 from jsclient.buckets.following.reader import SharedReader
+from jsclient.buckets.log_entries import LogEntries
+from jsclient.buckets.reading import reader_config
 
 pytestmark = pytest.mark.server(">=2.11")
 
@@ -140,3 +143,22 @@ async def test_connection_is_lost_while_it_opens(
             revision = await kv.put("a", b"1")
             for task in reading:
                 assert (await within(30, task, "the change")).revision == revision
+
+
+@pytest.mark.covers("K58")
+async def test_nobody_to_join(make: Any, connect: Any, proxy: Any) -> None:
+    """The reader creates one consumer for pushes, however often it is told that there are no others."""
+    kv = await make()
+    between = await proxy()
+    js = await connect(between)
+    subject = f"$KV.{kv.bucket}.>"
+    entries = LogEntries(js._context, kv.stream, reader_config([subject]), EventLog(), push=None)
+    assert await entries.begin_entries()
+    assert entries.is_current
+    for number in range(5):
+        entries.follow_pushes()
+        revision = await kv.put("a", b"%d" % number)
+        frames = await within(20, entries.next_frames(), "the change")
+        assert (len(frames), entries.position) == (1, revision)
+    await entries.end_entries()
+    assert len(creates(between)) == 1

@@ -54,12 +54,15 @@ class SharedReader(Generic[EntryT]):
 
     def __init__(self, reader: BucketReader[EntryT]) -> None:
         """Prepare to read the same entries as ``reader``, which must not have been opened."""
-        self._context, self._stream, self._config, self._decode, self._create = reader.arguments
+        query = reader.query
+        self._context, self._stream, self._config = query.context, query.stream, query.config
+        self._decode, self._create = query.decode, query.create
         self._member = SourceMember()
         self._source: SharedSource | None = None
         # The readers that are used until this reader joins the others.
         self._own: BucketReader[EntryT] | None = None
         self._log: LogEntries | None = None
+        self._era = 0  # the era of the window when one of them began
         self._turn = asyncio.Lock()  # only one task may read until the reader has joined the others
         self.is_current: bool = False
 
@@ -85,11 +88,12 @@ class SharedReader(Generic[EntryT]):
 
     async def _open_own(self, config: ConsumerConfig) -> BucketReader[EntryT]:
         """Read with a separate consumer of this watch. If the call fails or is cancelled, nothing changes."""
+        era = self._current_era
         own = BucketReader(
             self._context, self._stream, config, self._decode, self._create, events=self._member.events
         )
         await own.open()
-        self._own = own
+        self._own, self._era = own, era
         if self._member.is_closed:
             await own.close()
         self._check_open()
@@ -116,7 +120,7 @@ class SharedReader(Generic[EntryT]):
             return False  # creating a consumer waits for the connection, and raises its own error
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
-        self._log = log
+        self._log, self._era = log, window.era
         return True
 
     def _new_log(self) -> LogEntries:
@@ -182,8 +186,18 @@ class SharedReader(Generic[EntryT]):
 
     # --- joining the others ------------------------------------------------------------------------------
 
+    @property
+    def _current_era(self) -> int:
+        """The era of the window to which the position of this reader belongs."""
+        alone = self._own or self._log
+        if alone is not None:
+            return self._era + alone.restarts
+        return 0 if self._source is None else self._source.era
+
     async def _join(self, source: SharedSource) -> bool:
         """Join the others if no entry would be missed. Return whether the reader has joined."""
+        if self._current_era < source.era:
+            self._begin_again(source)
         if self._own is None and self._log is None:
             await self._fall_behind(source)
         elif self.is_current:
@@ -197,7 +211,7 @@ class SharedReader(Generic[EntryT]):
     def _join_now(self, source: SharedSource) -> bool:
         """Join the others, if that is possible without waiting."""
         own, log, member = self._own, self._log, self._member
-        if not self.is_current or member.is_closed:
+        if not self.is_current or member.is_closed or self._current_era < source.era:
             return False
         if own is not None:
             if source.adopt(member, own):
@@ -212,13 +226,29 @@ class SharedReader(Generic[EntryT]):
             self._end_later(log.end_entries())
         return member.follows
 
+    def _begin_again(self, source: SharedSource) -> None:
+        """Read the stream from its start as changes, because another reader has detected that it was replaced or restored.
+
+        This reader may not detect it, because the stream may have grown past its position again.
+        """
+        own, log = self._own, self._log
+        if own is not None:
+            own.silence()
+            self._end_later(own.close())
+        if log is not None:
+            self._end_later(log.end_entries())
+        self._own = self._log = None
+        if source.reset is not None:
+            self._member.events.add_event(source.reset)
+        self.is_current = True
+
     async def _fall_behind(self, source: SharedSource) -> None:
         """Read messages that have left the window, by direct gets or with a consumer."""
         incarnation = await source.incarnation_known()
         # The position belongs to the stream with this incarnation, because nothing is awaited in between.
         position = source.place(self._member)
         if incarnation:
-            self._log = self._new_log()
+            self._log, self._era = self._new_log(), source.era
             self._log.continue_after(incarnation, position)
             return
         await self._open_after(position)

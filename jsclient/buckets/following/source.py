@@ -56,7 +56,7 @@ class _MemberLogs(EventLog):
 
     def add_event(self, event: Event) -> None:
         if isinstance(event, StreamReset):
-            self._source.begin_era()
+            self._source.begin_era(event)
         for member in self._source.members:
             if member.follows:
                 member.events.add_event(event)
@@ -76,6 +76,7 @@ class SharedSource:
     Attributes:
         members: The open watches.
         window: The messages that the members read, or None before a consumer exists.
+        reset: The latest event that reported that the stream was replaced or restored, or None.
     """
 
     def __init__(self, context: Context, key: Hashable, stream: str, config: ConsumerConfig) -> None:
@@ -87,6 +88,7 @@ class SharedSource:
         self._error: JetStreamError | None = None
         self.members: set[SourceMember] = set()
         self.window: Window | None = None
+        self.reset: StreamReset | None = None
 
     @classmethod
     def source_for(
@@ -109,6 +111,11 @@ class SharedSource:
     def incarnation(self) -> str:
         """The creation time of the stream that the window belongs to, or "" if it is unknown."""
         return "" if self._puller is None else self._puller.recreator.incarnation
+
+    @property
+    def era(self) -> int:
+        """How often it was found that the stream had been replaced or restored, since there is a window."""
+        return 0 if self.window is None else self.window.era
 
     # --- the consumer ------------------------------------------------------------------------------------
 
@@ -164,8 +171,9 @@ class SharedSource:
         """Wait until the creation time of the stream is known or cannot be found out. Return `incarnation`."""
         return "" if self._puller is None else await self._puller.recreator.incarnation_known()
 
-    def begin_era(self) -> None:
+    def begin_era(self, reset: StreamReset) -> None:
         """Record that the stream was recreated. Messages that have already arrived belong to the earlier stream."""
+        self.reset = reset
         assert self._puller is not None
         assert self.window is not None
         if frames := self._puller.take_frames(len(self._puller.front)):

@@ -101,6 +101,7 @@ class ConsumerRecreator:
         capacity: Signal that the reader sets when its buffer has free capacity again.
         error: The error of the last attempt, or None if it succeeded.
         leftover: Names of consumers that may still exist. They are deleted when the next consumer is created.
+        restarts: How often it was found that the stream had been replaced or restored.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class ConsumerRecreator:
         self.capacity: Signal = Signal()
         self.error: JetStreamError | None = None
         self.leftover: set[str] = set()
+        self.restarts: int = 0
         self._task: asyncio.Task[None] | None = None
         self._creating = False
         self._over = False
@@ -425,6 +427,7 @@ class ConsumerRecreator:
     def _begin_again(self, stream: StreamInfo) -> None:
         tracker = self._tracker
         self._incarnation, self._mark = str(stream.created), None
+        self.restarts += 1
         self._reader.emit(
             tracker.cursor.stream_began_again(tracker.stream, tracker.consumer, stream.state.last_seq)
         )
