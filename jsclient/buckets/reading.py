@@ -190,7 +190,8 @@ class BucketReader(Generic[EntryT]):
     ) -> None:
         """Prepare to read.
 
-        ``create`` is the name of the method that creates such a bucket. ``events`` receives the events."""
+        ``create`` is the name of the method that creates such a bucket. ``events`` receives the events.
+        """
         self.query: EntryQuery[EntryT] = EntryQuery(context, stream, config, decode, create)
         self._context, self._stream, self._config = context, stream, config
         self._decode, self._create = decode, create

@@ -227,7 +227,7 @@ class SharedReader(Generic[EntryT]):
         return member.follows
 
     def _begin_again(self, source: SharedSource) -> None:
-        """Read the stream from its start as changes, because another reader has detected that it was replaced or restored.
+        """Read the stream from its start as changes, because another reader detected that it was replaced or restored.
 
         This reader may not detect it, because the stream may have grown past its position again.
         """
