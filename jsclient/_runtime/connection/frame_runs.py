@@ -114,25 +114,39 @@ class RunReader:
 
     def _frames_of(self, pieces: list[bytes], line: list[bytes]) -> list[Frame]:
         """Return the frames of pieces that follow the sid of ``line``, up to the first piece that is not a frame."""
-        subject, headers, lengths = line[1], line[0] == b"HMSG", self.lengths
+        subject, headers = line[1], line[0] == b"HMSG"
         texts = line[-2:] if headers else line[-1:]
         space = b" " if len(line) - len(texts) == 4 else b""  # the space after a reply
-        head, size, tail = lengths[texts[0]] if headers else 0, lengths[texts[-1]], b" ".join(texts)
-        tail = space + tail + b"\r\n"
+        head, size = self.lengths[texts[0]] if headers else 0, self.lengths[texts[-1]]
+        tail = space + b" ".join(texts) + b"\r\n"
         frames: list[Frame] = []
         for piece in pieces:
             reply, found, body = piece.partition(tail)
             if len(body) != size or not found:  # another length than that of the frame before
-                reply, _, remainder = piece.partition(space) if space else (b"", b"", piece)
-                text, found, body = remainder.partition(b"\r\n")
-                first, _, total = text.partition(b" ") if headers else (b"0", b"", text)
-                head, size = lengths[first], lengths[total]
-                if not found or len(first) > len(total) or not head <= size == len(body):
-                    break
-                tail = space + text + b"\r\n"
+                frames += self._frames_of_any_length(pieces[len(frames) :], subject, space, headers=headers)
+                break
             frames.append((subject, reply, body[:head], body[head:]) if head else (subject, reply, b"", body))
         # Something else than a reply precedes the lengths if a payload contains a line of these lengths.
         replies = b"".join([frame[1] for frame in frames])
         if b" " in replies or b"\r" in replies or (replies and not space):
             return []
+        return frames
+
+    def _frames_of_any_length(
+        self, pieces: list[bytes], subject: bytes, space: bytes, *, headers: bool
+    ) -> list[Frame]:
+        """Return the frames of pieces like `_frames_of`, but read the lengths of each of them."""
+        lengths, head = self.lengths, 0
+        frames: list[Frame] = []
+        for piece in pieces:
+            reply, _, remainder = piece.partition(space) if space else (b"", b"", piece)
+            text, found, body = remainder.partition(b"\r\n")
+            if headers:
+                first, _, text = text.partition(b" ")
+                head = lengths[first]
+                if len(first) > len(text) or head > len(body):
+                    break
+            if lengths[text] != len(body) or not found:
+                break
+            frames.append((subject, reply, body[:head], body[head:]) if head else (subject, reply, b"", body))
         return frames
