@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from ...errors import ProtocolError, WrongLoopError
 from ...protocol.wire.frames import Frame, Sink
+from .frame_runs import RunReader
 from .speedups import chosen
 
 __all__ = ["READ_SIZE", "FrameReader", "Host", "Outbox"]
@@ -33,20 +33,6 @@ class Host(Protocol):
         """Report that a sink raised, which is a bug. Reading continues."""
 
 
-class _Lengths(dict[bytes, int]):
-    """The numbers in message lines, by their text. A lookup costs less than a conversion."""
-
-    CAPACITY = 4096
-
-    def __missing__(self, text: bytes) -> int:
-        if len(text) > 8 or not text.isdigit():
-            return sys.maxsize  # beyond any buffer, so that the line is left to `FrameReader._scan`
-        if len(self) == self.CAPACITY:
-            self.clear()
-        length = self[text] = int(text)
-        return length
-
-
 class FrameReader:
     """Cuts the byte stream of one connection into frames."""
 
@@ -61,7 +47,7 @@ class FrameReader:
         self._parts: list[bytes] = []
         self._have = 0
         self._need = 0  # bytes needed before the next scan
-        self._lengths = _Lengths()
+        self._runs = RunReader()
 
     @property
     def missing(self) -> int:
@@ -180,36 +166,12 @@ class FrameReader:
                 self._hand_over(batch_sid, batch)
 
     def _run_on(self, data: bytes, pos: int, line: list[bytes], batch: list[Frame]) -> int:
-        """Read the complete frames whose lines have the form of ``line``. Returns the offset after the last frame.
+        """Read the complete frames whose lines have the form of ``line``. Return the offset after the last frame.
 
-        This is the faster way for most of the stream. It stops before all other input, malformed frames included, and
-        leaves that to `_scan`. A line is cut together with the CR LF before it, so that a comparison of its first word
-        shows that the payload before it had the announced length.
+        This is the faster way for most of the stream. It stops before any other input, including malformed frames, and
+        leaves that to `_scan`.
         """
-        count, verb, sid = len(line), b"\r\n" + line[0], line[2]
-        headers = line[0] == b"HMSG"
-        replied = count == (6 if headers else 5)
-        lengths, find = self._lengths, data.find
-        start, last = pos, len(data) - 2  # a payload must end here or before, with its CR LF
-        while (end := find(b"\r", pos)) >= 0:
-            args = data[pos - 2 : end].split(b" ")
-            if len(args) != count or args[0] != verb or args[2] != sid:
-                break
-            middle = body = end + 2
-            after = body + lengths[args[-1]]
-            if headers:
-                if len(args[-2]) > len(args[-1]):
-                    break
-                middle += lengths[args[-2]]
-            if not middle <= after <= last or data[end + 1] != 10:
-                break
-            reply = args[3] if replied else b""
-            batch.append((args[1], reply, data[body:middle], data[middle:after]))
-            start, pos = pos, after + 2
-        if data[pos - 2 : pos] != b"\r\n":
-            batch.pop()
-            return start
-        return pos
+        return self._runs.read_run(data, pos, line, batch)
 
     def _hand_over(self, sid: bytes, batch: list[Frame]) -> None:
         sink = self.sinks.get(sid)

@@ -18,6 +18,7 @@ from jsclient.protocol.consumers.ack import (
     AckState,
     Metadata,
     ack_payload,
+    has_whole_numbers,
     is_jsack,
     last_of_run,
     read_jsack,
@@ -285,6 +286,22 @@ def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, index, damag
 def by_one(frames: Any, run: bytes, due: int) -> int:
     with mock.patch.object(ack, "_MANY", sys.maxsize):
         return last_of_run(frames, run, due)
+
+
+ROW = ".1000.2000.1764300000000000000.500"
+
+
+@pytest.mark.parametrize("row", [ROW, ".1.1.0.0", ".1.1.1764300000000000000.18446744073709551615"])
+@pytest.mark.parametrize("change", ["none", *"x.0-", "shorter"])
+def test_numbers_of_many_checked_like_those_of_one(row, change):
+    """Many replies are compared as a table first, each with one change at any place."""
+    run = b"$JS.ACK.S.c.1"
+    for place in range(len(row)):
+        odd = row[:place] + change.removeprefix("shorter") + row[place + 1 :] if change != "none" else row
+        for rows in ([ROW] * 50 + [odd], [odd] * 51, [odd] + [row] * 50):
+            frames = [(b"orders.new", run + text.encode(), b"", b"x") for text in rows]
+            each = all(has_whole_numbers([frame], run) for frame in frames)
+            assert has_whole_numbers(frames, run) == each, rows
 
 
 @pytest.mark.parametrize("reply", [V1 + ".more", V2 + ".more", "$JS.ACK.S", ""])

@@ -1,0 +1,152 @@
+"""Reads runs of frames of one subscription, which are most of the byte stream of a connection."""
+
+from __future__ import annotations
+
+import sys
+from itertools import repeat
+
+from ...protocol.wire.frames import Frame
+
+__all__ = ["RunReader"]
+
+_STEPS = 8  # number of frames at the start of a run that are read one by one
+_SMALL = (
+    1024  # maximum number of bytes of a payload in a run that is split, because splitting copies it twice
+)
+# Number of bytes to split at once. It is doubled as long as they all are frames of one run, and reset if not, because
+# the remaining pieces are then wasted.
+_WINDOW = 4096
+_MAX_WINDOW = 64 * 1024
+
+
+class Lengths(dict[bytes, int]):
+    """The lengths that lines announce, by their text, because a lookup costs less than a conversion."""
+
+    CAPACITY = 4096
+
+    def __missing__(self, text: bytes) -> int:
+        if len(text) > 8 or not text.isdigit():
+            return sys.maxsize  # the line continues beyond the bytes that were read
+        if len(self) == self.CAPACITY:
+            self.clear()
+        length = self[text] = int(text)
+        return length
+
+
+class RunReader:
+    """Reads frames whose lines have the same form as the line of the frame before. See `FrameReader`."""
+
+    def __init__(self) -> None:
+        self.lengths = Lengths()
+        self._window = _WINDOW  # number of bytes to split next
+
+    def read_run(self, data: bytes, pos: int, line: list[bytes], batch: list[Frame]) -> int:
+        """Read the complete frames whose lines have the form of ``line``. Returns the offset after the last frame.
+
+        This is the faster way for most of the stream. It stops before all other input, malformed frames included, and
+        leaves that to `FrameReader`. A long run of small frames is split at the text with which their lines begin.
+        """
+        pos, ended = self._step_on(data, pos, line, batch, _STEPS)
+        if not ended and self.lengths[line[-1]] <= _SMALL:
+            pos = self._split_on(data, pos, line, batch)
+        return pos if ended else self._step_on(data, pos, line, batch, len(data))[0]
+
+    def _step_on(
+        self, data: bytes, pos: int, line: list[bytes], batch: list[Frame], most: int
+    ) -> tuple[int, bool]:
+        """Read at most ``most`` frames for `read_run`. Returns the offset after them, and whether the run has ended.
+
+        A line is cut together with the CR LF before it, so that a comparison of its first word shows that the payload
+        before it had the announced length.
+        """
+        count, verb, sid = len(line), b"\r\n" + line[0], line[2]
+        headers = line[0] == b"HMSG"
+        replied = count == (6 if headers else 5)
+        lengths, find = self.lengths, data.find
+        start, last = pos, len(data) - 2  # a payload must end here or before, with its CR LF
+        ended = True
+        for _ in repeat(None, most):
+            end = find(b"\r", pos)
+            if end < 0:
+                break
+            args = data[pos - 2 : end].split(b" ")
+            if len(args) != count or args[0] != verb or args[2] != sid:
+                break
+            middle = body = end + 2
+            after = body + lengths[args[-1]]
+            if headers:
+                if len(args[-2]) > len(args[-1]):
+                    break
+                middle += lengths[args[-2]]
+            if not middle <= after <= last or data[end + 1] != 10:
+                break
+            reply = args[3] if replied else b""
+            batch.append((args[1], reply, data[body:middle], data[middle:after]))
+            start, pos = pos, after + 2
+        else:
+            ended = False
+        if data[pos - 2 : pos] != b"\r\n":
+            batch.pop()
+            return start, True
+        return pos, ended
+
+    def _split_on(self, data: bytes, pos: int, line: list[bytes], batch: list[Frame]) -> int:
+        """Read frames whose lines begin like ``line``, for `read_run`. Returns the offset after the last frame.
+
+        One call finds where all these lines begin, and so cuts the data into pieces. A piece is a frame if its payload
+        has the announced length.
+        """
+        begin = b"\r\n" + b" ".join(line[:3]) + b" "
+        while data.startswith(begin, pos - 2):
+            stop = pos - 2 + self._window
+            _, *pieces = data[pos - 2 : stop].split(begin)
+            pieces.pop()  # it may be incomplete, or followed by other input
+            frames = self._frames_of(pieces, line)
+            batch += frames
+            pos += sum(map(len, pieces[: len(frames)])) + len(begin) * len(frames)
+            if len(frames) < len(pieces):
+                self._window = _WINDOW
+                break
+            if stop >= len(data) or not frames:
+                break
+            self._window = min(self._window * 2, _MAX_WINDOW)
+        return pos
+
+    def _frames_of(self, pieces: list[bytes], line: list[bytes]) -> list[Frame]:
+        """Return the frames of pieces that follow the sid of ``line``, up to the first piece that is not a frame."""
+        subject, headers = line[1], line[0] == b"HMSG"
+        texts = line[-2:] if headers else line[-1:]
+        space = b" " if len(line) - len(texts) == 4 else b""  # the space after a reply
+        head, size = self.lengths[texts[0]] if headers else 0, self.lengths[texts[-1]]
+        tail = space + b" ".join(texts) + b"\r\n"
+        frames: list[Frame] = []
+        for piece in pieces:
+            reply, found, body = piece.partition(tail)
+            if len(body) != size or not found:  # another length than that of the frame before
+                frames += self._frames_of_any_length(pieces[len(frames) :], subject, space, headers=headers)
+                break
+            frames.append((subject, reply, body[:head], body[head:]) if head else (subject, reply, b"", body))
+        # Something else than a reply precedes the lengths if a payload contains a line of these lengths.
+        replies = b"".join([frame[1] for frame in frames])
+        if b" " in replies or b"\r" in replies or (replies and not space):
+            return []
+        return frames
+
+    def _frames_of_any_length(
+        self, pieces: list[bytes], subject: bytes, space: bytes, *, headers: bool
+    ) -> list[Frame]:
+        """Return the frames of pieces like `_frames_of`, but read the lengths of each of them."""
+        lengths, head = self.lengths, 0
+        frames: list[Frame] = []
+        for piece in pieces:
+            reply, _, remainder = piece.partition(space) if space else (b"", b"", piece)
+            text, found, body = remainder.partition(b"\r\n")
+            if headers:
+                first, _, text = text.partition(b" ")
+                head = lengths[first]
+                if len(first) > len(text) or head > len(body):
+                    break
+            if lengths[text] != len(body) or not found:
+                break
+            frames.append((subject, reply, body[:head], body[head:]) if head else (subject, reply, b"", body))
+        return frames

@@ -1,0 +1,171 @@
+"""Runs of frames are read like frames that come alone, whatever they contain and wherever they are damaged."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jsclient._runtime.connection import frame_runs
+from jsclient._runtime.connection.wire import FrameReader
+from jsclient.errors import ProtocolError
+from tests.runtime.connection.test_wire import HEADER, Host, hmsg, msg
+from tests.support.calls import Calls
+from tests.support.examples import examples
+
+
+class StepByStep(FrameReader):
+    """Reads each frame in the general way, which is the specification of the faster one."""
+
+    def _run_on(self, data, pos, line, batch):
+        return pos
+
+
+LENGTHS = (
+    b"0",
+    b"3",
+    b"03",
+    b"12",
+    b"99999999",
+    b"9" * 12,
+    b"9" * 5000,
+    b"-1",
+    b"1_0",
+    "\u0661".encode(),
+    b"",
+)
+
+
+def damaged(chance: random.Random) -> bytes:
+    """A stream of frames, mostly of one subscription and form, damaged at some places."""
+    parts = []
+    longest = chance.choice([8, 40])
+    while len(parts) < 4 * longest:
+        sid, replied, headers = (
+            chance.choice([b"1", b"1", b"2"]),
+            chance.random() < 0.7,
+            chance.random() < 0.4,
+        )
+        payloads = [b"", b"abc", b"x" * 12, b"a\r\nMSG s 1 3\r\nb", b"a\r\nMSG orders.new 1 r 3\r\nabc"]
+        payloads += [b"s 1 3\r\nabc", b"r 3\r\nabc", b"\r\n", b"\r"]
+        payloads = chance.choice([payloads, payloads[1:2], payloads[:3]])
+        for _ in range(chance.randrange(1, longest)):
+            payload = chance.choice(payloads)
+            reply = b"$JS.ACK.%d" % len(parts) if replied else b""
+            frame = hmsg(sid, HEADER, payload, reply) if headers else msg(sid, payload, reply=reply)
+            parts.append(frame)
+    for _ in range(chance.choice([0, 0, 1, 2])):
+        index = chance.randrange(len(parts))
+        frame = parts[index]
+        line, end, remainder = frame.partition(b"\r\n")
+        words = line.split(b" ")
+        where = chance.randrange(len(words))
+        # Damage a word of the line, the end of the line, or any byte of the frame.
+        words[where] = chance.choice([words[where] + b"\r", words[where] + b"\n", b"", *LENGTHS, b"hmsg"])
+        spot = chance.randrange(len(frame))
+        parts[index] = chance.choice(
+            [
+                b" ".join(words) + end + remainder,
+                line + chance.choice([b"\n", b"\r", b"\rx", b"\r\r\n", b" \r\n"]) + remainder,
+                frame[:spot] + frame[spot + 1 :],
+                frame[:spot] + bytes([chance.randrange(256)]) + frame[spot:],
+                b"PING\r\n" + frame,
+            ]
+        )
+    return b"".join(parts)
+
+
+@settings(max_examples=examples(500))
+@given(st.randoms(use_true_random=False))
+def test_runs_read_as_step_by_step(chance):
+    stream = damaged(chance)
+    edges = [0, *sorted(chance.randrange(len(stream) + 1) for _ in range(chance.randrange(5))), len(stream)]
+    seen = []
+    for kind in (FrameReader, StepByStep):
+        host = Host(b"1", b"2")
+        host.reader = kind(host)
+        host.reader._runs._window = 100
+        for sid in (b"1", b"2"):
+            host.listen(sid)
+        try:
+            host.feed(*[stream[a:b] for a, b in pairwise(edges)])
+        except ProtocolError as error:
+            host.errors.append(error)
+        seen.append((host.seen, host.batches, [str(error) for error in host.errors]))
+    assert seen[0] == seen[1]
+
+
+def test_run_refuses_what_one_refuses():
+    """A header size with more digits than the total size is malformed, also within a run."""
+    host = Host(b"1")
+    with pytest.raises(ProtocolError, match="malformed HMSG"):
+        host.feed(hmsg(b"1", HEADER, b"x") * 3 + b"HMSG a 1 002 3\r\nhhx\r\n")
+    assert host.batches == [3]
+
+
+def test_cached_lengths_are_bounded():
+    host = Host(b"1")
+    host.feed(b"".join(msg(b"1", b"x" * size) for size in range(5000)))
+    assert len(host.seen) == 5000
+    assert len(host.reader._runs.lengths) <= host.reader._runs.lengths.CAPACITY
+
+
+REPLY = b"$JS.ACK.S.c.1.%d.%d.1750000000000000000.0"
+
+
+@pytest.mark.parametrize("payload", [b"x" * 128, b"a\r\nMSG orders.new 1 r 128\r\n" + b"x" * 100], ids=len)
+@pytest.mark.parametrize("headers", [False, True])
+def test_frames_of_long_run(payload, headers):
+    frames = []
+    for number in range(1000):
+        reply, data = REPLY % (number, number), payload[number % 7 :]
+        frames.append(hmsg(b"1", HEADER, data, reply) if headers else msg(b"1", data, reply=reply))
+    host = Host(b"1")
+    host.feed(b"".join(frames) + b"PING\r\n")
+    header = HEADER if headers else b""
+    assert host.seen[:-1] == [
+        (b"1", b"orders.new", REPLY % (number, number), header, payload[number % 7 :])
+        for number in range(1000)
+    ]
+    assert host.seen[-1] == ("line", b"PING")
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_long_run_is_split_at_once(headers, monkeypatch):
+    """Only the first frames and the last one are read one by one."""
+    host = Host(b"1")
+    steps = []
+    step_on = frame_runs.RunReader._step_on
+
+    def counted(self, data, pos, line, batch, most):
+        before = len(batch)
+        result = step_on(self, data, pos, line, batch, most)
+        steps.append(len(batch) - before)
+        return result
+
+    monkeypatch.setattr(frame_runs.RunReader, "_step_on", counted)
+    frame = hmsg(b"1", HEADER, b"x", b"r") if headers else msg(b"1", b"x" * 128, reply=b"r")
+    with Calls() as calls:
+        host.feed(frame * 300)
+    assert host.batches == [300]
+    assert sum(steps) <= 10
+    assert calls.each(300) < 0.2, calls
+
+
+def test_alternating_runs_split_little_in_vain(monkeypatch):
+    """Data that belongs to other subscriptions is split at most in a small window for each run."""
+    pieces = []
+    frames_of = frame_runs.RunReader._frames_of
+
+    def counted(self, all_pieces, line):
+        pieces.append(len(all_pieces))
+        return frames_of(self, all_pieces, line)
+
+    monkeypatch.setattr(frame_runs.RunReader, "_frames_of", counted)
+    host = Host(b"1", b"2")
+    host.feed(b"".join(msg(b"%d" % (1 + number // 12 % 2), b"x" * 128) for number in range(1200)))
+    assert host.batches == [12] * 100
+    assert sum(pieces) < 1500
