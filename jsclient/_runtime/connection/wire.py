@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -47,6 +48,30 @@ class _Lengths(dict[bytes, int]):
         return length
 
 
+_LONG_RUN = 128  # frames in a run that make a pattern worth its compilation
+
+
+class _Patterns(dict[bytes, "re.Pattern[bytes] | None"]):
+    """By the sid of a subscription, a pattern of its frames without headers, reply and CR in the payload, such as acks.
+
+    Whatever follows the frames is one more match, whose last group is not empty. So there are no gaps between matches.
+    The pattern is compiled after the second long run, because that takes as long as reading hundreds of frames.
+    """
+
+    CAPACITY = 16
+    LONGEST = 1024  # bytes of a payload
+
+    def count_run(self, sid: bytes) -> None:
+        """Note a run of at least `_LONG_RUN` frames, and compile the pattern of the subscription if it is time."""
+        if sid in self:
+            text = rb"MSG ([^ \r]+) %b (\d{1,8})\r\n([^\r]{0,%d})\r\n|(.).*"
+            self[sid] = re.compile(text % (re.escape(sid), self.LONGEST), re.DOTALL)
+            return
+        if len(self) == self.CAPACITY:
+            self.clear()
+        self[sid] = None
+
+
 class FrameReader:
     """Cuts the byte stream of one connection into frames."""
 
@@ -62,6 +87,7 @@ class FrameReader:
         self._have = 0
         self._need = 0  # bytes needed before the next scan
         self._lengths = _Lengths()
+        self._patterns = _Patterns()
 
     @property
     def missing(self) -> int:
@@ -190,6 +216,8 @@ class FrameReader:
         headers = line[0] == b"HMSG"
         replied = count == (6 if headers else 5)
         lengths, find = self._lengths, data.find
+        if count == 4 and (pattern := self._patterns.get(sid)) is not None:
+            pos += self._match_frames(pattern, data, pos, sid, batch)
         start, last = pos, len(data) - 2  # a payload must end here or before, with its CR LF
         while (end := find(b"\r", pos)) >= 0:
             args = data[pos - 2 : end].split(b" ")
@@ -206,10 +234,35 @@ class FrameReader:
             reply = args[3] if replied else b""
             batch.append((args[1], reply, data[body:middle], data[middle:after]))
             start, pos = pos, after + 2
+        if count == 4 and len(batch) >= _LONG_RUN and self._patterns.get(sid) is None:
+            self._patterns.count_run(sid)
         if data[pos - 2 : pos] != b"\r\n":
             batch.pop()
             return start
         return pos
+
+    def _match_frames(
+        self, pattern: re.Pattern[bytes], data: bytes, pos: int, sid: bytes, batch: list[Frame]
+    ) -> int:
+        """Read frames from ``pos`` on with a pattern of `_Patterns`, which takes half the time. Returns their length.
+
+        It stops before a payload that does not have the announced length, because such a payload may continue.
+        """
+        matches = pattern.findall(data, pos)
+        if matches and matches[-1][3]:
+            matches.pop()
+        lengths = self._lengths
+        frames = [
+            (to, b"", b"", payload) for to, text, payload, _ in matches if lengths[text] == len(payload)
+        ]
+        if len(frames) < len(matches):
+            stop = [lengths[text] == len(payload) for _, text, payload, _ in matches].index(False)
+            del frames[stop:], matches[stop:]
+        batch += frames
+        same = len(b"MSG   \r\n\r\n") + len(sid)
+        return same * len(matches) + sum(
+            [len(to) + len(text) + len(payload) for to, text, payload, _ in matches]
+        )
 
     def _hand_over(self, sid: bytes, batch: list[Frame]) -> None:
         sink = self.sinks.get(sid)

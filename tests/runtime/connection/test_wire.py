@@ -202,13 +202,22 @@ def damaged(chance: random.Random) -> bytes:
     return b"".join(parts)
 
 
+class WithPatterns(FrameReader):
+    """Reads every run with a pattern, not only long runs."""
+
+    def __init__(self, host) -> None:
+        super().__init__(host)
+        for sid in (b"1", b"2") * 2:
+            self._patterns.count_run(sid)
+
+
 @settings(max_examples=examples(500))
 @given(st.randoms(use_true_random=False))
 def test_runs_read_as_step_by_step(chance):
     stream = damaged(chance)
     edges = [0, *sorted(chance.randrange(len(stream) + 1) for _ in range(chance.randrange(5))), len(stream)]
     seen = []
-    for kind in (FrameReader, StepByStep):
+    for kind in (FrameReader, WithPatterns, StepByStep):
         host = Host(b"1", b"2")
         host.reader = kind(host)
         for sid in (b"1", b"2"):
@@ -218,7 +227,37 @@ def test_runs_read_as_step_by_step(chance):
         except ProtocolError as error:
             host.errors.append(error)
         seen.append((host.seen, host.batches, [str(error) for error in host.errors]))
-    assert seen[0] == seen[1]
+    assert seen[0] == seen[2]
+    assert seen[1] == seen[2]
+
+
+def test_pattern_reads_long_runs(monkeypatch):
+    """From the third long run of acks on, one search reads all that comes before other frames."""
+    read = []
+
+    def note(reader, *arguments):
+        read.append(match_frames(reader, *arguments))
+        return read[-1]
+
+    match_frames = FrameReader._match_frames
+    monkeypatch.setattr(FrameReader, "_match_frames", note)
+    host = Host(b"1")
+    host.reader._compiled = None
+    run = b"".join(msg(b"1", b'{"stream":"S", "seq":%d}' % seq, b"_INBOX.a.%d" % seq) for seq in range(200))
+    third = run.index(b"_INBOX.a.2 ") - len(b"MSG ")
+    host.feed(run, run)
+    assert not read
+    host.feed(run + msg(b"1", b"a\r\nb") + run[:-1], run[-1:])
+    assert read == [len(run) - third]
+    assert host.seen[:200] == host.seen[200:400] == host.seen[400:600] == host.seen[601:]
+    assert host.seen[600] == (b"1", b"orders.new", b"", b"", b"a\r\nb")
+
+
+def test_patterns_are_bounded():
+    host = Host()
+    for sid in range(50):
+        host.reader._patterns.count_run(b"%d" % sid)
+        assert len(host.reader._patterns) <= host.reader._patterns.CAPACITY
 
 
 def test_run_refuses_what_one_refuses():
