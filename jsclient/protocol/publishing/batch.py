@@ -173,7 +173,7 @@ class BatchTracker:
                 self._buffered = None
         digits = _NUMBERS[number] if number <= _MAX_NUMBER else b"%d" % number
         lines = self._lines
-        if lines is None or lines.subject is not held.subject or lines.digits != len(digits):
+        if lines is None or lines.subject != held.subject or lines.digits != len(digits):
             lines = self._lines = _PlainLines(held.subject, self._plain, len(digits))
         line = lines[len(data)]
         commands += (line, digits, b"\r\n\r\n", data, b"\r\n")

@@ -113,6 +113,15 @@ def test_plain_messages_over_limit_not_kept(monkeypatch):
         assert (tracker.sent, tracker.can_restart) == (sent, sent < 4)
 
 
+def test_beginnings_of_commands_are_bounded():
+    tracker, commands = BatchTracker("id"), []
+    for size in range(1010):
+        if not tracker.add_plain("s", b"x" * size, commands):
+            tracker.add_message("s", b"", b"x" * size)
+    assert tracker._lines is not None
+    assert len(tracker._lines) <= tracker._lines.CAPACITY
+
+
 def test_empty_commit_refused():
     tracker = BatchTracker("id")
     with pytest.raises(ConfigError, match="empty"):
