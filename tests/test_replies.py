@@ -49,7 +49,7 @@ OWN = {
     "core/replies.py",
     "consumers/pull/",
     "peers/nats_backend.py:ask",
-    "protocol/publishing/batch.py:add_plain",
+    "protocol/publishing/batch.py:__init__",
     "protocol/wire/commands.py",  # writes what its callers send, which are looked at themselves
     "publishing/",
     "spark/queue/reading.py:_singles",
