@@ -14,7 +14,7 @@ from pathlib import Path
 import jsclient
 
 ROOT = Path(jsclient.__file__).parent
-CALLS = {"publish", "send", "send_frames", "ack", "ack_at_once", "ask"}
+CALLS = {"publish", "send", "send_frames", "ack", "ack_at_once", "ask", "request_at_once"}
 FUNCTIONS = {"publish", "publish_patiently", "publish_command", "large_command", "burst_commands"}
 OWNERS = ("connection", "_connection", "_nc", "requests", "_requests", "js", "_js")
 
@@ -49,7 +49,7 @@ OWN = {
     "core/replies.py",
     "consumers/pull/",
     "peers/nats_backend.py:ask",
-    "protocol/publishing/batch.py:add_plain",
+    "protocol/publishing/batch.py:__init__",
     "protocol/wire/commands.py",  # writes what its callers send, which are looked at themselves
     "publishing/",
     "spark/queue/reading.py:_singles",

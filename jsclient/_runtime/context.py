@@ -9,7 +9,7 @@ import asyncio
 import copy
 import itertools
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -63,7 +63,7 @@ class _Taker:
         self._loop.call_soon(self._take, error)
 
 
-class _PendingRequest(NamedTuple):
+class _PendingRequest(msgspec.Struct, gc=False):
     """A request that waits for its reply."""
 
     subject: str
@@ -97,7 +97,7 @@ class Requests:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._prefix = ""
+        self._prefix, self._key_prefix = "", b""
         self._inbox: Inbox | None = None
         self._opening = asyncio.Lock()
         self._tokens = itertools.count()
@@ -145,29 +145,27 @@ class Requests:
             raise ClosedError(CLOSED)
         if self._timer is None:
             self._timer = Timer(self._fail_overdue)
-        reply = f"{self._prefix}{next(self._tokens)}"
-        key = reply.encode()
+        key = b"%b%d" % (self._key_prefix, next(self._tokens))
         future: asyncio.Future[Frame] = loop.create_future()
         self._waiting[key] = pending = _PendingRequest(subject, future, deadline, what, timeout)
         self._timer.set(deadline)
         if again:
             self._repeat(key, payload, header, timeout)
         try:
-            if connection.outbox is not None and not connection.outbox.is_full:
-                await connection.publish(subject, payload, reply=reply, header=header, urgent=True)
-            else:
-                await self._publish(pending, payload, reply, header)
+            if not connection.request_at_once(subject, key, header, payload):
+                await self._publish(pending, payload, key.decode(), header)
             frame = await future
         except BaseException:
             if len(self._waiting) == 1:
                 self._timer.cancel()  # no other request is waiting
+            if future.done() and not future.cancelled():
+                future.exception()  # mark as retrieved: a failed publish is raised instead
             raise
         finally:
             del self._waiting[key]
-            self._repeated.pop(key, None)
-            if future.done() and not future.cancelled():
-                future.exception()  # mark as retrieved, because a failed publish raises its own error
-        return _checked(subject, frame)
+            if self._repeated:
+                self._repeated.pop(key, None)
+        return _checked(subject, frame) if frame[2] else frame
 
     def ask_now(
         self,
@@ -199,8 +197,7 @@ class Requests:
         loop = connection.running_loop()
         if connection.loop is not loop:
             return False
-        reply = f"{self._prefix}{next(self._tokens)}"
-        key = reply.encode()
+        key = b"%b%d" % (self._key_prefix, next(self._tokens))
         deadline = loop.time() + timeout
 
         def take(answer: Frame | JetStreamError) -> None:
@@ -216,7 +213,7 @@ class Requests:
 
         self._waiting[key] = _PendingRequest(subject, _Taker(take, loop), deadline, what, timeout)
         self._timer.set(deadline)
-        connection.send(subject, payload, reply=reply, header=header, urgent=urgent)
+        connection.send(subject, payload, reply=key.decode(), header=header, urgent=urgent)
         return True
 
     async def _ready(self, deadline: float, what: str, timeout: float) -> None:
@@ -282,6 +279,7 @@ class Requests:
         async with self._opening:
             if self._inbox is None:
                 self._prefix = f"{self._connection.new_inbox()}."
+                self._key_prefix = self._prefix.encode()
                 self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive_replies)
                 self._connection.expect_large(self._inbox)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from .._runtime.connection.speedups import chosen
+from .._runtime.connection.wire import CHUNK
 from .._runtime.context import Context
 from .._runtime.handle import opening
 from .._runtime.handlers import check_handler
@@ -13,6 +14,7 @@ from .._runtime.publish import check_payload, check_subject, known_subjects
 from ..errors import ConfigError
 from ..protocol.core.tracker import MAX_PENDING, MAX_PENDING_BYTES, CoreTracker
 from ..protocol.wire.checks import NoOptions, check_arguments, check_count, check_seconds
+from ..protocol.wire.commands import PublishLines
 from ..protocol.wire.names import check_filter_subject, check_publish_subject, check_queue
 from .message import CoreMessage, ReplyChannel, header_block
 from .replies import Replies
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Core"]
 
+_SMALL = 1024  # messages up to this size in bytes aren't checked, because every server accepts them
+_MOST_SUBJECTS = 256
+
 
 class Core:
     """The interface to core NATS: plain messages, requests and services. Returned by `JetStream.core`.
@@ -33,8 +38,10 @@ class Core:
     """
 
     def __init__(self, context: Context) -> None:
-        self._context = context
+        self._context, self._connection = context, context.connection
         self._reply_channel: ReplyChannel | None = None
+        self._lines: dict[str, PublishLines] = {}  # by subject
+        self._small = 0  # size in bytes of a message that isn't checked, because the server accepts it
 
     def __repr__(self) -> str:
         return "<Core>"
@@ -69,6 +76,18 @@ class Core:
 
         If the call raises an error or is cancelled, the message wasn't sent.
         """
+        lines, out = self._lines.get(subject) if type(subject) is str else None, self._connection.outbox
+        # The fast path. If the connection already has commands to write at the end of this iteration of the event loop,
+        # the command of an ordinary message can simply be appended.
+        if (
+            (lines is not None and out is not None and 0 < out.size < CHUNK)
+            and not (reply or headers or unknown)
+            and (type(data) is bytes and len(data) <= self._small)
+        ):
+            line = lines[len(data)]
+            out.commands += (line, data, b"\r\n")
+            out.size += len(line) + len(data) + 2
+            return
         if unknown:
             check_arguments(Core.publish, unknown, NoOptions)
         name = known_subjects.get(subject) if type(subject) is str else None
@@ -78,10 +97,13 @@ class Core:
             check_publish_subject(reply)
         block = header_block(headers) if headers else b""
         payload = data if type(data) is bytes else check_payload(data)
-        connection = self._context.connection
+        connection = self._connection
         if not (reply or block):  # the usual message needs no second coroutine
             size = len(payload)
             if connection.write_at_once(b"PUB %b %d\r\n%b\r\n" % (name, size, payload), size):
+                if lines is None:
+                    self._remember(subject, name)
+                self._small = min(_SMALL, connection.max_payload)  # it may have changed with a reconnect
                 return
         await connection.publish(subject, payload, reply=reply, header=block)
 
@@ -126,11 +148,12 @@ class Core:
             check_arguments(Core.request, unknown, NoOptions)
         context = self._context
         seconds = self._checked(subject, timeout)
-        payload = check_payload(data)
-        block = header_block(headers)
-        context.connection.check_size(len(block) + len(payload))
+        payload = data if type(data) is bytes else check_payload(data)
+        block = header_block(headers) if headers else b""
+        if (size := len(block) + len(payload)) > self._small:
+            context.connection.check_size(size)
         frame = await context.requests.ask(subject, payload, header=block, timeout=seconds, what="request")
-        return CoreMessage(frame, self._replies)
+        return CoreMessage(frame, self._reply_channel or self._replies)
 
     def request_many(
         self,
@@ -368,6 +391,12 @@ class Core:
         from .services.discovery import counters
 
         return await counters(self, name, timeout)
+
+    def _remember(self, subject: str, encoded: bytes) -> None:
+        """Prepare for more messages to a subject."""
+        if len(self._lines) == _MOST_SUBJECTS:
+            self._lines.clear()
+        self._lines[subject] = PublishLines(encoded)
 
     def _checked(self, subject: str, timeout: float | None) -> float:
         """Check the subject of a request. Return the timeout to use, in seconds."""

@@ -172,10 +172,9 @@ class AtomicBatch:
             (out is not None and 0 < out.size < PIECE)
             and (headers is None and not options and type(data) is bytes and len(data) <= self._small)
             and (type(subject) is str and subject in known_subjects and not self._turns.callers)
-            and (command := self._tracker.add_plain(subject, data)) is not None
+            and (size := self._tracker.add_plain(subject, data, out.commands))
         ):
-            out.commands.append(command)
-            out.size += len(command)
+            out.size += size
             return self._tracker.count
         # If no other call is waiting, the message can usually be sent without the lock.
         if not self._turns.callers:

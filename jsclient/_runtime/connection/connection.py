@@ -285,6 +285,13 @@ class Connection(abc.ABC):
         """
         return False
 
+    def request_at_once(self, subject: str, reply: bytes, header: bytes, payload: bytes) -> bool:
+        """Publish a request at once if that is possible without waiting.
+
+        If it returns False, nothing was sent: call `publish` with ``urgent``.
+        """
+        return False
+
     def ack_at_once(self, reply: bytes) -> bool:
         """Publish ``+ACK`` if that is possible without waiting.
 

@@ -6,13 +6,13 @@ import sys
 from itertools import repeat
 
 from ...protocol.wire.frames import Frame
+from .frame_patterns import LONG_RUN, PatternReader
 
 __all__ = ["RunReader"]
 
 _STEPS = 8  # number of frames at the start of a run that are read one by one
-_SMALL = (
-    1024  # maximum number of bytes of a payload in a run that is split, because splitting copies it twice
-)
+# Maximum number of bytes of a payload in a run that is split, because splitting copies the payload twice.
+_SMALL = 1024
 # Number of bytes to split at once. It is doubled as long as they all are frames of one run, and reset if not, because
 # the remaining pieces are then wasted.
 _WINDOW = 4096
@@ -20,13 +20,13 @@ _MAX_WINDOW = 64 * 1024
 
 
 class Lengths(dict[bytes, int]):
-    """The lengths that lines announce, by their text, because a lookup costs less than a conversion."""
+    """The numbers in message lines, by their text. A lookup costs less than a conversion."""
 
     CAPACITY = 4096
 
     def __missing__(self, text: bytes) -> int:
         if len(text) > 8 or not text.isdigit():
-            return sys.maxsize  # the line continues beyond the bytes that were read
+            return sys.maxsize  # beyond any buffer, so that the line is left to `FrameReader`
         if len(self) == self.CAPACITY:
             self.clear()
         length = self[text] = int(text)
@@ -38,23 +38,32 @@ class RunReader:
 
     def __init__(self) -> None:
         self.lengths = Lengths()
+        self.patterns = PatternReader(self.lengths)
         self._window = _WINDOW  # number of bytes to split next
 
     def read_run(self, data: bytes, pos: int, line: list[bytes], batch: list[Frame]) -> int:
-        """Read the complete frames whose lines have the form of ``line``. Returns the offset after the last frame.
+        """Read the complete frames whose lines have the form of ``line``. Return the offset after the last frame.
 
-        This is the faster way for most of the stream. It stops before all other input, malformed frames included, and
-        leaves that to `FrameReader`. A long run of small frames is split at the text with which their lines begin.
+        This is the faster way for most of the stream. It stops before any other input, including malformed frames, and
+        leaves that to `FrameReader`. A long run of small frames with one subject is split at the text with which their
+        lines begin. If the subjects differ and the frames have no reply, as with acks, a pattern reads the run.
         """
+        is_plain = len(line) == 4
+        if is_plain:
+            pos += self.patterns.read_frames(data, pos, line[2], batch)
         pos, ended = self._step_on(data, pos, line, batch, _STEPS)
         if not ended and self.lengths[line[-1]] <= _SMALL:
             pos = self._split_on(data, pos, line, batch)
-        return pos if ended else self._step_on(data, pos, line, batch, len(data))[0]
+        if not ended:
+            pos, _ = self._step_on(data, pos, line, batch, len(data))
+        if is_plain and len(batch) >= LONG_RUN and batch[-1][0] != line[1]:
+            self.patterns.count_run(line[2])
+        return pos
 
     def _step_on(
         self, data: bytes, pos: int, line: list[bytes], batch: list[Frame], most: int
     ) -> tuple[int, bool]:
-        """Read at most ``most`` frames for `read_run`. Returns the offset after them, and whether the run has ended.
+        """Read at most ``most`` frames for `read_run`. Return the offset after them, and whether the run has ended.
 
         A line is cut together with the CR LF before it, so that a comparison of its first word shows that the payload
         before it had the announced length.
@@ -91,7 +100,7 @@ class RunReader:
         return pos, ended
 
     def _split_on(self, data: bytes, pos: int, line: list[bytes], batch: list[Frame]) -> int:
-        """Read frames whose lines begin like ``line``, for `read_run`. Returns the offset after the last frame.
+        """Read frames whose lines begin like ``line``, for `read_run`. Return the offset after the last frame.
 
         One call finds where all these lines begin, and so cuts the data into pieces. A piece is a frame if its payload
         has the announced length.

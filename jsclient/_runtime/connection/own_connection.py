@@ -296,6 +296,18 @@ class OwnConnection(Connection):
             out.write_out()
         return True
 
+    def request_at_once(self, subject: str, reply: bytes, header: bytes, payload: bytes) -> bool:
+        out, size = self._out, len(header) + len(payload)
+        if not self._up or size > self._max_payload or out.is_full:
+            return False
+        to = subject.encode("utf-8", "surrogateescape")
+        if header:
+            command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, payload)
+        else:
+            command = b"PUB %b %b %d\r\n%b\r\n" % (to, reply, size, payload)
+        out.write_now(command)
+        return True
+
     def send_frames(self, frames: list[Frame]) -> None:
         self.check_here()
         self.check_sendable()

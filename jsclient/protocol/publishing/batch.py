@@ -44,6 +44,8 @@ _COMMIT_LINE: Final = f"{BATCH_COMMIT}: 1\r\n".encode()
 _OWN: Final = frozenset({BATCH_ID, BATCH_SEQUENCE, BATCH_COMMIT})
 _SPECIAL: Final = _OWN | {EXPECTED_LAST_MSG_ID, EXPECTED_LAST_SEQUENCE}
 _MAX_DIGITS: Final = 20  # maximum number of digits in the headers
+_MAX_NUMBER: Final = 1000  # maximum number of messages in a batch, unless the server is configured otherwise
+_NUMBERS: Final = [b"%d" % number for number in range(_MAX_NUMBER + 1)]
 
 
 class BatchState(Enum):
@@ -85,6 +87,29 @@ def check_batch_headers(headers: Mapping[str, str | Sequence[str]], *, first: bo
         raise ConfigError("expected_last_seq needs the first message of a batch: leave it out of later ones")
 
 
+class _PlainLines(dict[int, bytes]):
+    """The beginnings of commands that differ only in number and payload, by the size of the payload.
+
+    A beginning ends before the number, which has a fixed number of digits. Looking it up costs half as much as
+    formatting the command.
+    """
+
+    CAPACITY = 256
+
+    def __init__(self, subject: str, plain: bytes, digits: int) -> None:
+        self.subject: str = subject
+        self.digits: int = digits
+        self._begin = b"HPUB %b %d " % (subject.encode(), len(plain) + digits + 4)
+        self._plain = plain
+
+    def __missing__(self, size: int) -> bytes:
+        if len(self) == self.CAPACITY:
+            self.clear()
+        head = len(self._plain) + self.digits + 4
+        line = self[size] = b"%b%d\r\n%b" % (self._begin, head + size, self._plain)
+        return line
+
+
 @dataclass(slots=True)
 class BatchTracker:
     """One atomic batch. The handle sends the messages that `add_message`, `commit` and `restart` return, in order."""
@@ -102,13 +127,12 @@ class BatchTracker:
     first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)
     _plain: bytes = field(init=False)  # a header block without headers of the user, up to the number
-    _plain_size: int = field(init=False)  # the size of this block without the number
+    _lines: _PlainLines | None = field(default=None, init=False, compare=False)  # used for the latest command
     overhead: int = field(init=False)  # bytes that the batch adds to the headers of a message at most
 
     def __post_init__(self) -> None:
         self._id_line = f"{BATCH_ID}: {self.id}\r\n{BATCH_SEQUENCE}: ".encode()
         self._plain = _START + self._id_line
-        self._plain_size = len(self._plain) + 4
         self.overhead = len(_START) + 2 + len(self._id_line) + _MAX_DIGITS + 2 + len(_COMMIT_LINE)
 
     def check_open(self) -> None:
@@ -125,17 +149,17 @@ class BatchTracker:
         self.count += 1
         return None if predecessor is None else self._next(predecessor)
 
-    def add_plain(self, subject: str, payload: bytes) -> bytes | None:
-        """Add a message without headers. Return the whole command that publishes its predecessor.
+    def add_plain(self, subject: str, payload: bytes, commands: list[bytes]) -> int:
+        """Add a message without headers. Append the command that publishes its predecessor to ``commands``, in parts.
 
-        This is `add_message` for the ordinary case, in one call. Return None if nothing was added, because the
-        predecessor does not exist, has headers, or is answered.
+        This is `add_message` for the ordinary case, in one call. Return the size of the command, or 0 if nothing was
+        added, because the predecessor does not exist, has headers, or is answered.
         """
         held, number = self._held, self.sent + 1
         if (held is None or held.header or number == 1) or (
             self.ack_every is not None or self.state is not BatchState.OPEN
         ):
-            return None
+            return 0
         self._held = BatchMessage(subject, b"", payload)
         self.count += 1
         self.sent = number
@@ -146,10 +170,13 @@ class BatchTracker:
             self._buffered_size += len(data)
             if self._buffered_size > MAX_KEPT:
                 self._buffered = None
-        digits = b"%d" % number
-        head = self._plain_size + len(digits)
-        to, size = held.subject.encode(), head + len(data)
-        return b"HPUB %b %d %d\r\n%b%b\r\n\r\n%b\r\n" % (to, head, size, self._plain, digits, data)
+        digits = _NUMBERS[number] if number <= _MAX_NUMBER else b"%d" % number
+        lines = self._lines
+        if lines is None or lines.subject != held.subject or lines.digits != len(digits):
+            lines = self._lines = _PlainLines(held.subject, self._plain, len(digits))
+        line = lines[len(data)]
+        commands += (line, digits, b"\r\n\r\n", data, b"\r\n")
+        return len(line) + len(digits) + len(data) + 6
 
     def commit(self) -> BatchMessage:
         """Close the batch. Return the message that was held back, with the commit.

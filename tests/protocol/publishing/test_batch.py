@@ -77,12 +77,15 @@ def test_plain_message_is_added_as_any_other(messages, ack_every, earlier):
     for number, (subject, header) in enumerate(messages):
         payload = b"x" * number
         message = slow.add_message(subject, header, payload)
-        written = None if header else fast.add_plain(subject, payload)
-        if written is None:
+        commands: list[bytes] = []
+        size = 0 if header else fast.add_plain(subject, payload, commands)
+        if not size:
+            assert not commands
             assert fast.add_message(subject, header, payload) == message
         else:
             assert message is not None
-            assert (written, message.acked) == (command(message), False)
+            assert (b"".join(commands), message.acked) == (command(message), False)
+            assert size == len(command(message))
         assert fast == slow
     if messages:
         assert fast.commit() == slow.commit()
@@ -93,9 +96,9 @@ def test_plain_message_of_ended_batch_refused():
     tracker = BatchTracker("id")
     for _ in range(3):
         tracker.add_message("s", b"", b"")
-    assert tracker.add_plain("s", b"") is not None
+    assert tracker.add_plain("s", b"", [])
     tracker.abandon_batch()
-    assert tracker.add_plain("s", b"") is None
+    assert not tracker.add_plain("s", b"", [])
     with pytest.raises(ClosedError):
         tracker.add_message("s", b"", b"")
 
@@ -106,8 +109,17 @@ def test_plain_messages_over_limit_not_kept(monkeypatch):
     tracker.add_message("s", b"", b"1")
     tracker.add_message("s", b"", b"2")
     for sent in (2, 3, 4):
-        assert tracker.add_plain("s", b"x") is not None
+        assert tracker.add_plain("s", b"x", [])
         assert (tracker.sent, tracker.can_restart) == (sent, sent < 4)
+
+
+def test_beginnings_of_commands_are_bounded():
+    tracker, commands = BatchTracker("id"), []
+    for size in range(1010):
+        if not tracker.add_plain("s", b"x" * size, commands):
+            tracker.add_message("s", b"", b"x" * size)
+    assert tracker._lines is not None
+    assert len(tracker._lines) <= tracker._lines.CAPACITY
 
 
 def test_empty_commit_refused():

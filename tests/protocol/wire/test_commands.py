@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from jsclient.protocol.wire.commands import burst_commands, large_command, publish_command
+from jsclient.protocol.wire.commands import PublishLines, burst_commands, large_command, publish_command
 
 
 def one_by_one(subjects, replies, headers, payloads) -> bytes:
@@ -54,3 +54,10 @@ def test_single_message():
             parts = large_command(subject, reply, header, payload)
             assert b"".join(parts) == command
             assert parts[1] is payload
+
+
+def test_lines_begin_commands_and_are_bounded():
+    lines = PublishLines(b"orders.new")
+    for size in [0, 1, 10, *range(1000), 10]:
+        assert lines[size] + b"x" * size + b"\r\n" == b"PUB orders.new %d\r\n%b\r\n" % (size, b"x" * size)
+        assert len(lines) <= lines.CAPACITY
