@@ -198,10 +198,9 @@ class Subscription(ReadHandle[Message], Running):
             raise StopAsyncIteration from None
 
     def batches(self, max_messages: int = 1000) -> AsyncIterator[list[Message]]:
-        """Iterate over lists of messages, which is faster than reading messages one by one.
+        """Iterate over lists of 1 to ``max_messages`` received messages. Faster than reading messages one by one.
 
-        Each list contains the messages already received, at least one and at most ``max_messages``. The iteration ends
-        with the subscription, and raises the errors of `next`. Flow control is answered when a list is created.
+        The iteration ends with the subscription, and raises the errors of `next`. Lists answer flow control.
         """
         return Batches(self._buffer, check_count("max_messages", max_messages))
 
