@@ -363,11 +363,11 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
     limit: int = 0
 
     def with_counts(self, limit: int, count: int) -> ConsumerLimitError:
-        """Return a copy of this error whose advice mentions the number of consumers.
+        """Return a copy of this error whose message also says how many consumers the stream has and allows.
 
         Args:
-            limit: The ``max_consumers`` of the stream. Zero or less means that it isn't set.
-            count: The number of consumers that the stream has.
+            limit: The ``max_consumers`` of the stream. Zero or a negative number means no limit.
+            count: How many consumers the stream has.
         """
         if limit > 0 and count >= limit:
             advice = f"its max_consumers is {limit}, and it has {count}: raise it, or {_FEWER}"
@@ -647,13 +647,13 @@ class TooManyResultsError(StatusError):
 
 
 class NoRespondersError(StatusError):
-    """Nobody is subscribed to the subject of a message or request, so there can be no response (503).
+    """No one is subscribed to the subject of a message or request, so no response will arrive (503).
 
-    There are several possible reasons. No stream has the subject, the consumer doesn't exist, JetStream is disabled, or
-    a leader is currently being elected.
+    This happens if no stream is configured with the subject, if the consumer doesn't exist, if JetStream is disabled,
+    or while a leader is being elected.
 
     Attributes:
-        stream, consumer: Names of the stream and consumer for a pull request. For other requests, both are "".
+        stream, consumer: For a pull request, the names of the stream and the consumer. Otherwise, both are "".
     """
 
     code: int = 503

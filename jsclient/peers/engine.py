@@ -99,13 +99,14 @@ class Engine(Handle):
     def local(
         cls, hub: LocalHub | None = None, *, on_event: OnEvent | None = None, **options: Unpack[EngineFields]
     ) -> Engine:
-        """Create an engine whose peers live in this process, without a server. Use it in tests.
+        """Create an engine that keeps its peers in this process and needs no server, mainly for tests.
 
         Args:
             hub: The hub that keeps the state of the peers. Engines that share a hub can reach each other's peers.
                 Defaults to a new hub.
             on_event: A function to call with every event. By default, events are logged.
-            options: The fields of `EngineOptions`, as keyword arguments. Options of streams and hosts have no effect.
+            options: The fields of `EngineOptions`, as keyword arguments. Those that configure streams and hosts are
+                ignored.
         """
         return cls(LocalBackend(hub or LocalHub(), _options(options), on_event))
 

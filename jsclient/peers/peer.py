@@ -421,7 +421,7 @@ class Peer:
         return await self._backend.attend(self._tracker.name, self._incoming.handle, self._incoming.answer)
 
     def stop(self) -> None:
-        """Begin to close. Internal: the engine uses it to close several peers at the same time."""
+        """Start closing the peer, but don't wait. Internal: the engine closes several peers at the same time."""
         self._stopping.begin_closing()
         if self._attendance is not None:
             self._attendance.stop_delivery(_GRACE)

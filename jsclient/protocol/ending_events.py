@@ -49,7 +49,11 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level: "info" if the deletion was chosen and affected no messages or readers, otherwise "warning"."""
+        """The severity to log this event with.
+
+        It is "info" if ``delete_on_close=True`` was passed, no messages were pending or unacked, and no other readers
+        were using the consumer. Otherwise, it is "warning".
+        """
         harmless = self.pending == 0 and not (self.unacked or self.num_waiting or self.push_bound)
         return "info" if self.chosen and harmless else "warning"
 

@@ -263,7 +263,7 @@ class NatsServer:
         config: str | Mapping[str, Any] | Path = {} if self.config is None else self.config
         if isinstance(config, Path):
             return config.absolute()
-        # The server's format accepts JSON, and does not search quoted strings for variables.
+        # The configuration format is a superset of JSON, and variables aren't expanded in quoted strings.
         if not isinstance(config, str):
             config = json.dumps(config, default=os.fspath, ensure_ascii=False)
         path = self._run_directory() / "nats-server.conf"

@@ -72,7 +72,8 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._transport = transport
         self.backlog = _backlog(transport)
         loop = asyncio.get_running_loop()
-        # With TLS, uvloop itself ends the iteration after each read.
+        # Without TLS, uvloop may read from the socket many times in one iteration of the event loop, so reading has to
+        # be paused explicitly. With TLS, uvloop reads only once per iteration.
         plain = transport.get_extra_info("ssl_object") is None
         self._call_soon = loop.call_soon if plain and _is_uvloop(loop) else None
 

@@ -424,21 +424,21 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         ttl: float = 15.0,
         value: ValueT | None = None,
     ) -> T:
-        """Run ``work`` in only one of the clients that call this method (server 2.11). Return the result of ``work``.
+        """Run ``work`` in only one of the clients that call this method, and return its result.
+
+        Requires nats-server 2.11 or later. If the call is cancelled, ``work`` is cancelled and the lock is released.
 
         Args:
-            key, ttl, value: The same as for `lock`.
-            work: A coroutine function. It is called with the lock once this client is elected. If the lock is lost, the
-                event `ErrorRaised` reports it and ``work`` is cancelled. When this client is elected again, ``work`` is
-                called again.
+            key, ttl, value: The key, expiry and value of the lock. See `lock`.
+            work: A coroutine function, called with the lock once this client is elected. If the lock is lost, ``work``
+                is cancelled and an `ErrorRaised` event is emitted. If the client is elected again, ``work`` is called
+                again.
 
         Raises:
             ConfigError: ``work`` isn't a coroutine function.
             ClosedError: The connection was closed.
 
         May also raise any error of `lock`, and any exception that ``work`` raises.
-
-        If the call is cancelled, ``work`` is cancelled and the lock is released.
         """
         return await elect(self, key, work, ttl=ttl, value=value)
 

@@ -302,7 +302,7 @@ class ObjectReader(ReadHandle[bytes]):
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Stop reading, and delete the consumer if there is one."""
+        """Stop reading. If the reader has created a consumer on the server, delete it."""
         self._state = State.CLOSED
         await self._end_consumer()
 

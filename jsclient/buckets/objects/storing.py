@@ -128,7 +128,7 @@ async def store_object(
     except BaseException:
         await upload.undo()
         raise
-    # If the task is cancelled here, it waits until it is known whether the object is stored.
+    # Shield this step. Even if this task is cancelled, it must wait to find out whether the object was stored.
     storing = site.context.tasks.start(
         _describe(site, info, current, condition, upload), "store an object", awaited=True
     )

@@ -102,7 +102,11 @@ class OrderedSubscription(Subscription):
         return ordered_rights(self._context.api, self.stream, inbox_prefix=inbox_prefix)
 
     def begin_reading(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
-        """Start reading from the first consumer. Called once, by `JetStream.subscribe`. Internal."""
+        """Start reading from the consumer described by ``info``.
+
+        For internal use: `JetStream.subscribe` calls this once. If messages are missed, later consumers replace this
+        one.
+        """
         self._switch_to(inbox, intake, info)
         self.start_reading(inbox, intake)
         self._recreator.remember_stream(self._bound)

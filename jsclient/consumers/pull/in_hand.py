@@ -38,7 +38,8 @@ class Handed(list["Message"]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __del__(self) -> None:
-        # Usually all messages have been acked, or are garbage collected together with the list.
+        # Keep track of unacked messages that are still referenced elsewhere. Usually there are none, because all
+        # messages have been acked, or are garbage collected together with the list.
         for message in self:
             if message._state is None and sys.getrefcount(message) > _REFERRED:  # noqa: SLF001  one room
                 hand: InHand | None = getattr(self, "hand", None)

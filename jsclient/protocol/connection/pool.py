@@ -200,7 +200,8 @@ class ServerPool:
                 continue
             address = url.netloc
             taken.add(address)
-            # A certificate rarely contains a numeric address, but probably the name that was given for the cluster.
+            # Certificates rarely include IP addresses. Verify the certificate of a discovered address against the host
+            # name that the user gave for the cluster.
             named = info.tls_required and _is_address(url.hostname)
             name = (current.tls_name or current.url.hostname) if named else None
             server = known.get(address) or Server(url, discovered=True, tls_name=name)

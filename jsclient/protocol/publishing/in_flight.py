@@ -46,17 +46,22 @@ MAX_BYTES: Final = 64 * 1024 * 1024  # default maximum size of their headers and
 ACK_EVERY: Final = 200  # default number of messages per ack of a fast ingest
 
 ATTEMPT = 2.0
-"""Seconds without an answer before a message with an id is sent again. They double after each unanswered attempt."""
+"""How long to wait for an answer before a message with an ID is sent again, in seconds.
+
+The time doubles after each unanswered attempt.
+"""
 
 PAUSE = 0.25
-"""Seconds before an attempt that was refused is repeated (ADR-22)."""
+"""How long to wait before a refused attempt is repeated, in seconds. See ADR-22 for retries."""
 
-# Seconds of the longest pause, which is reached after three attempts, because an election takes seconds.
+# The longest pause between attempts, in seconds. It is reached after three attempts, because an election takes seconds.
 _LONGEST_PAUSE = 1.0
-# Seconds. Elections may follow each other, and a leader may fail before it answers an attempt.
+# The longest time to wait for one attempt, in seconds. Elections may follow one another, and a leader may fail before
+# it answers.
 _LONGEST_ATTEMPT = 8.0
-_ATTEMPTS_WITHOUT_STREAM = 3  # attempts on a subject where no stream has answered (ADR-22)
-# An earlier attempt is still being stored, so the next attempt is answered as a duplicate.
+_ATTEMPTS_WITHOUT_STREAM = 3  # how often to try a subject on which no stream has answered (ADR-22)
+# Error codes of the server. With the first, the server is still storing an earlier attempt, so the next attempt is
+# answered as a duplicate.
 _DUPLICATE_IN_PROCESS = 10158
 _WRONG_LAST_MSG_ID = 10070
 _ROLLUP_FAILED = 10111

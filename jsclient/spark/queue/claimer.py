@@ -232,7 +232,8 @@ class Holder:
         elif self._options.ack_on != "manual":
             held = self._held.get(offset.batch)
             if held is not None and held.unconfirmed:
-                # The server redelivers expired claims to any client, even if in-progress acks follow.
+                # In-progress acks can't recover expired claims, because the server may already have redelivered the
+                # messages to a different client. Report these claims as lapsed.
                 await self._count_lapsed(held, "they were delivered again during the batch")
             try:
                 if self._options.ack_on != "purge" or not await self._purge(offset):

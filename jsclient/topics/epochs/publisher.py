@@ -86,9 +86,10 @@ class PartitionPublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The earliest times for which data may still be sent. All epochs before them are completed.
+        """The earliest times for which data may still be sent, as an antichain.
 
-        If times are integers, it contains a single time. It is empty once the partition has ended.
+        An epoch is complete once no element of the frontier is less than or equal to its time. If times are integers,
+        the frontier contains a single time. It is empty once the partition has ended.
         """
         return self._core.lower
 
