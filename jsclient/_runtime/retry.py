@@ -32,7 +32,7 @@ _CLOSING: Final = {"consumer closed", "store is closed", "stream closed", "strea
 The err_code of these errors is less specific.
 """
 
-_random = random.Random()  # noqa: S311  no secret; not the shared generator, which a program may have seeded
+_random = random.Random()  # noqa: S311  not a secret; the application may have seeded the shared generator
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):

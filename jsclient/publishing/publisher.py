@@ -325,7 +325,7 @@ class Publisher(Handle):
             self.acks.enter_now(subject, size)
         return self._put(to, header, data, size, now, timeout, repeatable)
 
-    def _header(  # noqa: PLR0917  by position, which costs less
+    def _header(  # noqa: PLR0917  positional arguments are faster
         self,
         headers: Mapping[str, str | Sequence[str]] | None,
         msg_id: str | None,

@@ -281,7 +281,7 @@ class Stream:
                 f"stream {self.name!r} does not allow direct gets: update it with allow_direct=True"
             )
 
-    async def _get(self, body: dict[str, Any], direct: bool) -> StoredMessage:  # noqa: FBT001  private
+    async def _get(self, body: dict[str, Any], direct: bool) -> StoredMessage:  # noqa: FBT001  internal
         try:
             if direct:
                 await self._check_direct()

@@ -157,7 +157,7 @@ class RangeReader(abc.ABC):
         max_messages: int | None = None,
         headers_only: bool = False,
     ) -> None:
-        self._context = context = stream._context  # noqa: SLF001  internal to the package
+        self._context = context = stream._context  # noqa: SLF001  internal to this package
         self._stream = stream
         self._subjects = list(subjects)
         self._created = created or stream.cached_info.created

@@ -190,4 +190,4 @@ def held(options: ServerOptions) -> Iterator[None]:
 
 def context_of(js: JetStream) -> Context:
     """Return the `Context` of a `JetStream`."""
-    return js._context  # noqa: SLF001  it belongs to this package
+    return js._context  # noqa: SLF001  internal to this package

@@ -223,7 +223,7 @@ def _refuse_by_mode(reader: OptionReader, mode: str) -> None:
         reader.refuse(name, "is for mode 'log': a queue claims messages as they are stored")
 
 
-def _refuse_by_kind(reader: OptionReader, streaming: bool | None, mode: str) -> None:  # noqa: FBT001  private
+def _refuse_by_kind(reader: OptionReader, streaming: bool | None, mode: str) -> None:  # noqa: FBT001  internal
     if streaming:
         for name in _ENDS:
             reader.refuse(name, "is for batch reads: a streaming query has no end")
@@ -311,7 +311,7 @@ def _consumer(reader: OptionReader, mode: str) -> str | None:
     return None if name is None else _named("consumer", check_consumer_name, name)
 
 
-def _named(option: str, check, name: str) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001  a function of names
+def _named(option: str, check, name: str) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001  a check function of `names`
     try:
         return str(check(name))
     except InvalidNameError as error:

@@ -74,7 +74,7 @@ class Topics(StreamManager):
         """
         from .event_history import EventSource
 
-        return EventSource(self.topic(subject, stream=stream)._log_with_history)  # noqa: SLF001  one room
+        return EventSource(self.topic(subject, stream=stream)._log_with_history)  # noqa: SLF001  same package
 
     @overload
     def epochs(

@@ -92,7 +92,7 @@ class Feed(abc.ABC):
     may_listen: bool = False
     """Whether plain NATS subscriptions may be used instead if the server allows no further consumer."""
 
-    def has_read(self, id: str, count: int) -> None:  # noqa: B027  for feeds that ask for looks at the history
+    def has_read(self, id: str, count: int) -> None:  # noqa: B027  used only by feeds that check the history
         """Note how many records the reader with subscription ``id`` has just read from the history.
 
         Override it in a feed that itself asks readers to check the history. By default, nothing happens.

@@ -461,7 +461,7 @@ class LogReader(ReadHandle[Record]):
                     self._fail_reading(error)
                     return
                 continue
-            except Exception as error:  # noqa: BLE001  a defect; readers must not wait forever
+            except Exception as error:  # noqa: BLE001  readers would wait forever if a bug ended this task
                 failed = ProtocolError(f"the history could not be read: {type(error).__name__}: {error}")
                 failed.__cause__ = error
                 self._fail_reading(failed)

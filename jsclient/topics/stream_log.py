@@ -457,7 +457,7 @@ async def stream_for(
 ) -> Stream:
     """Return the stream that has the subject. Create it if it is missing. An existing stream is never changed."""
     if name is None:
-        names = await find_streams(manager._context, subject)  # noqa: SLF001  shared by all handles
+        names = await find_streams(manager._context, subject)  # noqa: SLF001  shared by all handles of a connection
         if len(names) > 1:
             raise NoMatchingStreamError(subject, names)
         name = names[0] if names else _stream_name(subject)

@@ -424,13 +424,13 @@ class TableChanges(ReadHandle[TableChange]):
             if self._pending:
                 subject = next(iter(self._pending))
                 return TableChange(subject, self._pending.pop(subject))
-            await self._table._next_change(deadline, "a change of the table", timeout)  # noqa: SLF001  one module
+            await self._table._next_change(deadline, "a change of the table", timeout)  # noqa: SLF001  same module
         raise ClosedError("the reader of changes is closed")
 
     async def close(self) -> None:
         """Stop reading changes. The table itself stays open."""
         self._state = State.CLOSED
-        self._table._watching.discard(self)  # noqa: SLF001  one module
+        self._table._watching.discard(self)  # noqa: SLF001  same module
         self._table._changed.set()  # noqa: SLF001
 
 

@@ -61,7 +61,7 @@ class ReaderOpening(Opening[TopicReader]):
     again.
     """
 
-    _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  its own class
+    _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  attribute of a base class
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         # Open a new reader for each loop, so that a second loop starts from the beginning again.
@@ -88,7 +88,7 @@ class Topic:
 
     def __init__(self, manager: StreamManager, subject: str, stream: str | None) -> None:
         self._manager = manager
-        self._context = manager._context  # noqa: SLF001  shared by all handles
+        self._context = manager._context  # noqa: SLF001  shared by all handles of a connection
         self.subject: str = check_filter_subject(subject)
         self._stream = None if stream is None else check_stream_name(stream)
 
@@ -359,7 +359,7 @@ class Topic:
     ) -> EpochTopic[T]: ...
     def epochs(
         self,
-        order: Order[Any] = Int(),  # noqa: B008  it has no state
+        order: Order[Any] = Int(),  # noqa: B008  the default has no state
         *,
         partitions: int | None = None,
         codec: Codec | None = None,

@@ -225,7 +225,7 @@ class Connection(abc.ABC):
     only `publish` is available.
     """
 
-    async def wait_for_space(self) -> None:  # noqa: B027  a no-op without an outbox
+    async def wait_for_space(self) -> None:  # noqa: B027  does nothing without an outbox
         """Wait until most of the outbox is written. Raises `DisconnectedError` or `ClosedError`."""
 
     @abc.abstractmethod

@@ -346,7 +346,7 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
         cache = self._cache
 
         def has_ended_or_changed(_: object) -> bool:
-            return self.is_closed or bool(cache._following() and self._changed_part())  # noqa: SLF001  one module
+            return self.is_closed or bool(cache._following() and self._changed_part())  # noqa: SLF001  same module
 
         while True:
             if self.is_closed:
@@ -419,5 +419,5 @@ async def open_cache(
     for log in logs:
         log.is_one_subject = False  # a record with a payload is never a deletion, whatever its headers are
     cache = KeyValueCache[Any](context, keys, logs, strays, create)
-    await cache._open(check)  # noqa: SLF001  one module
+    await cache._open(check)  # noqa: SLF001  same module
     return cache

@@ -60,7 +60,7 @@ def report_progress(context: Context, progress: Progress | None, done: int, tota
         return
     try:
         progress(done, total)
-    except Exception as error:  # noqa: BLE001  a function of the user
+    except Exception as error:  # noqa: BLE001  a user's function may raise anything
         context.emit(HandlerFailed(error=error))
 
 

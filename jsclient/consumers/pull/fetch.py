@@ -386,7 +386,7 @@ class PullReading(Running):
                     return Batch(messages, Ending.FULL)
                 at = slot.request.sent_at
         result = await _SlotFetch(puller, Collection(pull, at, expires), slot).run()
-        puller.in_hand.add_batch(result._messages)  # noqa: SLF001  one room
+        puller.in_hand.add_batch(result._messages)  # noqa: SLF001  same package
         return result
 
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:

@@ -41,7 +41,7 @@ class Handed(list["Message"]):
         # Keep track of unacked messages that are still referenced elsewhere. Usually there are none, because all
         # messages have been acked, or are garbage collected together with the list.
         for message in self:
-            if message._state is None and sys.getrefcount(message) > _REFERRED:  # noqa: SLF001  one room
+            if message._state is None and sys.getrefcount(message) > _REFERRED:  # noqa: SLF001  same package
                 hand: InHand | None = getattr(self, "hand", None)
                 if hand is not None and not sys.is_finalizing():
                     hand.follow_message(message)

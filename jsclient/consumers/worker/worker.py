@@ -246,7 +246,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
                 await self._over.wait()
         except asyncio.CancelledError:
             self.stop(0.0)
-        except Exception as error:  # noqa: BLE001  raised by `wait`
+        except Exception as error:  # noqa: BLE001  `wait` raises it
             self._error = error
         ending = asyncio.get_running_loop().create_task(self._end_work(), name="jsclient:end of a worker")
         # Another task does this, because messages would remain unsettled if it were cancelled in the middle.
@@ -344,7 +344,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
                     await self._wait_for_capacity(pool)
         except ClosedError:
             self._drained = self._source.drained
-        except Exception as error:  # noqa: BLE001  raised by `wait`
+        except Exception as error:  # noqa: BLE001  `wait` raises it
             self._error = error
         self._end_soon()
 

@@ -184,5 +184,5 @@ def decoded_key(codec: KeyCodec, stored: str) -> str:
     try:
         key = codec.decode(stored)
         return key if codec.encode(key) == stored else stored
-    except Exception:  # noqa: BLE001  a codec of the user
+    except Exception:  # noqa: BLE001  a user's codec may raise anything
         return stored

@@ -207,7 +207,7 @@ class ConsumeTracker:
     low: int = 0
     foreign: int = 0
     asked: int = 0  # number of requests so far
-    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
+    runs: Runs = Runs()  # noqa: RUF009  immutable default
     _shown: ShownPins | None = None
     _last: deque[tuple[int, Pull]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _refused_since: float | None = None

@@ -115,7 +115,7 @@ def encode_pull(pull: Pull) -> bytes:
 
 
 @lru_cache(maxsize=256, typed=True)
-def _whole(  # noqa: PLR0917  all arguments are the key of the cache
+def _whole(  # noqa: PLR0917  all arguments are part of the cache key
     batch: int,
     expires: float,
     max_bytes: int | None,

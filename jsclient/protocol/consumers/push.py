@@ -235,7 +235,7 @@ class PushTracker:
     api_prefix: bytes = b"$JS.API"  # subjects under this prefix are never answered as flow control
     flow_prefixes: tuple[bytes, ...] = ()  # prefixes of subjects to answer, in addition to nats-server's
     flow: FlowControl = field(default_factory=FlowControl)
-    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
+    runs: Runs = Runs()  # noqa: RUF009  immutable default
     received: int = 0
     dropped: int = 0
     foreign: int = 0

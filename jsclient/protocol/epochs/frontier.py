@@ -180,7 +180,7 @@ class Antichain(Generic[T]):
         For the frontier of a topic, this tells whether data of this time may still arrive.
         """
         less_equal = self.order.less_equal
-        for element in self.elements:  # noqa: SIM110  a generator for each message costs time
+        for element in self.elements:  # noqa: SIM110  a generator per message would be slow
             if less_equal(element, time):
                 return True
         return False

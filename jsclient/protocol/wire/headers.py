@@ -182,7 +182,7 @@ def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
             values[name] = value.strip(" \t")
     headers = Headers.__new__(Headers)
     headers.update(values)
-    headers._repeated = {}  # noqa: SLF001  a class of this module
+    headers._repeated = {}  # noqa: SLF001  same module
     for name, value in repeated or ():
         headers.add(name, value)
     code = 0 if len(first) == 8 else inline_status(block)

@@ -188,7 +188,7 @@ class EpochPartition(InputPartition):
 class _Source:
     """Base class of both readers. Only the driver looks up the topic."""
 
-    def __init__(self, options: EpochSourceOptions, columns: tuple[str, ...], numbers: bool | None) -> None:  # noqa: FBT001  private
+    def __init__(self, options: EpochSourceOptions, columns: tuple[str, ...], numbers: bool | None) -> None:  # noqa: FBT001  internal
         """Create a reader. ``numbers`` is whether the column ``epoch`` is numeric, or None without that column."""
         self._options = options
         # Missing messages are always an error on executors, because an epoch is read completely or not at all.

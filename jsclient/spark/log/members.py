@@ -108,7 +108,7 @@ class Members:
         known = bool(self._planners)
         lookup = Lookup(self._options.for_stream(name), narrows=True, known=known, listing=self._listing)
         planner = StreamPlanner(self._options.for_stream(name), lookup, pace=self._pace)
-        planner.facts  # noqa: B018  requests the facts
+        planner.facts  # noqa: B018  reading the property requests the facts
         return planner
 
     def look_up(self, names: Iterable[str]) -> None:

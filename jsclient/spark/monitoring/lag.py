@@ -91,7 +91,7 @@ class LagWatch(Generic[K]):
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 asyncio.run(self._watch())
-        except Exception as error:  # noqa: BLE001  it is logged
+        except Exception as error:  # noqa: BLE001  the error is logged
             self._log.warn_once("the lag in seconds cannot be measured", error)
         with self._lock:
             self._ended()
@@ -133,7 +133,7 @@ class LagWatch(Generic[K]):
             try:
                 async with limit, asyncio.timeout(self._timeout):
                     self._answer(key, query_position, await unread_after(js, query_position))
-            except Exception as error:  # noqa: BLE001  it is logged, and the other positions are requested
+            except Exception as error:  # noqa: BLE001  the error is logged, and the other positions are still requested
                 failed(error, key, query_position)
 
         def failed(error: Exception, key: K, query_position: QueryPosition) -> None:

@@ -151,7 +151,7 @@ class ColumnIds:
             sequences = sorted(set(known))
             try:
                 reasons.append(
-                    await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited
+                    await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited before the next iteration
                 )
             except (ApiError, NoRespondersError, PermissionDeniedError, StreamNotFoundError) as error:
                 # A user who may publish to the stream does not always have access to the JetStream API.

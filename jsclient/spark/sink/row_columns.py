@@ -213,7 +213,7 @@ class RowReader:
             of_server = {name for name in set(names) if name is not None and _OF_SERVER.match(name)}
             self.dropped |= of_server - replaced
             replaced |= of_server
-        for row, (start, end, null) in enumerate(zip(offsets, offsets[1:], nulls)):  # noqa: B905  one more offset
+        for row, (start, end, null) in enumerate(zip(offsets, offsets[1:], nulls)):  # noqa: B905  there is one more offset than rows
             if null or start == end:
                 blocks.append(_NO_BLOCK)
                 continue

@@ -325,7 +325,7 @@ class StreamHome(Home):
     def __init__(self, streams: StreamManager, topic: str, stream: str) -> None:
         self.topic = topic
         self._streams = streams
-        self._context = streams._context  # noqa: SLF001  shared by all handles
+        self._context = streams._context  # noqa: SLF001  shared by all handles of a connection
         self._name = stream
         self._stream: Stream | None = None
 

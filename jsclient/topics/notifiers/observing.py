@@ -105,7 +105,7 @@ async def _call(observer: object, method: str, value: Any, on_error: OnError | N
     if inspect.isawaitable(result):
         try:
             await result
-        except Exception as error:  # noqa: BLE001  it must not end the observation
+        except Exception as error:  # noqa: BLE001  an error must not end the observation
             _report(error, on_error)
 
 

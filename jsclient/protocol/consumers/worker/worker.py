@@ -255,7 +255,7 @@ class Workload(Generic[T]):
         elif (interval := self._first_interval) is not None:  # the same as `_keep_alive`, without the calls
             work.interval = interval
             work.report_at = report_at = now + interval
-            if report_at < self._due:  # noqa: PLR1730  min() would be a call for each message
+            if report_at < self._due:  # noqa: PLR1730  min() would cost a call per message
                 self._due = report_at
         self.counts.waiting += 1
         if key is None or not self.rules.options.ordered:
@@ -299,7 +299,7 @@ class Workload(Generic[T]):
         if self._handler_timeout is not None and work.final_error is None:
             work.limit_at = limit_at = now + self._handler_timeout
             work.cancelled = False
-            if limit_at < self._due:  # noqa: PLR1730  min() would be a call for each message
+            if limit_at < self._due:  # noqa: PLR1730  min() would cost a call per message
                 self._due = limit_at
         return work
 
