@@ -201,8 +201,8 @@ class BucketReader(Generic[EntryT]):
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Frame | None = None
-        # The consumer and the number of messages at the last check of a silent consumer, and the number of equal
-        # checks.
+        # For a silent consumer: its state at the last check (name and number of messages), and how many checks in a row
+        # found the same state.
         self._silent: tuple[str, int] = "", 0
         self._silent_looks = 0
         self._arrived: list[Frame] = []  # messages that have arrived and were not decoded yet
@@ -325,11 +325,11 @@ class BucketReader(Generic[EntryT]):
             # The remaining entries were removed, or changed while the consumer was replaced.
             self.is_current = True
             if not puller.tracker.cursor.requested_from:
-                # The first consumer has a list of entries to deliver. At each entry that was removed, it waits for an
-                # arrival, so that a change would be delivered only after as many other changes.
+                # The first consumer has a fixed list of entries to deliver. For each listed entry that was removed, it
+                # waits for the arrival of another message, so changes would be delivered late.
                 puller.replace_consumer("entries that it was to deliver were removed")
             return
-        # After a purge a server may count messages as pending that its consumer never delivers.
+        # After a purge, a server may count messages as pending that its consumer never delivers.
         state = puller.consumer, puller.arrived
         self._silent_looks = self._silent_looks + 1 if state == self._silent else 1
         self._silent = state

@@ -63,8 +63,8 @@ class KeyValueLock(Handle, Generic[ValueT]):
         self._loss: LeaseLostError | None = None
         self._block: asyncio.Task[object] | None = None
         self._cancelled = 0  # number of cancellations of the block's task before the block began
-        self._is_replaced = False  # whether a transaction of this client has replaced the value of the lock
-        self._has_cancelled = False  # whether the lock has cancelled the block
+        self._is_replaced = False  # true if a transaction of this client has replaced the value of the lock
+        self._has_cancelled = False  # true if the lock has cancelled the block
         self._ending: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         context = self._kv._context  # noqa: SLF001  same package

@@ -251,10 +251,11 @@ class KeyValueTransaction(Generic[ValueT]):
         placed = {
             key: None if change.last is None else (key, change.last) for key, change in self._changes.items()
         }
-        # The change of a guarded key carries the guard. If the change has a revision too, the two are equal, because
-        # `_check_together` has refused anything else.
+        # The change of a guarded key carries the guard. If the change names a revision too, both revisions are equal,
+        # because `_check_together` refuses anything else.
         placed |= {key: (key, revision) for key, revision in guards.items() if key in placed}
-        # A message can carry one expectation, so the guard of another key needs a change without an expectation.
+        # A message can carry only one expectation. If a guarded key has no change of its own, its guard needs the
+        # change of another key that carries no expectation.
         free = [key for key, carried in placed.items() if carried is None]
         others = [(key, revision) for key, revision in guards.items() if key not in placed]
         if len(others) > len(free):
@@ -341,7 +342,8 @@ class KeyValueTransaction(Generic[ValueT]):
             for key, message in zip(expected, stored, strict=True)
             if (0 if message is None else message.seq) != expected[key]
         ]
-        # The keys are read after the refusal, so other clients may have changed them again and no key may differ.
+        # The keys are read after the refusal. If other clients have changed them again in the meantime, it may be that
+        # none of them differs. The error then names the first key.
         key = (differ or list(expected))[0]
         newest = dict(zip(expected, stored, strict=True))[key]
         lock = self._locks.get(key)
