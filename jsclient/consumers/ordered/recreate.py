@@ -40,7 +40,7 @@ from ...protocol.wire.codec import from_wire
 __all__ = ["ConsumerRecreator", "Ordered", "ReaderOperations"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
-# Seconds for which a stream must be missing, on a healthy connection, before the reader fails.
+# How long a stream must be missing, on a healthy connection, before the reader fails, in seconds.
 _GONE_AFTER = 5.0
 _MOST_FAILURES = 20  # after this many failed requests, the comparison with a stored message is abandoned
 _RECHECK = 0.5  # seconds after which a stream whose last sequence has decreased is checked again

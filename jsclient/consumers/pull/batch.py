@@ -16,7 +16,7 @@ from .in_hand import Handed
 
 __all__ = ["Batch", "Collection", "in_delivery_order"]
 
-# A request sent within this many seconds of the start of the fetch still lasts the whole duration.
+# If a request is sent within this many seconds of the start of the fetch, it still gets the whole duration.
 _SAME_TIME = 0.01
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Handed", "InHand", "in_hand"]
 
-_REFERRED: Final = 3  # references to a message at the end of its list: the list, the loop and the argument
+# If only its list references a message, its reference count is 3: the list, the loop and the argument.
+_REFERRED: Final = 3
 
 
 class Handed(list["Message"]):

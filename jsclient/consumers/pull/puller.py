@@ -146,7 +146,7 @@ class Puller:
         self._timer = Timer(self.changed.set)
         self.readers: set[Closable] = set()
         self.now: Callable[[], float] = context.connection.running_loop().time
-        # Whether the consumer existed when last looked up after a request without answer.
+        # True if the consumer existed when it was last looked up, which happens after a request without an answer.
         self.was_there: bool = False
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)

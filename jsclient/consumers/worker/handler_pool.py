@@ -289,7 +289,8 @@ class HandlerPool:
                     changed.set()
 
     def _next_turn(self) -> None:
-        # If handlers use up whole turns, they don't wait, and one task is enough. Otherwise wake up as many as needed.
+        # Handlers that use up whole turns don't wait, so one task is enough. Otherwise, wake up as many tasks as
+        # needed.
         most, self._turn_ends, self._turn_over = 1 if self._turn_over else None, None, False
         self.wake(most)
 
