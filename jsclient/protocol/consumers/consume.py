@@ -58,7 +58,7 @@ class PullBuffer:
     paused_until: float | None = None  # when a request may be sent after a refusal, in monotonic seconds
     refusals: int = 0  # number of refusals in a row
     _requested_bytes: int = 0  # bytes of the last request, if there is a limit in bytes
-    _received_any: bool = False  # whether a message arrived since the last request
+    _received_any: bool = False  # true if a message has arrived since the last request
 
     def next_amount(self) -> tuple[int, int | None] | None:
         """Return the messages and bytes to request now, and count them as owed. None means no request."""
@@ -134,7 +134,7 @@ class PullBuffer:
             self.paused_until = None
 
 
-_BELIEVED_AFTER = 5.0  # seconds of "no responders" before the consumer is looked up
+_BELIEVED_AFTER = 5.0  # how long to believe "no responders" before the consumer is looked up, in seconds
 _REMEMBERED = 64  # number of requests whose size is remembered for a group with a pin
 
 

@@ -42,12 +42,14 @@ __all__ = [
     "no_leader",
 ]
 
-SILENT_MIRROR = 15.0  # seconds. The server itself checks its sources every 10 s
+# A copy that was silent for this many seconds is reported. The server itself checks its sources every 10 s.
+SILENT_MIRROR = 15.0
 _CONSUMER_LIMIT = 10026
-_SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
+_SLOW = 2.0  # a handler counts as hanging after this many intervals of ack_wait
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
-_NEAR = 0.9  # share of a limit from which a stream may refuse the next message
-# Seconds after a pause within which the server may still serve a waiting request, at its next heartbeat.
+_NEAR = 0.9  # above this share of a limit, a stream may refuse the next message
+# After a pause has ended, the server may need up to this many seconds, until its next heartbeat, to serve a waiting
+# request.
 _BETWEEN_CHECKS = 10.0
 _EXCEEDS = 2.0  # A handler counts as stuck if it runs this many times as long as its longest earlier run.
 
@@ -277,7 +279,7 @@ def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
         if copy is None:
             continue
         silent = copy.active is None or copy.active < 0 or copy.active > SILENT_MIRROR
-        # A copy that lags is normal while it still stores messages.
+        # It is normal for a copy to lag as long as it still stores messages.
         stands = copy.lag > 0 and not _recent(stream.state.last_ts, stream.ts, after)
         if not (silent or stands or copy.error):
             continue
@@ -383,7 +385,7 @@ def _pinned(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
         return
     for group in info.priority_groups or ():
         pin = group.pinned_client_id
-        # No client is pinned for the group, or this client is.
+        # Skip the group if no client is pinned, or if this client is.
         if not pin or (local is not None and pin in local.pins):
             continue
         since = f", since {group.pinned_ts:%Y-%m-%d %H:%M:%S} UTC" if group.pinned_ts else ""

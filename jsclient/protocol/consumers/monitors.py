@@ -29,7 +29,7 @@ class HeartbeatMonitor:
     event loop was blocked again, and the check is repeated.
     """
 
-    interval: float  # seconds
+    interval: float  # interval between heartbeats, in seconds
     factor: float = 3.0
     grace: float = 0.1  # seconds
     last_activity: float = 0.0  # monotonic seconds

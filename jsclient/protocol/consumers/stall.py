@@ -33,10 +33,12 @@ _REPORTED = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between checks
 _SLOW = 2.0  # a handler counts as stuck after this many intervals of ack_wait
 _EXCEEDS = 2.0  # a handler counts as stuck if it runs this many times as long as its longest earlier run
-_AGAIN = 0.42  # share of ``after`` until the second check, which reports messages that no rule explains
-# The program is busy after this many polls without a waiting call. A single poll may fall between two calls.
+# Share of ``after`` until the second check, which reports pending messages that no rule explains.
+_AGAIN = 0.42
+# The application is busy after this many polls without a waiting call. A single poll may fall between two calls.
 _BUSY = 2
-_RECURS = "max_ack_pending"  # this reason ends briefly with each redelivery if a program never acks
+# If an application never acks, this reason disappears briefly with each redelivery.
+_RECURS = "max_ack_pending"
 _LONGEST_MUTE = 3600.0  # seconds until that reason is reported again
 # The first check is due after this many polls. Even if it is late, it must precede the default ack_wait.
 _POLLS = 20
@@ -84,11 +86,11 @@ class StallTracker:
     _requested_at: float = 0.0
     _check_at: float = 0.0
     _pause: float = 0.0  # seconds until the next check
-    _is_first: bool = True  # the next check is the first since a message arrived
-    _has_moment: bool = False  # the budget has set the time of the next check
+    _is_first: bool = True  # true if the next check is the first since a message arrived
+    _has_moment: bool = False  # true if the budget has set the time of the next check
     _reason: str = ""
     _stalled_at: float = 0.0
-    _is_muted: bool = False  # whether the reason was reported not long ago
+    _is_muted: bool = False  # true if the reason was reported recently
     _recurs_at: float = 0.0  # the time at which `_RECURS` may be reported again
     _mute: float = 0.0  # seconds, or 0.0 if it was not reported
 
@@ -223,7 +225,7 @@ class StallTracker:
 class HandlerTimes:
     """Tracks how long handlers run, from occasional observations."""
 
-    longest: float = 0.0  # seconds for which the longest ended handler had run when it was last observed
+    longest: float = 0.0  # the longest time that a handler was seen running before it ended, in seconds
     _seen: dict[Hashable, float] = field(default_factory=dict)  # the start time of each running handler
     _seen_at: float = 0.0
     _reported: dict[Hashable, float] = field(default_factory=dict)  # the start of each reported handler

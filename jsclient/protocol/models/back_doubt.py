@@ -59,7 +59,7 @@ class BackwardCheck:
     """
 
     since: float | None = None
-    _covered_since: float | None = None  # since this time the stream's end has not been before the record
+    _covered_since: float | None = None  # since when the end of the stream has included the record
     _connects: int = 0
 
     def check_end(self, seen: int, end: StreamEnd | None, now: float, *, incarnation: str = "") -> Direction:

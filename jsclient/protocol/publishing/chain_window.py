@@ -42,12 +42,12 @@ class ChainWindow(PublishWindow[TicketT]):
 
     name: str = ""
     link: str | int | None = 0
-    # Whether a record names its predecessor by id. If not, it names a sequence, and records are sent one at a time.
+    # True if a record names its predecessor by ID. Otherwise, it names a sequence, and records are sent one at a time.
     by_id: bool = True
     is_fenced: bool = False  # another client has written the last record
     _seen: tuple[int, int] = (0, 0)  # number and sequence of the last record seen, or stored before the chain
     _round: int = 0
-    _gaps: set[int] = field(default_factory=set)  # numbers without a stored record
+    _gaps: set[int] = field(default_factory=set)  # numbers of records that were not stored
     _ended: set[int] = field(default_factory=set)  # records that ended without a confirmation
     _link_before: str | int | None = None  # the predecessor of the record that was added last
 
@@ -163,7 +163,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self._gaps.discard(number)
         before, self._seen = self._gaps, (number, seq)
         self._ended = {ended for ended in self._ended if ended > number}
-        end = min(self._ended, default=None)  # the later records have no predecessor
+        end = min(self._ended, default=None)  # the predecessor of all later records is missing
         failures: Failures[TicketT] = []
         sends: Sends[TicketT] = []
         link: str | int = seq
@@ -203,7 +203,8 @@ class ChainWindow(PublishWindow[TicketT]):
         self.size: int = self.size + size - entry.size
         entry.size = size
         recovery = entry.recovery = entry.recovery or Recovery(unconfirmed=True)
-        recovery.unconfirmed |= not recovery.waits  # its last attempt was not answered yet
+        # Unless it is waiting, its last attempt hasn't been answered yet.
+        recovery.unconfirmed |= not recovery.waits
         recovery.waits, recovery.overtaken = False, None
         recovery.tries += 1
         entry.due = min(entry.deadline, now + recovery.attempt)

@@ -41,8 +41,8 @@ __all__ = [
     "unknown",
 ]
 
-MAX_IN_FLIGHT: Final = 4000  # default number of publishes in flight of a publisher
-MAX_BYTES: Final = 64 * 1024 * 1024  # default maximum size of their headers and payloads, in bytes
+MAX_IN_FLIGHT: Final = 4000  # default limit of a publisher's messages in flight
+MAX_BYTES: Final = 64 * 1024 * 1024  # default limit of the size of headers and payloads in flight, in bytes
 ACK_EVERY: Final = 200  # default number of messages per ack of a fast ingest
 
 ATTEMPT = 2.0
@@ -113,12 +113,12 @@ class Ticket(Protocol):
 class Recovery(msgspec.Struct):
     """The history of a publish whose first attempt was not acked in the ordinary way."""
 
-    waits: bool = False  # whether it waits to be sent again, at ``due`` or on the next connection
+    waits: bool = False  # true if the message waits to be sent again, at ``due`` or on the next connection
     tries: int = 1
     silent: int = 0  # number of attempts that were not answered in time
     refused: int = 0  # number of attempts that found no responders
-    unconfirmed: bool = False  # whether an earlier attempt may have been stored
-    # Received while unconfirmed. The next attempt asks whether an earlier attempt was stored.
+    unconfirmed: bool = False  # true if an earlier attempt may have been stored
+    # The error received while unconfirmed. The next attempt asks whether an earlier attempt was stored.
     mismatch: ApiError | None = None
     overtaken: ApiError | None = None  # error 10070, received while its predecessor was in flight
 
@@ -178,7 +178,8 @@ class Recovery(msgspec.Struct):
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _DUPLICATE_IN_PROCESS and identified:
             if self.overtaken is not None:
-                # In a cluster the id of an overtaken message remains in use although no message is stored under it.
+                # In a cluster, the ID of an overtaken message stays in use although no message is stored under it. So
+                # this error doesn't mean that the message is being stored.
                 return unknown if self.unconfirmed else self.overtaken, None
             self.unconfirmed = True
             return unknown, PAUSE
@@ -188,7 +189,8 @@ class Recovery(msgspec.Struct):
             self.overtaken = error if behind else None
             return error, PAUSE if behind else None
         if self.unconfirmed and isinstance(error, ApiError):
-            # The server checks sequences and limits before ids, so the error says nothing about the earlier attempt.
+            # The server checks sequences and limits before IDs, so this error doesn't say whether an earlier attempt
+            # was stored. Ask immediately.
             self.mismatch = error
             return unknown, 0.0
         if isinstance(error, WrongLastSequenceError) and error.advice:
@@ -206,7 +208,7 @@ class InFlight(msgspec.Struct, Generic[TicketT], gc=False):
     size: int  # bytes of header and payload
     number: int  # the position in the order of sending
     deadline: float
-    due: float  # when to check it next: the end of its attempt, its pause or its time
+    due: float  # when the current attempt, the pause or the deadline ends
     repeatable: bool = False
     recovery: Recovery | None = None
 

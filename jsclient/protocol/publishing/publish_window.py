@@ -71,7 +71,7 @@ class PublishWindow(Generic[TicketT]):
     next_check: float = field(default=NEVER, init=False)  # when to call `check_publishes`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
-    # Whether the chain must be repaired before the next publish.
+    # True if the chain must be repaired before the next publish.
     is_broken: bool = field(default=False, init=False)
     _connected: bool = field(default=True, init=False)
 

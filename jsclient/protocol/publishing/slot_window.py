@@ -16,8 +16,8 @@ from .publish_window import Failures, PublishWindow, Sends
 
 __all__ = ["Commands", "SlotWindow", "Slots"]
 
-# Number of publishes that get records at once after an unusual answer. The next publishes would probably need records
-# as well, for example if a stream does not write its acks as others do.
+# How many publishes get their records immediately after an unusual answer. The next publishes will probably need
+# records too, for example if the stream doesn't write its acks in the usual form.
 _RESTING = 1000
 
 

@@ -205,7 +205,7 @@ class RecordQueue:
             last = taken[-1]
             self.kept, self.kept_time_ns = last.seq, last.time_ns
             if self._positions:
-                # Remove the entries of all records taken. The last of them decides.
+                # Remove the entries of all records taken. The entry of the last one determines `kept`.
                 for record in taken:
                     self.kept = self._positions.pop(record.seq, record.seq)
         return taken

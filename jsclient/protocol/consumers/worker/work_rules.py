@@ -23,9 +23,9 @@ __all__ = ["RetryDelay", "WorkOptions", "WorkRules", "default_delay"]
 
 RetryDelay: TypeAlias = float | Callable[[int], float]
 
-ACK_WAIT = 30.0  # seconds: the server's default
-_SOONEST = 0.001  # seconds before the earliest next attempt
-_FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # seconds: the first and the longest delay
+ACK_WAIT = 30.0  # the server's default, in seconds
+_SOONEST = 0.001  # minimum delay before the next attempt, in seconds
+_FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # the first and the longest delay before another attempt, in seconds
 
 
 @dataclass(slots=True, frozen=True)
@@ -110,7 +110,7 @@ class WorkRules:
                 f"run needs a consumer with ack policy explicit; this one has {str(config.ack_policy)!r}"
             )
         self.options: WorkOptions = options
-        # Half of the waiting messages are in this worker, the others in flight.
+        # Half of the waiting messages are kept in this worker. The other half is in flight.
         buffered = options.waiting // 2
         self.capacity: int = options.concurrency + buffered
         self.pull: int = options.waiting - buffered

@@ -126,15 +126,16 @@ class Work(msgspec.Struct, Generic[T], eq=False):
     repeats: int = 0  # attempts in this worker beyond the first
     burials: int = 0  # failed attempts to store its dead letter
     final_error: BaseException | None = None  # dead-lettered without being handled, for this reason
-    # the error of its key function, so the message counts as handled and failed
+    # The error raised by the key function. The message then counts as handled and failed.
     broken: Exception | None = None
     abandoned: bool = False  # its handler still runs, but its result is ignored
     denied: bool = False  # the server refused a progress report, so it refuses the ack as well
     interval: float = 0.0  # seconds between progress reports
-    report_at: float = math.inf  # monotonic seconds: when the next progress report is due
-    began: float = 0.0  # monotonic seconds: when its handler was last started
-    limit_at: float = math.inf  # monotonic seconds: when its handler is cancelled, or then abandoned
-    cancelled: bool = False  # whether its handler was cancelled because it ran too long
+    report_at: float = math.inf  # when the next progress report is due, in monotonic seconds
+    began: float = 0.0  # when the handler was last started, in monotonic seconds
+    # When the handler is to be cancelled, or later abandoned, in monotonic seconds.
+    limit_at: float = math.inf
+    cancelled: bool = False  # true if the handler was cancelled because it ran too long
     key_queue: KeyQueue[T] | None = None
 
     @property
@@ -158,7 +159,7 @@ class KeyQueue(Generic[T]):
         self.works.insert(index, work)
 
 
-CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
+CANCEL_TIMEOUT = 1.0  # how long a cancelled handler may take to end, in seconds
 _TOGETHER = 0.1  # reports that are due within this share of an interval are sent together
 
 
@@ -189,7 +190,7 @@ class Workload(Generic[T]):
         self._key_queues: dict[Hashable, KeyQueue[T]] = {}
         self._repeats: list[tuple[float, int, Work[T]]] = []  # heap of works that wait for a retry
         self._order = itertools.count()
-        # No work is due before this moment. `take_due` computes the exact moment from the works held then.
+        # A lower bound of the time when any work is due. `take_due` determines the exact time.
         self._due = math.inf
 
     @property
@@ -355,7 +356,7 @@ class Workload(Generic[T]):
         self.counts.running -= 1
         if work.phase is Phase.REPEATING:
             self.counts.waiting += 1
-            return  # the queue of its key waits together with it
+            return  # the other messages with the same key wait too
         if work.key_queue is not None:
             self._leave_queue(work, work.key_queue)
 
