@@ -41,7 +41,7 @@ class EpochSpec:
     start: str = "[]"
     end: str = "[]"
     missed: str = "[]"
-    numbers: bool = True  # whether the column ``epoch`` has numbers instead of JSON
+    numbers: bool = True  # true if the column ``epoch`` contains numbers instead of JSON
 
     def between(self, order: Order[Any], request: ReadRequest[Any]) -> EpochSpec:
         """Return a copy for these epochs, which must have an end."""

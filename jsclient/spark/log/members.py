@@ -55,7 +55,7 @@ class Members:
         self._pace = SharedPace(options.poll_interval)
         self._planners: dict[str, StreamPlanner] = {}
         self._pending: dict[str, Future[StreamPlanner]] = {}  # planners that `look_up` has opened
-        self._checked = False  # whether the filters were checked
+        self._checked = False  # true once the filters have been checked
         self._logged: set[str] = set()  # names of streams that were logged as not read any further
         self._refused: dict[str, float] = {}  # work queues, with the monotonic time of the next attempt
 

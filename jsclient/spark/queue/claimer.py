@@ -69,9 +69,9 @@ class _Held:
     """The claims of one batch that are kept alive."""
 
     offset: QueueOffset
-    # Monotonic time when claiming began, or when the last confirmed in-progress acks were sent.
+    # Monotonic time when claiming began, or when the last in-progress acks that the server confirmed were sent.
     alive_at: float
-    unconfirmed: bool = False  # whether ack_wait may have expired, so that the server may redeliver claims
+    unconfirmed: bool = False  # true if ack_wait may have expired, so the server may redeliver claims
     reported: int = 0  # number of claims that were reported as lapsed
 
 
@@ -312,11 +312,11 @@ class Claimer:
         self._options = options
         self._holder = holder
         self._config = consumer.config
-        self._idle = False  # whether the last pull returned no message, so that the next pull may wait
+        self._idle = False  # true if the last pull returned no messages, so the next pull may wait
         self._seen_at = self._now()  # monotonic time when the consumer was last known to exist
         self._again: list[bytes] = []  # replies of redelivered messages that were already processed
         self.pending: int = consumer.cached_info.num_pending
-        self._is_new = True  # whether nothing was claimed yet
+        self._is_new = True  # true until the first message is claimed
         self._is_paused = False
         self.unclaimed: Unclaimed = Unclaimed(
             stream, consumer, LossPolicy(options.fail_on_data_loss), self._context.connection.max_payload

@@ -42,7 +42,8 @@ __all__ = [
 
 _FIRST_FORM = 9  # tokens of a JSAck in its first form. The second form has 11 or more
 _NUMBERS = 5
-NEAR = 64  # up to this many sequences between two runs are read and dropped, which is cheaper than a second request
+# Up to this many sequences between two runs are read and dropped, because a second request would cost more.
+NEAR = 64
 _FEW = 4  # groups of up to this many claims are read one claim at a time
 _SINGLES = 512  # maximum number of claims of a span whose claims are read one at a time
 _ACK_WAIT = 30.0  # the server's default in seconds
@@ -143,7 +144,7 @@ class ClaimCollector:
         self._runs: list[list[int]] = []  # the fields of each `Run`
         # The fields of a delivery that would continue the last run.
         self._next_stream_seq = self._next_consumer_seq = self._delivered = 0
-        self._again = False  # whether a message may have been added twice
+        self._again = False  # true if a message may have been added twice
 
     @property
     def run_count(self) -> int:

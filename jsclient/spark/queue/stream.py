@@ -146,8 +146,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "'asyncProgressTrackingEnabled', which mode 'queue' cannot work with: turn it off"
             )
         ours = self._on_driver(lambda driver: driver.keep(claims))
-        # If a batch is read again, a work queue has removed the messages that the user has acked, which is no loss. A
-        # batch that this process has just claimed cannot have been acked yet, but two actions may read it.
+        # When a batch is read again, messages that the user has acked may be gone from a work queue. They don't count
+        # as lost. A batch that this process has just claimed hasn't been acked yet, but a second action may read it
+        # later.
         acks_remove = self._options.ack_on == "manual" and self._removes_acked
         lapsed = not ours or (acks_remove and not self._on_driver(lambda driver: driver.has_claimed(claims)))
         parts = claims.parts or pieces_of(self._options, claimed(claims.runs))

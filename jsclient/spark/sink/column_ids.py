@@ -201,8 +201,8 @@ class ColumnIds:
         others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
         if not len(others):
             return
-        # A row with the same id may have been stored by another stream. So compare two counts: the rows that were acked
-        # with the sequence of the message, and the rows that have its subject.
+        # A row with the same ID may have been stored in a different stream. To find out, compare how many rows were
+        # acked with the message's sequence, and how many rows have its subject.
         equal = Counter(indexes.filter(same).to_pylist())
         depth = _Depth(self.sequences.ranges()[name])
         for row in others.to_pylist():

@@ -71,7 +71,7 @@ class RowShape:
     has_id: bool
     # Subject of rows whose subject is null or that have no such column, or None without a default.
     subject: str | None
-    by_source: bool = False  # whether ids are made from the columns that identify the message of the source
+    by_source: bool = False  # true if ids are made from the columns that identify the source message
 
 
 def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:

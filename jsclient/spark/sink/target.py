@@ -25,7 +25,7 @@ class Target:
     """The target of a write, as far as the driver knows it."""
 
     stream: str | None  # the name of the stream, or None if it depends on the rows
-    keeps_runs: bool  # whether a record of the runs of each batch is kept
+    keeps_runs: bool  # true if a record of the runs of each batch is kept
 
 
 async def look(
