@@ -183,12 +183,12 @@ class StreamFacts:
     messages: int  # number of stored messages
     bytes: int  # total size of the stored messages
     gaps: int  # number of deleted sequences between first and last
-    direct: bool  # whether the stream allows direct gets
-    work_queue: bool  # whether messages are removed when they are acked
+    direct: bool  # true if the stream allows direct gets
+    work_queue: bool  # true if messages are removed when they are acked
     last_time: datetime | None = None  # when the last message was stored
     seen_at: datetime | None = None  # when the snapshot was taken, by the server's clock
     subjects: tuple[str, ...] = ()  # subjects of stored messages, after subject transforms
-    # Whether the stream copies other streams, so that it may store other subjects as well.
+    # True if the stream copies other streams, so it may store other subjects as well.
     copies: bool = False
     removal: Removal = field(default_factory=Removal)
     replicas: int = 1

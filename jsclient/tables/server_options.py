@@ -198,7 +198,7 @@ class ServerOptions:
     domain: str | None = None  # domain and prefix as in `jsclient.connect`
     prefix: str = DEFAULT_PREFIX
     inbox_prefix: str = "_INBOX"  # prefix of reply subjects
-    timeout: float = 5.0  # seconds for an API request, and for one attempt to connect
+    timeout: float = 5.0  # timeout of an API request, and of one attempt to connect, in seconds
     client: tuple[tuple[str, Any], ...] = ()  # the options ``nats.…``, as arguments of `jsclient.connect`
 
     @classmethod

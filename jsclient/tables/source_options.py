@@ -90,14 +90,15 @@ class SourceOptions:
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None  # log mode: messages that a batch waits for
-    max_trigger_delay: float = 900.0  # maximum number of seconds to wait for them after the previous batch
+    # Maximum number of seconds that a batch waits for them after the previous batch.
+    max_trigger_delay: float = 900.0
     min_partitions: int = _DEFAULT_PARTITIONS  # minimum number of tasks per batch
     min_partition_rows: int = WORTH_A_TASK  # rows that justify another task
     max_messages_per_partition: int | None = None  # maximum number of rows per task
-    fail_on_data_loss: bool = True  # whether removed messages are an error
+    fail_on_data_loss: bool = True  # true if removed messages are an error
     read_mode: str = "auto"  # "auto", "consumer" or "direct"
-    include_headers: bool = True  # whether the default schema has a headers column
-    pushdown: bool = False  # whether a batch read pushes filters down, which also needs a setting of Spark
+    include_headers: bool = True  # true if the default schema has a headers column
+    pushdown: bool = False  # true if a batch read pushes filters down, which also requires a setting of Spark
     poll_interval: float = 0.1  # minimum number of seconds between two polls for new messages
     fetch_max_bytes: int = 8 << 20  # bytes requested at once
     batch_rows: int = 8192  # rows of one Arrow batch

@@ -44,8 +44,8 @@ class ReadSpec:
     read_mode: str  # "consumer", "direct", or "auto"
     batch_rows: int  # maximum rows per batch
     fetch_max_bytes: int  # bytes to request at a time
-    check_loss: bool  # whether to raise an error if messages were removed before they were read
-    may_supersede: bool = True  # whether superseded and expired messages do not count as lost
+    check_loss: bool  # true if messages that were removed before they were read raise an error
+    may_supersede: bool = True  # true if superseded and expired messages don't count as lost
     since: datetime | None = None  # the time after which the task's messages were stored, or None if unknown
 
 
