@@ -43,7 +43,7 @@ __all__ = ["ConsumerFeed", "Doubted"]
 Doubted: TypeAlias = Literal["none", "late", "all"]
 
 _FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its readers
-_EARLY: Final = 0.001  # seconds that a timer may fire early
+_EARLY: Final = 0.001  # event loop timers may fire up to this many seconds early
 
 
 class ConsumerFeed(Feed):
@@ -351,7 +351,7 @@ class _Hearing:
             for subject in self._subjects:
                 self._inboxes.append(await connection.subscribe(subject, self._receive_hints))
             if self._inboxes:
-                # a refusal of a subscription arrives before the PONG
+                # Wait for a PONG, because the server sends a refusal of a subscription before it.
                 await connection.ping(self._context.timeout)
         except BaseException:
             await self.end_hearing()

@@ -47,7 +47,7 @@ Receive: TypeAlias = Callable[[list[Record]], None]
 """Receives records that were pushed together, or an empty list if the history may have new ones. Must not block."""
 
 
-HEARTBEAT: Final = 5.0  # seconds
+HEARTBEAT: Final = 5.0  # interval between heartbeats, in seconds
 
 
 class Page(NamedTuple):

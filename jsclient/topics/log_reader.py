@@ -40,9 +40,9 @@ from .log import HEARTBEAT, Feed, Log, Push, SequenceStart, Start
 
 __all__ = ["LogReader", "check_position", "open_reader", "start_position"]
 
-_EARLY = 0.001  # seconds
-_LASTING: Final = 5.0  # seconds, which is longer than a restart or an election takes
-_RECHECK: Final = 0.5  # seconds between two requests for an extent that is uncertain
+_EARLY = 0.001  # event loop timers may fire up to this many seconds early
+_LASTING: Final = 5.0  # seconds until a failure is reported. A restart or an election takes less
+_RECHECK: Final = 0.5  # how long to wait before an uncertain extent is requested again, in seconds
 
 
 async def start_position(

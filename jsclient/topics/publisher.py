@@ -41,7 +41,7 @@ from .stream_log import StreamLog
 
 __all__ = ["ChainPublisher", "TopicPublisher"]
 
-_LONGEST_TIMEOUT: Final = 8.0  # seconds
+_LONGEST_TIMEOUT: Final = 8.0  # the longest timeout of one attempt, in seconds
 _WRONG_LAST_MSG_ID: Final = 10070
 
 

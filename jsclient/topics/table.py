@@ -244,8 +244,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         try:
             async with aclosing(self._reader.batches()) as batches:
                 async for records in batches:
-                    # Removals are marked by headers. If no record has headers and no `TableChanges` exists, all
-                    # records can be added together.
+                    # Removals are marked by headers. If no record has headers and no `TableChanges` exists, add all
+                    # records at once.
                     if self._watching or [record for record in records if record.headers]:
                         for record in records:
                             self._set(record.subject, None if _is_removal(record.headers) else record)

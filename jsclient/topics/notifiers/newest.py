@@ -177,7 +177,7 @@ class _Republished(NewestLog):
         self._known, early, self._early = seq, self._early, None
         if early is not None and self._arrived is not None:
             self._arrived(self._checked(early, seq))
-        # If the subscription is refused, the refusal arrives before the answer to this request.
+        # A refusal of the subscription arrives before the answer to the current request, so it is known by now.
         if self._inbox is not None and self._inbox.denied is not None and self._arrived is not None:
             self._arrived(self._inbox.denied)
 

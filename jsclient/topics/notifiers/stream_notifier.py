@@ -67,7 +67,7 @@ class StreamNotifier(NotifierSource):
         self._end: Record | None = None
         self._seen = 0  # the newest sequence received
         self._seen_at = 0  # the time of that record in nanoseconds, or 0 if it is unknown
-        # Whether the stream may have been recreated, so that the next record needs a new position.
+        # True if the stream may have been recreated, so the next record needs a new position.
         self._is_unconfirmed = False
         self._back = BackwardCheck()
         self._reading: asyncio.Task[_Answer] | None = None
