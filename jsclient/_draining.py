@@ -19,7 +19,7 @@ from .publishing.ack_window import AckWindow
 
 __all__ = ["drain_handles", "is_handler_of_one"]
 
-_GRACE: Final = 1.0  # seconds that handlers get after the timeout, and that an unused reader stays open
+_GRACE: Final = 1.0  # seconds that handlers get after the timeout, and for which an unused reader stays open
 _LOOK: Final = 0.02  # seconds between two checks for unread messages and requests in flight
 
 
