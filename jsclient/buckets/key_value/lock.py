@@ -138,7 +138,8 @@ class KeyValueLock(Handle, Generic[ValueT]):
         The server itself checks the lock, so a process that has lost the lock without noticing can't write.
 
         Args:
-            key, value: The same as for `KeyValue.put`.
+            key: The key, which must not be the key of the lock.
+            value: The new value, which may be empty. Without a codec, it must be bytes.
 
         Raises:
             LeaseLostError: The lock is no longer held. Nothing was stored.

@@ -110,19 +110,17 @@ class KeyValueTransaction(Generic[ValueT]):
     def create(self, key: str, value: ValueT, *, ttl: float | timedelta | None = None) -> None:
         """Add a change that creates a key. If the key already has a value, the commit raises `KeyExistsError`.
 
-        The arguments and errors are those of `put`.
+        `put` describes the arguments and errors.
         """
         self._check_expiry(ttl)
         self._add(key, _Change(self._encoded(key, value), 0, is_create=True, options={"ttl": ttl}))
 
     def delete(self, key: str, *, last: int | None = None) -> None:
-        """Add a change that deletes the value of a key but keeps its history. The arguments and errors are those of
-        `put`.
-        """
+        """Add a change that deletes the value of a key but keeps its history. `put` describes arguments and errors."""
         self._add(key, _Change(b"", _revision("last", last), options={"headers": {OPERATION: DELETE}}))
 
     def purge(self, key: str, *, last: int | None = None) -> None:
-        """Add a change that deletes the value and the history of a key. The arguments and errors are those of `put`."""
+        """Add a change that deletes the value and the history of a key. `put` describes arguments and errors."""
         options = {"headers": {OPERATION: PURGE}, "rollup": "sub"}
         self._add(key, _Change(b"", _revision("last", last), options=options))
 

@@ -274,7 +274,7 @@ class ObjectReader(ReadHandle[bytes]):
             size: Maximum number of bytes to return. Fewer bytes may be returned, but at least one. By default, all
                 remaining bytes are returned.
 
-        The errors are those of `next`, except that the end of the object doesn't raise `ClosedError`.
+        Raises the same errors as `next`, but not `ClosedError` at the end of the object.
         """
         if size == 0:
             return b""
