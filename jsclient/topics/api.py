@@ -222,8 +222,8 @@ class Topics(StreamManager):
         consumer that starts late reads the earlier values too, as long as the stream still stores them. A consumer
         never skips values silently. If values were removed before it has read them, it raises `HistoryTruncatedError`.
 
-        The arguments and errors that aren't listed are the same as those of `notifier_kit`. There is one difference: a
-        new stream keeps all messages unless ``fields`` limit them.
+        `notifier_kit` describes the arguments and errors that aren't listed here. Unlike a stream created by
+        `notifier_kit`, a new stream keeps all messages unless ``fields`` limit them.
 
         Args:
             push: How the server pushes new values. With ``"auto"``, consumers read the republished subject if the

@@ -129,8 +129,8 @@ class LatestReader(ReadHandle[Record]):
         """Return the latest record, even if it was returned before.
 
         If there is no record yet, the call waits for the first one. The following call of `next` waits for a newer
-        record. The errors are those of `next`, except `RequestTimeoutError` for a missing record, because this call has
-        no timeout.
+        record. This call has no timeout, so it doesn't raise `RequestTimeoutError` if there is no record. Apart from
+        that, it raises the same errors as `next`.
         """
         return self._seen_now(await (await self._opened()).newest())
 

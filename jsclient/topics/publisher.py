@@ -317,7 +317,7 @@ class TopicPublisher(Handle):
 
         Args:
             data: The payload of the record.
-            headers: The headers of the record, as for `JetStream.publish`. By default, it has none.
+            headers: A mapping of header names to values, stored with the record. None (the default) adds no headers.
             msg_id: An id for deduplication. The server discards further records with the same id within the duplicate
                 window of the stream. Omit it if records are chained, because these have ids of their own.
 

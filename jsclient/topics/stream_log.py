@@ -202,7 +202,7 @@ class StreamLog(Log):
 
     @property
     def reads_directly(self) -> bool:
-        """Whether records are read with direct gets, which need no consumer. Requires server 2.11."""
+        """Whether records are read with direct gets, which need no consumer but nats-server 2.11 or later."""
         version = self.context.connection.server_version
         return bool(self.handle.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 

@@ -330,11 +330,11 @@ class Topic:
                 print(table["sensors.7"].data)
 
         Opening the table reads a snapshot of the latest records. After that, the table follows the topic like a reader.
-        With server 2.11 and at most 1,024 subjects, the snapshot takes a single direct get. In all other cases, a
+        With nats-server 2.11 or later and at most 1,024 subjects, the snapshot takes a single direct get. Otherwise, a
         consumer delivers it.
 
         Args:
-            push, quiet, heartbeat: The same as the arguments of `each`.
+            push, quiet, heartbeat: How the table learns of new records and of missed ones. See `each`.
             check: Interval between checks for messages that were removed from the stream by a purge, a deletion or a
                 limit, in seconds. If messages were removed, the table is compared with the stream, without reading
                 payloads. A large table is compared less often, with a pause of at least one millisecond for each

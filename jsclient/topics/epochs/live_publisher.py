@@ -171,7 +171,7 @@ class LivePublisher(Handle, Generic[T]):
             changes: The times, each with +1 to add a capability or -1 to drop one. `PartitionPublisher.update` explains
                 capabilities.
 
-        The errors are those of `advance`.
+        Raises the same errors as `advance`.
         """
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
         await self._change(lambda: self._broadcast.update(pairs))

@@ -211,7 +211,7 @@ class PartitionPublisher(Handle, Generic[T]):
         await self._in_background(self._write_change(lambda: self._core.update(pairs)))
 
     async def close(self) -> None:
-        """Complete all epochs, which ends the partition for good. No publisher can send to the partition afterwards.
+        """Complete all epochs, and end the partition permanently. No publisher can send to the partition afterwards.
 
         A subscription ends when all its partitions have ended. To stop without ending the partition, use `release`. The
         call waits, raises and handles cancellation in the same way as `advance`.
@@ -222,10 +222,11 @@ class PartitionPublisher(Handle, Generic[T]):
     async def commit_epoch(self, time: T, *batches: Any, to: T | None = None) -> None:
         """Send all data of an epoch and complete the epoch.
 
-        If the stream allows atomic batches (server 2.12, ``allow_atomic``), the epoch is stored completely or not at
-        all. If not, the call is equivalent to `send` and `advance`, and a crash may leave the epoch open with some of
-        its data stored. That data isn't stored twice if you commit the epoch again within the duplicate window of the
-        stream. In both cases, subscribers receive the epoch completely or not at all.
+        If the stream allows atomic batches, the epoch is stored completely or not at all. This requires nats-server
+        2.12 or later and ``allow_atomic``. Otherwise, the call is equivalent to `send` and `advance`, and a crash may
+        leave the epoch open with some of its data stored. That data isn't stored twice if you commit the epoch again
+        within the duplicate window of the stream. In both cases, subscribers receive the epoch completely or not at
+        all.
 
         If the call is cancelled, the epoch may or may not be committed.
 

@@ -72,8 +72,8 @@ def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
     Values that all consumers have read are freed, once nobody refers to the subscription.
 
     Args:
-        codec: Encodes and decodes the values, as for `jsclient.kits.make_notifier_kit`. By default, consumers receive
-            the published objects themselves.
+        codec: Encodes and decodes the values, as on a server. By default, consumers receive the published
+            objects themselves.
 
     Returns:
         The publication and the subscription.
