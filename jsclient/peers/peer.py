@@ -249,7 +249,7 @@ class Peer:
         await self._raise("wrangler:pending_subscription_approval", with_id(Id, attrs), policy)
 
     async def reject(self, Id: str | None = None, **attrs: Any) -> None:
-        """Reject a request of another peer. The arguments and errors are those of `approve`."""
+        """Reject a request of a different peer. `approve` describes the arguments and errors."""
         await self._raise("wrangler:inbound_rejection", with_id(Id, attrs))
 
     async def revoke(self, Id: str | None = None, **attrs: Any) -> None:

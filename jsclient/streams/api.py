@@ -101,8 +101,8 @@ class StreamManager:
     ) -> Stream:
         """Replace the configuration of a stream. Fields that aren't given are reset to their defaults.
 
-        To keep the other fields, use `ensure_stream` with ``on_drift="update"``. The arguments are the same as those of
-        `create_stream`.
+        To keep the other fields, use `ensure_stream` with ``on_drift="update"``. `create_stream` describes the
+        arguments.
 
         Raises:
             StreamNotFoundError: The stream doesn't exist.
@@ -152,7 +152,7 @@ class StreamManager:
         Use it when an application starts. Several processes may call it at the same time.
 
         Args:
-            name, subjects, fields: The configuration, as for `create_stream`. In an existing stream, fields that aren't
+            name, subjects, fields: The configuration. See `create_stream`. In an existing stream, fields that aren't
                 given may have any value.
             on_drift: What to do if an existing stream has different values. "error" raises `ConfigMismatchError`,
                 "update" changes the given fields, and "ignore" accepts the stream as it is.
