@@ -1329,7 +1329,7 @@ class BatchAbandonedError(PublishError):
 class BatchNotAtomicError(_Fields, PublishError):
     """The server doesn't support batches, so it stored messages of the batch individually.
 
-    Batches require nats-server 2.12. To find the stored messages, look for the ID of the batch in their headers.
+    Batches require nats-server 2.12 or later. To find stored messages, look for the ID of the batch in their headers.
 
     Attributes:
         batch: The ID of the batch. The ``Nats-Batch-Id`` header of each stored message contains it.

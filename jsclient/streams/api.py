@@ -124,8 +124,8 @@ class StreamManager:
     ) -> Stream:
         """Create a stream, or replace the configuration of an existing stream.
 
-        Fields that aren't given are reset to their defaults. The arguments and errors are the same as those of
-        `create_stream` and `update_stream`.
+        Fields that aren't given are reset to their defaults. `create_stream` describes the arguments. Raises the same
+        errors as `create_stream` and `update_stream`.
         """
         config = _stream_config(name, subjects, fields)
         for _ in range(_RACES):
@@ -293,7 +293,8 @@ class StreamManager:
     async def counter(self, stream: str) -> Counter:
         """Return a handle for the counters of a stream.
 
-        Counters require nats-server 2.12 and a stream with ``allow_msg_counter``. See ADR-49 for the protocol.
+        Counters require nats-server 2.12 or later, and a stream with ``allow_msg_counter``. See ADR-49 for the
+        protocol.
 
         Raises:
             StreamNotFoundError: The stream doesn't exist.

@@ -166,8 +166,8 @@ def ack_payload(kind: AckKind, *, delay: float | None = None, reason: str | None
 
     Args:
         kind: The kind of ack.
-        delay: Seconds before redelivery, 0 or more. Only for NAK.
-        reason: One line for the server's advisory (server 2.10.4 and newer). Only for TERM.
+        delay: How long until the redelivery, in seconds, 0 or more. Only for NAK.
+        reason: One line of text for the server's advisory. Only for TERM. Requires nats-server 2.10.4 or later.
     """
     if kind is AckKind.NAK and delay is not None:
         return b'-NAK {"delay": %d}' % seconds_to_ns(delay, what="nak delay")

@@ -201,7 +201,7 @@ class PartitionPublisher(Handle, Generic[T]):
         Initially, it has one for the least time. An epoch is completed when no capability allows it any more. If times
         aren't totally ordered, a publisher may need several capabilities at once.
 
-        The call waits, raises and handles cancellation in the same way as `advance`.
+        The call waits, raises errors and handles cancellation just like `advance`.
 
         Args:
             changes: The times, each with +1 to add a capability or -1 to drop one. Only times that an existing
@@ -214,7 +214,7 @@ class PartitionPublisher(Handle, Generic[T]):
         """Complete all epochs, and end the partition permanently. No publisher can send to the partition afterwards.
 
         A subscription ends when all its partitions have ended. To stop without ending the partition, use `release`. The
-        call waits, raises and handles cancellation in the same way as `advance`.
+        call waits, raises errors and handles cancellation just like `advance`.
         """
         await self._in_background(self._write_change(self._core.close))
         await self.release()
