@@ -451,7 +451,7 @@ class Context:
         Args:
             subject: The full API subject.
             body: The body, which is sent as JSON. With None, the request is empty.
-            timeout: Seconds to wait for the answer. Defaults to the timeout of the context.
+            timeout: How long to wait for the answer, in seconds. Defaults to the timeout of the context.
             what: A description of the operation, for error texts.
             optional: The caller can continue without the answer, so a denial is raised but not reported as an event.
 

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 RECHECK: Final = 0.25
-"""Seconds without a message after which a consumer is checked."""
+"""If no message arrives for this many seconds, the consumer is checked."""
 
 _MEANWHILE: Final = (
     "the bucket is read by direct gets, which needs the right to subscribe to {subject!r} to be fast"

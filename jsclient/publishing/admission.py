@@ -16,7 +16,7 @@ from ..protocol.publishing.publish_window import NEVER, PublishWindow
 __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
 
 YIELD_AFTER = 0.01
-"""Seconds after which publishing yields to the event loop, which can't read or write in the meantime."""
+"""After this many seconds, publishing yields to the event loop, which can't read or write in the meantime."""
 
 _MUCH = 1024 * 1024  # the connection is checked for congestion only above this number of bytes in flight
 

@@ -154,7 +154,7 @@ class BulkPublisher:
         """Create the publisher.
 
         Args:
-            timeout: Seconds without progress after which messages fail. It also limits the time to wait for a
+            timeout: Without progress for this many seconds, messages fail. It also limits the time to wait for a
                 reconnect, or for a connection that doesn't accept data.
             repeatable: True if all messages have an ID, so that they can be sent again if an acknowledgement is
                 missing.

@@ -23,7 +23,7 @@ class Pings:
     """The PINGs in flight. Their PONGs arrive in the same order.
 
     Attributes:
-        interval: Seconds between the PINGs of the timer.
+        interval: Interval between the PINGs of the timer, in seconds.
     """
 
     def __init__(self, out: Outbox, acks: UnconfirmedAcks, stale: Callable[[], None]) -> None:

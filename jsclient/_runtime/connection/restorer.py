@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Restorable", "Restorer"]
 
 AFTER_BUG: Final = 1.0
-"""Seconds until the attempts continue after an error that no server should cause."""
+"""How long to wait before the next attempt after an error that no server should cause, in seconds."""
 
 
 class Restorable(Protocol):

@@ -18,7 +18,7 @@ __all__ = ["TcpTransport"]
 LARGE_READ: Final = 256 * 1024
 
 _NEXT_ADDRESS: Final = 0.25
-"""Seconds until the next address of a host is tried in parallel. Source: RFC 8305."""
+"""How long to wait before the next address of a host is tried in parallel, in seconds. See RFC 8305."""
 
 
 def _nothing() -> int:

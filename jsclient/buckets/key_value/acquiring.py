@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_WAIT", "acquire"]
 
 MOST_WAIT: Final = 0.5
-"""Seconds after which another attempt to lock the key is made, even if no release was observed."""
+"""How long to wait before the next attempt to lock the key if no release is observed, in seconds."""
 
 _PAUSE: Final = 0.2  # seconds between attempts to acquire
 _LAST_ATTEMPT: Final = 1.0  # seconds that the last attempt may take after the timeout. The timeout may be 0

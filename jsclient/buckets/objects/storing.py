@@ -94,7 +94,7 @@ async def store_object(
         info: The description, without the fields that depend on the content.
         source: The content. See `pieces_of`.
         condition: See `PutCondition`.
-        timeout: Seconds to wait for the ack of each chunk.
+        timeout: How long to wait for the ack of each chunk, in seconds.
         progress, size: See `ObjectStore.put`.
         token: The token of the upload to be resumed, or None.
     """

@@ -315,8 +315,8 @@ class PullReading(Running):
             expires: Maximum duration of the fetch in seconds, greater than 0.
             max_bytes: Maximum total size of subjects, reply subjects, headers and payloads in bytes, at least 1.
             no_wait: Return only the messages that are available immediately.
-            idle_heartbeat: Seconds between the heartbeats that the server sends while there are no messages, at most
-                half of ``expires``. If two heartbeats are missing, the fetch ends with `HeartbeatError`. Defaults to a
+            idle_heartbeat: Interval in seconds between heartbeats, which the server sends while there are no messages.
+                At most half of ``expires``. If two are missing, the fetch ends with `HeartbeatError`. Defaults to a
                 quarter of ``expires``, but at most 2 s. Requests shorter than 2 s have no heartbeats by default.
             group: Name of the priority group. Required if the consumer has priority groups (ADR-42).
             min_pending, min_ack_pending: Wait until at least this many messages are undelivered, or unacknowledged. If

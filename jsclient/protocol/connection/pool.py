@@ -46,7 +46,7 @@ class PoolOptions(NamedTuple):
     """Options for the choice of the server.
 
     Attributes:
-        first_pause, longest_pause: Seconds between attempts at one server. They double after each failure.
+        first_pause, longest_pause: The first and the longest pause between attempts at one server, in seconds.
         max_refusals: The number of times in a row that a server may refuse the credentials before the client gives
             up. None means no limit.
         ignore_discovered: Use only the given servers.

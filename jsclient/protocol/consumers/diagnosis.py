@@ -58,13 +58,13 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a client that reads from the consumer.
 
     Attributes:
-        after: Seconds without a delivery after which the client checks the consumer.
+        after: If nothing is delivered for this many seconds, the client checks the consumer.
         asks: Whether the program is waiting for a message.
         received: Number of messages that this client received.
         held: Number of messages that its worker has not settled, or None without a worker.
-        running: Seconds for which its longest handler has been running.
+        running: How long its longest handler has been running, in seconds.
         message: The message of this handler, "" if unknown.
-        longest: Seconds for which the longest handler before it ran.
+        longest: How long the longest earlier handler ran, in seconds.
         waiting: Number of messages that wait in this client for a handler.
         subject: The subject to which a push subscription has subscribed.
         pins: The ids under which it is pinned.

@@ -155,7 +155,7 @@ class PullRequest:
         owed_bytes: Number of bytes that the server may still send, or None if there is no limit in bytes.
         pin: The pin that the request showed, or received while it waited.
         settled: Whether the server sends no more messages for the request. Otherwise its inbox must not be reused.
-        answered: Seconds within which each answer to a request with no_wait arrives.
+        answered: How long an answer to a request with no_wait may take, in seconds.
         over_at: The time at which the server should have reported the end, in monotonic seconds.
     """
 

@@ -38,7 +38,7 @@ class HeartbeatMonitor:
 
     @property
     def allowed(self) -> float:
-        """Seconds of silence before an alarm."""
+        """How long the server may be silent before an alarm, in seconds."""
         return self.interval * self.factor
 
     @property

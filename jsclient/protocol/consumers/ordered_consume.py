@@ -39,7 +39,7 @@ class OrderedConsume(ConsumeTracker):
         cursor: The position in the stream, and the reason if a new consumer is needed.
         reading: Whether the buffer is kept filled.
         request: The request of the fetch in flight.
-        inactive_threshold: Seconds without a request after which the server removes the consumer.
+        inactive_threshold: Without a request for this many seconds, the server removes the consumer.
     """
 
     keeps_policy: InitVar[bool] = False

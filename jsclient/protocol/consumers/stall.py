@@ -71,7 +71,7 @@ class StallTracker:
     """Decides when to check the consumer and what to report.
 
     Attributes:
-        after: Seconds without a message until the first check.
+        after: If no message arrives for this many seconds, the first check is made.
         budget: The budget of the reader's connection.
         before: The info at the last check, if it showed no reason and no message arrived since.
     """
@@ -96,7 +96,7 @@ class StallTracker:
 
     @property
     def interval(self) -> float:
-        """Seconds between polls."""
+        """Interval between polls, in seconds."""
         return self.after / _POLLS
 
     def poll(
@@ -163,7 +163,7 @@ class StallTracker:
             stood_for: The value in the `Look`.
             stream, consumer: The names for events.
             info: The consumer's state, if it was received.
-            due: Seconds until a handler counts as hanging, when the next check follows.
+            due: How long until a handler counts as hanging, in seconds. The next check is made then.
         """
         if due is not None:
             self._check_at = min(self._check_at, now + due)

@@ -124,7 +124,7 @@ class Recovery(msgspec.Struct):
 
     @property
     def attempt(self) -> float:
-        """Seconds to wait for an answer to the next attempt before it is repeated."""
+        """How long to wait for an answer to the next attempt before it is repeated, in seconds."""
         return min(ATTEMPT * (1 << min(self.silent, 10)), _LONGEST_ATTEMPT)
 
     def refusal(
@@ -142,7 +142,7 @@ class Recovery(msgspec.Struct):
         Args:
             error: The error in the answer.
             to: The subject, for error texts.
-            left: Seconds until the deadline.
+            left: The time until the deadline, in seconds.
             expected: Whether a stream is expected on the subject, so that "no responders" is retried until the
                 deadline.
             behind: Whether its predecessor is still in flight.

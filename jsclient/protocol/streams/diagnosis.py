@@ -25,7 +25,7 @@ def diagnose_stream(
 
     Args:
         info: The state of the stream.
-        after: Seconds without a record after which the reader checks the stream.
+        after: If no record arrives for this many seconds, the reader checks the stream.
         failure: The error because of which the reader cannot read the history, if all its attempts have failed.
     """
     findings = [*no_leader("stream", info.cluster), *copies(info, after)]

@@ -307,8 +307,8 @@ def publish_headers(
         expected_last_subject_seq: The required last sequence of the message's subject. 0 means no message yet.
         expected_last_subject_seq_subject: Check the last sequence of this subject instead. Wildcards are allowed.
         expected_last_msg_id: The required message id of the stream's last message.
-        ttl: Seconds after which the server removes the message, 1 or more, or ``"never"``. The server truncates to full
-            seconds, so a fraction is rounded up: a message lives at least as long as requested.
+        ttl: How long the server keeps the message, in seconds, 1 or more, or ``"never"``. The server truncates to full
+            seconds, so a fraction is rounded up here. The message then lives at least as long as requested.
         rollup: With ``"sub"`` the message replaces all earlier messages of its subject, with ``"all"`` of the stream.
 
     Raises:

@@ -14,7 +14,7 @@ class Pace:
     """Rate limit for requests about one stream, with a mean rate of at most one request per interval.
 
     Args:
-        interval: Seconds between requests.
+        interval: Interval between requests, in seconds.
         now: The monotonic clock.
         sleep: A function that sleeps for a number of seconds.
     """

@@ -39,7 +39,7 @@ class LagWatch(Generic[K]):
 
     Args:
         options: How to connect to the server.
-        every: Seconds between two rounds of requests.
+        every: Interval between two rounds of requests, in seconds.
         query_positions: A function that returns the positions to ask about.
         answer: A function that receives the answer about a position, or None if the server did not answer.
     """

@@ -85,7 +85,7 @@ class Holder:
         forgotten: Stream sequences of messages that were processed but could not be acked, because the server lost the
             delivery. They are acked when the server redelivers them.
         lapsed: Number of claims that other clients may have received as well.
-        ack_wait: Seconds after which the server redelivers a message.
+        ack_wait: How long the server waits before it redelivers a message, in seconds.
     """
 
     def __init__(self, js: JetStream, stream: Stream, consumer: Consumer, options: SourceOptions) -> None:
@@ -335,7 +335,7 @@ class Claimer:
             batch: Number of the batch.
             most: Maximum number of messages.
             most_bytes: Maximum size in bytes. The first message may exceed it.
-            wait: Seconds to wait for the first message. With 0, this does not wait.
+            wait: How long to wait for the first message, in seconds. With 0, the call doesn't wait.
 
         Raises:
             ConfigError: The user may not pull or ack.

@@ -243,7 +243,7 @@ class Home(abc.ABC):
 
     @property
     def max_age(self) -> float:
-        """Seconds after which messages are removed, or 0 if they never are."""
+        """How long messages are stored, in seconds, or 0 if they are stored indefinitely."""
         return 0.0
 
     @abc.abstractmethod

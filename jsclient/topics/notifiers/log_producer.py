@@ -104,8 +104,8 @@ class LogProducer:
         log: A log of one subject.
         last: The newest record of the log.
         codec: Encodes the values.
-        timeout: Seconds after which a member that could not be stored has failed, including restarts of servers. The
-            time starts when all earlier members are stored or have failed.
+        timeout: How long to try to store a member before it fails, in seconds, including restarts of servers. The time
+            starts when all earlier members have been stored or have failed.
         max_pending, max_pending_bytes: The number and size of the members that may wait to be stored.
     """
 

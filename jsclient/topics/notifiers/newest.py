@@ -60,7 +60,7 @@ class NewestLog(abc.ABC):
     Args:
         context: The context of the handle.
         at: The descriptor of the stream and subject.
-        quiet: Seconds of waiting after which the newest record is requested again.
+        quiet: After waiting for this many seconds, request the newest record again.
         origin: See `Record`.
     """
 

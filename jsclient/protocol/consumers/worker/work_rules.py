@@ -99,7 +99,7 @@ class WorkRules:
         pull: Number of messages that a pull reader may request in addition.
         limit: The delivery in which a failure is final, or None if there is no limit.
         server_limit: Number of deliveries after which the server stops redelivery, or None if there is no limit.
-        waits: Seconds for which the server waits for the ack, by delivery. The last applies to all later deliveries.
+        waits: How long the server waits for each delivery's ack, in seconds. The last applies to later deliveries.
         backed_off: Whether ``waits`` comes from ``backoff``.
     """
 
@@ -151,7 +151,7 @@ class WorkRules:
 
     @property
     def hold(self) -> float:
-        """Seconds that messages may wait without keep-alive."""
+        """How long messages may wait without keep-alive, in seconds."""
         return min(self.waits) / 3
 
     def is_final(self, attempt: int) -> bool:
