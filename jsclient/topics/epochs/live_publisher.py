@@ -96,7 +96,7 @@ class LivePublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The earliest times for which data may still be sent. All epochs before them are completed."""
+        """The earliest times for which data may still be sent. All earlier epochs are complete."""
         return self._broadcast.publisher.lower
 
     @property

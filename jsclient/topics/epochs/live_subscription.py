@@ -53,13 +53,13 @@ class _Channel:
 class LiveSubscription(EpochEvents[T]):
     """Reads epochs from live publishers, which store nothing. Opened by `EpochTopic.live_subscribe`.
 
-    Read whole epochs with `completed`, or single `Data` and `FrontierUpdate` events with ``async for``. By default,
-    only complete epochs are returned: any epoch of which data had already been sent when the subscription connected is
-    skipped. The loop ends when every partition has ended.
+    Read whole epochs with `completed`, or iterate over the subscription to get individual `Data` and `FrontierUpdate`
+    events. With the default ``filter``, "atomic", an epoch is skipped if some of its data was sent before the
+    subscription connected. Iteration ends when all partitions have ended.
 
-    If a message is lost or a publisher is replaced, the next read raises `EpochsLostError` once. Discard the data that
-    you have received of the epochs named in the error, because the rest of it won't arrive. The following reads wait
-    until all partitions are connected again.
+    If a message is lost or a publisher is replaced, the next read raises `EpochsLostError` once. The remaining data of
+    the epochs named in the error won't arrive, so discard what you have received of them. Further reads wait until all
+    partitions are connected again.
     """
 
     def __init__(

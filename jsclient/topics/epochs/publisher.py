@@ -46,13 +46,13 @@ class PartitionPublisher(Handle, Generic[T]):
             await publisher.send(7, ["more", "items"])
             await publisher.advance(8)  # subscribers now receive epoch 7
 
-    A partition has one publisher at a time. A publisher that takes over the partition ends the previous one: data that
-    it had sent by then counts, subscribers skip what it sends later, and its next call that changes the frontier raises
-    `ProducerFencedError`.
+    A partition has one publisher at a time. If a new publisher takes over the partition, data that the previous one has
+    sent by then remains valid, but subscribers skip anything that it sends later. Its next call that changes the
+    frontier raises `ProducerFencedError`.
 
     Data is sent without waiting for acks, but an epoch is only completed when all its data has been stored. If data was
-    refused, if its outcome is unknown, or if another publisher took over the partition, every further call raises that
-    error. In this case, open another publisher, check its `frontier`, and send the data of the open epochs again.
+    refused, if its outcome is unknown, or if a different publisher took over the partition, every further call raises
+    that error. In this case, open a new publisher, check its `frontier`, and send the data of the open epochs again.
 
     Leaving ``async with`` waits until the data has been stored, and releases the partition. Open epochs stay open, and
     a later publisher can continue them. Call `close` to end the partition.
@@ -95,7 +95,7 @@ class PartitionPublisher(Handle, Generic[T]):
 
     @property
     def upper(self) -> Antichain[T]:
-        """The latest times for which data was ever sent. Empty if no data was sent."""
+        """The latest times for which data has been sent, as an antichain. Empty if no data has been sent."""
         return self._core.upper
 
     def state(self, time: T) -> EpochState:

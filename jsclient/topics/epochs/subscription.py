@@ -85,7 +85,7 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def position(self) -> EpochPosition[T]:
-        """The position from which another subscription can continue in any process.
+        """The position from which a new subscription can continue, in this or a different process.
 
         The new subscription returns all data of the epochs that are still open, including data that this subscription
         has already returned. Store the position as ``position.to_json()``, and read it with `EpochPosition.from_json`.
@@ -97,8 +97,8 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def refused(self) -> int:
-        """The number of data messages skipped because a publisher sent them after it had been replaced, or because they
-        name none.
+        """The number of data messages skipped because they name no publisher, or a publisher that had been replaced
+        before it sent them.
         """
         return self._reading.refused
 

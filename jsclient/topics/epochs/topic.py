@@ -57,7 +57,7 @@ class EpochTopic(Generic[T]):
     subscriber receives either all of an epoch or none of it, even if the data comes from several publishers.
 
     The topic is divided into partitions. Each partition has one publisher at a time, which sends data and then advances
-    to a later time. That completes all earlier epochs of its partition. An epoch is complete when all partitions have
+    to a later time. This completes all earlier epochs in its partition. An epoch is complete once all partitions have
     completed it::
 
         topic = js.epochs("trades")
