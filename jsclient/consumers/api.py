@@ -204,8 +204,8 @@ class Subscribing:
 
         If neither ``durable`` nor ``consumer`` is given, an ephemeral consumer is created for this subscription.
 
-        The arguments and errors are the same as those of `subscribe`. If ``consumer`` is given but can't be looked up,
-        the subscription is opened anyway, because the user may only be allowed to pull. `PullSubscription.fetch` then
+        `subscribe` describes the arguments and errors. If ``consumer`` is given but can't be looked up, the
+        subscription is opened anyway, because the user may only be allowed to pull. `PullSubscription.fetch` then
         raises any error. The ack policies "none" and "all" are refused (ADR-15). If you need them, use
         `Stream.create_consumer` and `Consumer.fetch`.
 

@@ -222,10 +222,10 @@ class Peer:
         return fresh.id
 
     async def request(self, wellKnown_Tx: str, *, policy: Policy | None = None, **attrs: Any) -> str:
-        """Ask another peer for a relationship, and return the ``Id`` of the relationship. It still needs its approval.
+        """Ask another peer for a relationship, and return the ``Id`` of the relationship. That peer must approve it.
 
         Args:
-            wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or another of its channels that accepts requests.
+            wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or a different channel of it that accepts requests.
             policy: The events and queries that the other side may send. By default, all but requests to this peer.
             attrs: ``Id``, ``Rx_role``, ``Tx_role``, ``Tx_host``, ``name``, ``channel_type``, or your own attributes.
 
@@ -253,7 +253,7 @@ class Peer:
         await self._raise("wrangler:inbound_rejection", with_id(Id, attrs))
 
     async def revoke(self, Id: str | None = None, **attrs: Any) -> None:
-        """Withdraw a request of this peer, or end the relationship if it was approved meanwhile. See `approve`."""
+        """Withdraw a request of this peer. If it has already been approved, end the relationship. See `approve`."""
         await self._raise("wrangler:outbound_cancellation", with_id(Id, attrs))
 
     async def cancel(self, Id: str | None = None, **attrs: Any) -> None:

@@ -63,7 +63,7 @@ class LameDuck(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level: "info" if the client knows a different server, otherwise "warning"."""
+        """The severity to log this event with: "info" if the client knows a different server, otherwise "warning"."""
         return "info" if self.others else "warning"
 
     def _says(self) -> str:

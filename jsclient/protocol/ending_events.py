@@ -38,7 +38,7 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
         unacked: Number of messages that had been delivered, but not acknowledged.
         num_waiting: Number of pull requests from other readers, which have lost the consumer too.
         push_bound: Whether another member of the queue group was subscribed.
-        chosen: Whether ``delete_on_close=True`` was passed.
+        chosen: True if ``delete_on_close=True`` was passed. False if the subscription deleted the consumer by default.
     """
 
     pending: int | None = None
@@ -51,8 +51,8 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
     def severity(self) -> Severity:
         """The severity to log this event with.
 
-        It is "info" if ``delete_on_close=True`` was passed, no messages were pending or unacked, and no other readers
-        were using the consumer. Otherwise, it is "warning".
+        It is "info" if the application requested the deletion, no messages were pending or unacked, and no other
+        readers were using the consumer. Otherwise, it is "warning".
         """
         harmless = self.pending == 0 and not (self.unacked or self.num_waiting or self.push_bound)
         return "info" if self.chosen and harmless else "warning"

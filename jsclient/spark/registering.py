@@ -29,7 +29,7 @@ def register(spark: SparkSession) -> None:
 
     Spark also discovers an installed jsclient by itself, but then queries that start at the same moment can fail with a
     Java serialization error. After this call, a classic session can start any number of queries at once. Under Spark
-    Connect, call it before each ``start()``, because the error can occur otherwise. A query keeps the registration that
+    Connect, call it before each ``start()``. Otherwise, the error can still occur. A query keeps the registration that
     it started with.
 
     Args:
