@@ -85,7 +85,7 @@ class ServerPool:
         self.servers: list[Server] = [Server(url) for url in urls]
         self.current: Server | None = None
         self._peer = ""  # the address at the other end of the current connection
-        self._not_before = 0.0  # monotonic seconds: the first attempt after a loss
+        self._not_before = 0.0  # earliest time of the first attempt after a loss, in monotonic seconds
         self._shuffle(self.servers)
 
     def _shuffle(self, servers: list[Server]) -> None:

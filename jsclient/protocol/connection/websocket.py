@@ -122,7 +122,7 @@ def check_opened(answer: HttpAnswer, key: str, scheme: str) -> None:
     """Raise `HandshakeError` unless the answer opens the WebSocket that was requested with ``key``."""
     status = answer.status
     if 300 <= status < 400:
-        # A redirect could lead from TLS to clear text, with the headers.
+        # Don't follow redirects. A redirect could lead from TLS to clear text, and would reveal the headers.
         raise HandshakeError("what answers there redirects to another URL: use that of the server itself")
     if status in {401, 403}:
         raise HttpRefusedError(
@@ -195,7 +195,7 @@ class WebSocketFrames:
         self.ping: bytes | None = None
         self._head = b""  # the beginning of a frame whose size is not known yet, or of a control frame
         self._remaining = 0  # bytes of the current frame that have not arrived
-        self._unfinished = False  # whether the frames of the current message continue
+        self._unfinished = False  # true if more frames of the current message follow
 
     def receive(self, data: bytes) -> bytes:
         """Return the payloads in the next bytes, up to a malformed frame, which sets ``error``."""

@@ -295,7 +295,7 @@ def _is_table(text: bytes, row: bytes, count: int) -> bool:
     )
 
 
-_TABLE = 32  # number of rows from which the check as a table is faster
+_TABLE = 32  # number of rows from which it is faster to check them as a table
 _NUMERALS = b"0123456789"
 _DOT = ord(".")
 
@@ -313,7 +313,7 @@ class Runs(NamedTuple):
     total_size: Callable[[list[Frame]], int] = total_size
 
 
-_MANY = 8  # number of frames from which one comparison costs less than a comparison for each
+_MANY = 8  # number of frames from which one comparison of all frames costs less than one per frame
 _DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last three digits of a number
 
 

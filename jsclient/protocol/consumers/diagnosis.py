@@ -230,7 +230,7 @@ def _nothing_matches(info: ConsumerInfo, stream: StreamInfo | None) -> list[Find
         return []
     config, filters = stream.config, info.config.filters
     subjects = config.subjects or []
-    # Copied and transformed messages have other subjects than the stream's.
+    # Messages that were copied or transformed have different subjects than the stream.
     if not filters or not subjects or config.mirror or config.sources or config.subject_transform:
         return []
     if any(subjects_overlap(name, subject) for name in filters for subject in subjects):
@@ -358,7 +358,7 @@ def _no_interest(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     target = info.config.deliver_subject
     if not target:
         return
-    # The consumer may have been recreated with another deliver subject while this client kept its subscription.
+    # The consumer may have been recreated with a different deliver subject, while this client kept its subscription.
     elsewhere = local is not None and bool(local.subject) and local.subject != target
     if info.push_bound and not elsewhere:
         return
@@ -438,7 +438,7 @@ def _nobody_pulls(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is not None or info.is_push or info.num_waiting or _full(info):
         return
     waits = f"no pull request waits at the server; {_wait(info.num_pending)}"
-    # The time of the last delivery is unreliable if messages are unacked, because progress reports count as
+    # If messages are unacked, the time of the last delivery is unreliable, because progress reports count as
     # deliveries.
     if unacked := info.num_ack_pending:
         yield Finding(

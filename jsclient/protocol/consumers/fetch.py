@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 HEARTBEATS_ALLOWED = 2.0  # ADR-37: a request is lost after two intervals without a heartbeat
-ANSWERED = 5.0  # seconds within which a request with no_wait is answered
-MARGIN = 0.5  # seconds that the client waits beyond ``expires`` for the server's status
+ANSWERED = 5.0  # how long the answer to a request with no_wait may take, in seconds
+MARGIN = 0.5  # how long the client waits beyond ``expires`` for the server's status, in seconds
 
 
 def default_heartbeat(expires: float) -> float | None:

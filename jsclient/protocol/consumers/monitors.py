@@ -8,7 +8,7 @@ from ..events import ConsumerReset, Event, GapDetected
 
 __all__ = ["FLOW_CONTROL_WINDOW", "FlowControl", "GapTracker", "HeartbeatMonitor"]
 
-# Bytes that nats-server may have in flight to a push consumer before it waits for a flow control answer. The server
+# How many bytes nats-server may have in flight to a push consumer while it waits for a flow control answer. The server
 # starts with a sixteenth of this window. It requests an answer after half of the current window, and doubles the window
 # with each answer.
 FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
@@ -92,8 +92,8 @@ class FlowControl:
     """
 
     answered: bytes = b""  # the subject of the last request that was answered
-    waiting: bytes = b""  # the subject of the last request in the queue, which is not reached yet
-    repeated_at: float | None = None  # monotonic seconds at which a heartbeat repeated an answered request
+    waiting: bytes = b""  # the subject of the last request in the queue that the reader hasn't reached yet
+    repeated_at: float | None = None  # when a heartbeat repeated an answered request, in monotonic seconds
 
     def requested(self, subject: bytes) -> bool:
         """Return whether to queue a flow control request, or a stalled heartbeat that repeats the request."""

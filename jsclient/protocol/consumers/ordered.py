@@ -241,7 +241,7 @@ class RestartCheck:
 
 
 HEARTBEAT = 5.0  # seconds, the default of ADR-17
-INACTIVE_THRESHOLD = 300.0  # seconds that a pull consumer outlives its reader
+INACTIVE_THRESHOLD = 300.0  # how long a pull consumer outlives its reader, in seconds
 PUSH_INACTIVE_THRESHOLD = 30.0  # the same for a push consumer, to which no reader returns
 
 

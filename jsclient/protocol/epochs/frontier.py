@@ -342,7 +342,8 @@ class Capabilities(Generic[T]):
         """Replace all capabilities before a time by a capability for this time. Incomparable capabilities remain."""
         self.check_time(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
-        # No further check is needed: only capabilities in ``_held`` are dropped, and the time was allowed before.
+        # No further check is needed, because only capabilities in ``_held`` are dropped, and the time was allowed
+        # before.
         return self._held.update([*((time, -self._held.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:

@@ -80,7 +80,7 @@ class EpochPublisher(Generic[T]):
         self.order: Order[T] = order
         self.capabilities: Capabilities[T] = Capabilities(order)
         self.upper: Antichain[T] = Antichain(order)
-        # Times for which this publisher has sent data, and which it hasn't completed yet.
+        # Times for which this publisher has sent data, but which it hasn't completed yet.
         self._active: set[T] = set()
         self._restored = Antichain(order)  # the upper frontier at the restart
 

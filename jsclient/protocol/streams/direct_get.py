@@ -159,7 +159,7 @@ class DirectBatchTracker:
     last_seq: int = 0  # stream sequence of the last message
     # for a request for last messages, the sequence after which messages were ignored
     up_to_seq: int | None = None
-    # The time stamp of the last message without its fraction, and its value.
+    # A cache of the last parsed time stamp: its text without the fraction, and its value.
     _second: bytes = b""
     _moment: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     _seconds: int = 0

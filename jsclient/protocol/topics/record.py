@@ -150,7 +150,7 @@ class RecordQueue:
     pending_bytes: int = 0
     _records: deque[Record] = field(default_factory=deque)
     _sizes: deque[int] = field(default_factory=deque)  # sizes of the records
-    # Sequence of a record to the sequence of the position after it, if that differs.
+    # Maps the sequence of a record to the sequence of the position after it, if the two differ.
     _positions: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:

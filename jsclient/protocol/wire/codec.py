@@ -171,7 +171,7 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     extra: dict[str, Any] = {}
     for name, value in data.items():
         if kind := kinds.get(name):
-            # Most values are plain and need no call. A stream info has 60 of them.
+            # Most values are plain and need no call, which matters because a stream info has 60 values.
             same = kind.same if type(value) is kind.same else None
             if same is str and value.isascii():
                 force_setattr(model, name, kind.words.get(value, value))

@@ -190,7 +190,7 @@ def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
 
 
 _MAX_KNOWN: Final = 1024  # maximum number of names
-# Names that `find_header` has searched for, with the bytes that begin their line.
+# Maps each name that `find_header` has searched for to the bytes that begin its line.
 _searched: dict[str, bytes] = {}
 
 
@@ -246,7 +246,7 @@ def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-_checked: dict[str, str] = {}  # valid names, each with the text that begins its line
+_checked: dict[str, str] = {}  # maps each valid name to the text that begins its line
 
 
 def ordinary_block(headers: dict[str, str | Sequence[str]]) -> bytes | None:

@@ -75,7 +75,7 @@ class WorkOptions:
         """Number of messages that may wait, here or in flight. It is small, because other workers could handle them."""
         if self.prefetch is not None:
             return self.prefetch
-        # With an order by key, a free handler needs to see past the messages of keys that are busy.
+        # If messages are ordered by key, a free handler must be able to look past the messages of busy keys.
         return max(64, 4 * self.concurrency) if self.ordered else 2 * self.concurrency
 
 

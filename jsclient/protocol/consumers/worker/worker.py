@@ -243,7 +243,7 @@ class Workload(Generic[T]):
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
-            # This is a redelivery. The server expects the ack of the newest delivery.
+            # This is a redelivery, and the server expects the ack of the newest delivery.
             work.latest, work.deliveries = message, max(work.deliveries, deliveries)
             if work.phase is Phase.WAITING:
                 work.message = message
