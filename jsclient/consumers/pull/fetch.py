@@ -50,7 +50,8 @@ __all__ = ["Fetch", "PullReading"]
 _GRACE = 0.8  # how long a fetch waits for a reconnect, in seconds
 _MOVES = 3  # how many times a fetch repeats its request because the leader of the consumer has changed
 _MOVE_PAUSE = 0.1  # seconds before the request is repeated
-# Seconds after which a fetch with no_wait looks up the consumer, because server 2.10 reports no missing responders.
+# A fetch with no_wait that gets no response for this many seconds looks up the consumer, because server 2.10 doesn't
+# report missing responders.
 _UNANSWERED = 1.0
 _ASK_AGAIN = frozenset({Ending.FULL, Ending.DISCONNECTED})
 

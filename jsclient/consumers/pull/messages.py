@@ -98,7 +98,7 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                # It may have arrived in the event loop iteration in which the timeout expired.
+                # A message may have arrived in the same event loop iteration in which the timeout expired.
                 message = self._take()
                 if message is not None:
                     self._newest = message

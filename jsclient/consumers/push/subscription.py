@@ -326,7 +326,7 @@ class Subscription(ReadHandle[Message], Running):
         if self._state is State.CLOSED:
             return
         self._end_subscription()
-        # If the consumer is kept, wait for the server, because another subscriber can bind to it only after that.
+        # If the consumer is kept, wait for the server, because a new subscriber can bind to the consumer only then.
         await self._stop_listening(flush=not self._deletes, timeout=_FLUSH_TIMEOUT)
         await self._give_back(self._buffer.tracker.clear())
         if self._deletes:
