@@ -391,7 +391,7 @@ class Losses:
         self._counted = 0  # sequence up to which losses were counted
         self._lost = 0  # messages removed before their batch was planned
         self._superseded = 0  # messages superseded, or expired by themselves, before their batch was planned
-        self._expired = 0  # messages removed while their batch ran, of which tasks may have read some
+        self._expired = 0  # messages removed while their batch ran. Tasks may have read some of them
 
     def before(self, first: int, last: int) -> None:
         """Count the messages of a range that were removed before their batch was planned, each once."""
@@ -465,7 +465,7 @@ class Head:
         elif self._facts_key != facts_key:
             self.last = lookup.last_matching() if lookup.fits else 0
             asked += len(lookup.subjects) if lookup.fits else 0
-            # A message was stored between the two requests. Request facts that include it.
+            # A message was stored between the two requests, so request facts that include it.
             if self.last > facts.last_seq:
                 facts = lookup.facts()
                 asked += 1

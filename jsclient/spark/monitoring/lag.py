@@ -61,7 +61,7 @@ class LagWatch(Generic[K]):
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._closed = False
         self._timeout = options.timeout * _TIMEOUTS
-        # Streams by the error that they had in the last round. An error that persists is logged once.
+        # Maps each error to the streams that had it in the last round. An error that persists is logged only once.
         self._problems: dict[str, set[str]] = {}
 
     def start_thread(self) -> None:

@@ -200,7 +200,7 @@ class PartitionWriter:
                 raise
             self._unchecked = f"stream {name!r} cannot be read ({error})"
             return
-        # Check after the read, because the read does not see messages that were removed before it.
+        # Check after the read, because the read doesn't notice messages that were removed before it.
         self._unchecked = await why_removed(target, sequences)
         if not self._unchecked:
             self._earlier, self.stored = rows, rows.own

@@ -42,12 +42,13 @@ _ALLOWED = {
 }
 _SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigint"}  # with dedup=source
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
-# The server executes messages to these subjects, and no stream stores them. $JS.EVENT is for advisories, which streams
-# can store.
+# Messages to these subjects are executed by the server, and aren't stored by any stream. $JS.EVENT is for advisories,
+# which streams can store.
 _REQUEST = re.compile(rb"\$(SYS\.|JS\.(?!EVENT\.))")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
-# A copied message has these headers from its publisher or from the server. In another stream they act as commands.
+# A copied message has these headers from its publisher or from the server. In a different stream, they would act as
+# commands.
 _OF_SERVER = re.compile("nats-", re.IGNORECASE)
 
 # With these headers, the server would hold rows back until their batch is complete, in the order of their numbers.
