@@ -45,7 +45,7 @@ async def drain_handles(context: Context, timeout: float) -> list[str]:
     await in_hand(context).return_late_messages()
     remaining += await _settle_publishes(context, deadline)
     try:
-        # The server does not answer acks. It answers this PING only after it has read all earlier acks.
+        # The server doesn't answer acks, but it answers this PING only after it has read all earlier acks.
         await context.connection.ping(max(0.1, deadline - context.connection.now()))
     except JetStreamError as error:
         remaining.append(f"what was written last, such as acks: {error}")
@@ -60,7 +60,7 @@ async def _await_acks(context: Context, deadline: float) -> list[str]:
     """Wait until the program has acked the fetched messages that it still has."""
     handed = in_hand(context)
     while context.connection.now() < deadline:
-        # A fetch returns its messages only when its task runs again, and `unacked` counts them only from then on. So
+        # A fetch returns its messages only when its task runs again, and `unacked` doesn't count them before that. So
         # also wait until no fetch is running.
         if not handed.is_fetching and not handed.unacked:
             break

@@ -159,7 +159,7 @@ class Requests:
             if len(self._waiting) == 1:
                 self._timer.cancel()  # no other request is waiting
             if future.done() and not future.cancelled():
-                future.exception()  # mark as retrieved: a failed publish is raised instead
+                future.exception()  # mark it as retrieved, because a failed publish is raised instead
             raise
         finally:
             del self._waiting[key]
@@ -187,7 +187,7 @@ class Requests:
         """
         connection, inbox = self._connection, self._inbox
         out = connection.outbox
-        # In each of these cases the call must wait or raise an error. `ask` takes care of that.
+        # In each of these cases, the call must wait or raise an error, so leave it to `ask`.
         if (
             (out is None or out.is_full or inbox is None or inbox.denied is not None)
             or (self._closed or self._timer is None or not connection.is_connected)

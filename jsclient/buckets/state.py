@@ -51,7 +51,7 @@ def open_state(context: Context, stream: str, prefix: str, *, own: bool = False)
 
     If ``own`` is True, messages that were not written by `StoredState` are ignored. No request is sent.
     """
-    from .key_value.key_value import KeyValue  # imported here, because it is imported only when it is needed
+    from .key_value.key_value import KeyValue  # imported only when it is needed
 
     keys = KeySpace(stream, prefix, prefix, validates=False, own=own)
     return StoredState(KeyValue(context, stream, keys, None))
@@ -171,7 +171,8 @@ class StoredState:
                 self._delivered,
                 kv._create,  # noqa: SLF001
             )
-            # If a key is updated while reading, it is delivered again. Its newest entry comes last.
+            # If a key is updated while reading, its newest entry is delivered again at the end, and replaces the
+            # earlier one.
             return list({entry.key: entry async for entry in reader.initial()}.values())
 
     def _delivered(

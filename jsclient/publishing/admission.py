@@ -166,7 +166,7 @@ class Admission:
         """Return whether ``count`` more messages, with ``size`` bytes in total, stay within the limits."""
         in_flight = self._window.count
         if not in_flight and count == 1:
-            # Admit even a message above the limit, because otherwise it could never be sent.
+            # Admit even a message above the limit. Otherwise, it could never be sent.
             return True
         return in_flight + count <= self.max_in_flight and self._window.size + size <= self.max_bytes
 

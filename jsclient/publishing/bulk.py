@@ -68,7 +68,7 @@ class Tally:
     on_acks: Callable[[list[PubAck]], None] | None = None
     # Called with the stream and the sequences of a run of acks before they are counted.
     on_run: Callable[[str, list[int]], None] | None = None
-    # The list is not empty once the publisher was closed. Messages must not be sent again after that.
+    # Not empty once the publisher has been closed. After that, messages must not be sent again.
     unwanted: list[None] = field(default_factory=list)
 
     def count_acks(self) -> None:

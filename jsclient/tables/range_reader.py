@@ -245,8 +245,8 @@ class ConsumerRange(RangeReader):
 
     _puller: OrderedPuller | None = None
     _doubt = _FIRST_DOUBT
-    _active_at = 0.0  # monotonic seconds: time of the last message or `_doubted` call
-    _received_at = 0.0  # monotonic seconds: time of the last message
+    _active_at = 0.0  # when the last message arrived or `_doubted` was last called, in monotonic seconds
+    _received_at = 0.0  # when the last message arrived, in monotonic seconds
 
     async def read_messages(self, limit: int) -> list[Frame]:
         puller = self._puller or await self._create_consumer()

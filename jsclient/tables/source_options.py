@@ -89,7 +89,7 @@ class SourceOptions:
     end: Place = Place("latest")  # end of a batch read: a sequence is inclusive, a time is exclusive
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None  # log mode: messages that a batch waits for
+    min_offsets_per_trigger: int | None = None  # in log mode, how many messages a batch waits for
     # Maximum number of seconds that a batch waits for them after the previous batch.
     max_trigger_delay: float = 900.0
     min_partitions: int = _DEFAULT_PARTITIONS  # minimum number of tasks per batch

@@ -42,7 +42,7 @@ __all__ = ["ConsumerFeed", "Doubted"]
 
 Doubted: TypeAlias = Literal["none", "late", "all"]
 
-_FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its readers
+_FORGOTTEN: Final = 30.0  # how long a consumer outlives its readers, in seconds
 _EARLY: Final = 0.001  # event loop timers may fire up to this many seconds early
 
 

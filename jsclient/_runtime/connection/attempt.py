@@ -126,7 +126,8 @@ class Attempt:
     async def _connect(self) -> ServerLink:
         server, settings, transport = self._server, self._settings, self._transport
         secure_url = server.url.scheme in {"tls", "wss"}
-        # Create a context only if it is needed, because that reads the machine's certificate authorities.
+        # Create a context only when it is needed, because creating one reads the certificate authorities of this
+        # machine.
         if isinstance(transport, WebSocketTransport):
             context = settings.context if server.url.scheme == "wss" else None
             await transport.open_websocket(server.url, context, self._name)

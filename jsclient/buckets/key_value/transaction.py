@@ -40,7 +40,7 @@ __all__ = ["KeyValueTransaction"]
 
 _MOST: Final = 1000  # maximum number of messages in a batch
 
-# Maps the key of each change to the expectation of its message: a key and its revision, or None.
+# Maps the key of each change to what its message expects: a key and its revision, or None for no expectation.
 _Placed: TypeAlias = dict[str, tuple[str, int] | None]
 
 

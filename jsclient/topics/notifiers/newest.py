@@ -208,7 +208,7 @@ class _Republished(NewestLog):
         Any other record may be forged. With None, the newest record is requested instead.
         """
         follows = record.seq == known + 1 and record.subject == self.at.subject
-        # The stream may have been recreated since this record was read, which changes the origin.
+        # If the stream has been recreated since this record was read, the origin differs.
         return record if follows and record.origin is self._origin else None
 
 
