@@ -120,7 +120,7 @@ class ServerPool:
             server.last_attempt = None
 
     def begin(self, server: Server, now: float) -> None:
-        """Record that an attempt begins, unless the server was removed meanwhile."""
+        """Record that an attempt begins, unless the server was removed in the meantime."""
         self._take(server, now)
 
     def _take(self, server: Server, now: float) -> None:

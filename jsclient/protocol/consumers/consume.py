@@ -189,7 +189,7 @@ class ConsumeTracker:
     Attributes:
         pull: The request when the buffer is empty.
         threshold: The next request is sent when this many or fewer messages are requested or queued.
-        error: The error because of which the reader cannot continue. Queued messages can still be taken.
+        error: Why the reader can't continue, or None if it can. Queued messages can still be taken.
         pin: The pin of the priority group, if the consumer pins clients. Other readers may share it.
         front: The queued messages.
         low: While more messages than this are queued, one message may be popped from ``front`` without `take_frame`.

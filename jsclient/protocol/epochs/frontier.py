@@ -134,11 +134,11 @@ def in_order(order: Order[T], times: Iterable[T]) -> list[T]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Antichain(Generic[T]):
-    """A set of times none of which is before another. The frontier of an epoch topic is such a set.
+    """A set of times in which no time is before another. The frontier of an epoch topic is such a set.
 
-    A frontier marks the progress of a topic: no more data will arrive for the times before it. If times are integers,
-    it contains a single time, or none when the topic has ended. Two antichains are equal if they contain the same
-    times.
+    A frontier marks the progress of a topic. All further data is at or after one of its times. If times are integers,
+    the frontier contains a single time, or none when the topic has ended. Two antichains are equal if they contain the
+    same times.
 
     Attributes:
         order: The order of the times.

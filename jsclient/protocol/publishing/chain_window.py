@@ -1,9 +1,9 @@
 """A chain of publishes, in which each record is stored directly after its predecessor or not at all.
 
-On a single server a record expects the id of its predecessor as the last message id, so thousands may be in flight. A
-replicated stream must not get such an expectation, because from 2.14 on, a mismatch stops the stream for good. There
-a record expects the sequence of its predecessor, and only one record may be in flight. Otherwise the record of
-another client could be stored between two records unnoticed.
+On a single server, a record expects the id of its predecessor as the last message id, so thousands may be in flight. A
+replicated stream must not get such an expectation, because from 2.14 on, a mismatch stops the stream permanently. In
+this case, a record expects the sequence of its predecessor, and only one record may be in flight. Otherwise, the record
+of a different client could be stored between two records unnoticed.
 
 If a record is refused or not answered, its successors are lost too, and in older clusters their ids remain in use
 although no message is stored under them. So a *broken* chain sends no record until the last record of the stream is

@@ -258,8 +258,8 @@ def question(header: bytes, never_an_id: str) -> bytes:
 
     A single server checks sequences before ids, so a second attempt fails because the first attempt was stored. It
     checks the id of the last message after duplicate ids. With an id that cannot exist, the answer is "duplicate" or
-    "wrong last id". A cluster checks the last id when it applies the message, and from 2.14 on a mismatch stops the
-    stream for good. An unknown roll-up prevents that, because a cluster checks the roll-up earlier, but after
+    "wrong last id". A cluster checks the last id when it applies the message, and from 2.14 on, a mismatch stops the
+    stream permanently. An unknown roll-up prevents that, because a cluster checks the roll-up earlier, but after
     duplicate ids.
     """
     return question_about(parse_headers(header)[1][MSG_ID], never_an_id)

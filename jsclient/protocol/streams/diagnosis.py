@@ -26,7 +26,7 @@ def diagnose_stream(
     Args:
         info: The state of the stream.
         after: If no record arrives for this many seconds, the reader checks the stream.
-        failure: The error because of which the reader cannot read the history, if all its attempts have failed.
+        failure: Why the reader can't read the history, if all its attempts have failed. Otherwise None.
     """
     findings = [*no_leader("stream", info.cluster), *copies(info, after)]
     if failure is not None:
