@@ -337,7 +337,7 @@ class _Hearing:
 
     @property
     def meanwhile(self) -> str:
-        """How readers learn of new records meanwhile, described for an event."""
+        """How readers learn of new records in the meantime, described for an event."""
         if self._hints.all_heard:
             subjects = ", ".join(map(repr, self._subjects))
             return f"topic readers subscribe to {subjects}, and read a record from the history when they hear of it"

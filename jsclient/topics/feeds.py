@@ -146,7 +146,7 @@ class _Probe:
         if not connection.is_connected:
             monitor.heard(now)  # the lost connection is reported by its own event
         elif now - self._due >= monitor.interval / 2:
-            monitor.heard(now)  # the event loop was blocked, so no request was sent meanwhile
+            monitor.heard(now)  # the event loop was blocked, so no request was sent in the meantime
         elif (silent := monitor.check_silence(now)) is not None:
             self._context.emit(HeartbeatMissed(stream=self._stream, silent_for=silent))
         is_quiet = now - monitor.last_activity >= monitor.interval / 2

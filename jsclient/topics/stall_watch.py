@@ -82,7 +82,7 @@ class StreamStallWatch:
             self._handle = asyncio.get_running_loop().call_later(tracker.interval, self._poll)
 
     async def _diagnose(self, tracker: StallTracker, request: Look) -> None:
-        """Request the state of the stream, and report its findings, unless a record arrives meanwhile."""
+        """Request the state of the stream, and report its findings, unless a record arrives in the meantime."""
         from ..consumers.look import stream_info
         from ..protocol.streams.diagnosis import cannot_look_at_stream, diagnose_stream
 

@@ -471,7 +471,7 @@ async def stream_for(
         try:
             stream = await manager.create_stream(name, subjects=[subject], **settings)
         except StreamExistsError:
-            stream = await manager.stream(name)  # another client has created the stream meanwhile
+            stream = await manager.stream(name)  # another client has created the stream in the meantime
     config = stream.config
     if not _covers(config, subject):
         raise ConfigError(f"stream {name!r} does not hold {subject!r}: use another stream or subject")

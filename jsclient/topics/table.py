@@ -376,7 +376,7 @@ class TopicTable(Handle, Mapping[str, Record]):
             return
         if newest is not None and _is_removal(newest.headers):
             newest = None
-        if self._records.get(subject) is before:  # no newer record was read meanwhile
+        if self._records.get(subject) is before:  # no newer record was read in the meantime
             self._set(subject, newest)
 
 

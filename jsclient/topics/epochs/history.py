@@ -235,7 +235,7 @@ class EpochHistory(Generic[T]):
                     return Taken(publisher, producer, seq)
                 return await self._continued(partition, last, producer, write)
             except WrongLastSequenceError:
-                pass  # another producer took the partition meanwhile
+                pass  # another producer took the partition in the meantime
         raise ProducerFencedError(frontier_subject(self.topic, partition))
 
     async def _new(self, start: T | None) -> EpochPublisher[T]:

@@ -204,9 +204,9 @@ class EpochTopic(Generic[T]):
 
         Args:
             partitions: Numbers of the partitions. Defaults to all partitions.
-            filter: Which epochs to return. ``"atomic"`` returns only complete epochs: it skips any epoch of which data
-                had already been sent when the subscription started. ``None`` skips nothing, so parts of epochs already
-                in progress are returned too, with ``Data.whole`` set to False. An iterable of times works like
+            filter: Which epochs to return. ``"atomic"`` returns only complete epochs. It skips an epoch if some of its
+                data was sent before the subscription started. ``None`` skips nothing, so parts of epochs already in
+                progress are returned too, with ``Data.whole`` set to False. An iterable of times works like
                 ``"atomic"``, and also skips all epochs at or before any of these times.
             start: ``"now"`` starts with the epochs that have no data yet, and ``"first"`` with the oldest epochs that
                 are stored in full. To continue an earlier subscription to the same partitions, pass its

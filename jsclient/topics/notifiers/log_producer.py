@@ -218,7 +218,7 @@ class LogProducer:
         After an error, a task checks whether the member was stored.
         """
         if not self._waiting or self._waiting[0] is not member:
-            return  # the member has failed meanwhile, because the connection is being closed
+            return  # the member has failed in the meantime, because the connection is being closed
         if isinstance(answer, JetStreamError):
             self._unconfirmed = True
             self._start_task()
