@@ -514,7 +514,7 @@ class QueueRequiredError(BindError):
 
 
 class QueueMismatchError(BindError):
-    """The consumer was created for a different queue group. Pass the name of that group, or choose another consumer."""
+    """The consumer was created for a different queue group. Pass its name, or use a different consumer."""
 
 
 class NotQueueConsumerError(BindError):
@@ -673,7 +673,7 @@ class NoRespondersError(StatusError):
 
     @classmethod
     def of_api(cls, subject: str) -> NoRespondersError:
-        """Create the error for a JetStream API request that nobody answered, usually because JetStream is disabled.
+        """Create the error for a JetStream API request that no one answered, usually because JetStream is disabled.
 
         Args:
             subject: The subject of the request, which is part of the message.
@@ -822,7 +822,7 @@ class NotJetStreamMessageError(_Fields, ValueError):
 class PositionInvalidError(JetStreamError):
     """Reading can't continue from a position, because the stream was recreated or ends before the position.
 
-    It is also raised if a position token is malformed, and if positions in different streams are compared.
+    This error is also raised if a position token is malformed, or if positions in different streams are compared.
     """
 
 
@@ -943,7 +943,8 @@ class EpochsLostError(_Fields):
     Discard the data received for these epochs, and take a new snapshot.
 
     Attributes:
-        epochs: The epochs of which some records were read. Other epochs may have been lost completely.
+        epochs: The epochs that were lost after some of their records had been read. Other epochs may have been lost
+            completely.
         reason: How the records were lost, or "" if it is unknown.
     """
 

@@ -309,7 +309,7 @@ class BucketReader(Generic[EntryT]):
             assert puller is not None
             try:
                 first = await consumer.next(None if self.is_current else RECHECK)
-                # Another task may have left messages meanwhile, which come first.
+                # Another task may have left messages in the meantime, which come first.
                 self._arrived += frames_of([first]) + puller.take_frames(_RUN - 1)
             except RequestTimeoutError:
                 await self._check_silence(consumer, puller)

@@ -108,7 +108,7 @@ class Dispatcher(_Reports):
         fresh = self._machine.fresh(delivery.ident, event=f"{address.domain}:{address.name}")
         event = Received(address.eci, address.domain, address.name, attrs, fresh)
         commands = await self._machine.do(event)
-        # Another process of this peer may have created the channel meanwhile.
+        # Another process of this peer may have created the channel in the meantime.
         if _is_unknown(commands) and await self._machine.catch_up():
             commands = await self._machine.do(event)
         for command in commands:

@@ -237,7 +237,7 @@ class Peer:
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
         """Approve a request of another peer. On this side, the relationship is then established.
 
-        If the request was rejected or revoked meanwhile, the call has no effect. Check `established`.
+        If the request was rejected or revoked in the meantime, the call has no effect. Check `established`.
 
         Args:
             Id: The relationship. It can be omitted if ``attrs`` contains ``Rx`` or ``Tx``, as in an event's attributes.
@@ -378,7 +378,7 @@ class Peer:
         host: str | None = None,
         timeout: float = 5.0,
     ) -> Any:
-        """Send a query to a peer that is running, and return its answer. ``to`` and ``host`` are those of `event_send`.
+        """Send a query to a peer that is running, and return its answer. `event_send` describes ``to`` and ``host``.
 
         Raises:
             QueryRefusedError: The policy of the channel denies the query, or the peer couldn't answer it.

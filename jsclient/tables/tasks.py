@@ -102,7 +102,7 @@ def cut(
     dense = not lookup.subjects and not facts.gaps
     if dense or (whole.width < _WORTH_COUNTING and not lookup.counts_cheaply(facts)):
         return plan_ranges(whole, pieces_of(options, whole.width))
-    # Count the later messages first, so that a message stored meanwhile cannot make the result too low.
+    # Count the later messages first, so that a message stored in the meantime cannot make the result too low.
     after = lookup.rest(whole.last + 1, facts)
     rest = lookup.rest(whole.first, facts)
     rows = max(0, rest - after)

@@ -42,7 +42,7 @@ _UNREADABLE: Final = (
 
 
 class SharedReader(Generic[EntryT]):
-    """Reads the existing entries by itself, and then each change together with other watches.
+    """Reads the existing entries of a watch, and then shares the delivery of each change with other watches.
 
     The first watch reads the existing entries with a consumer, which then serves the watches that are opened later.
     Later watches read the existing entries by direct gets if possible. If not, they use a separate consumer until

@@ -54,7 +54,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
             print(cache["shop.open"].value)
 
     While the cache is open, it contains all matching keys that have a value. If the body of a loop over the cache
-    awaits anything, the cache may change meanwhile, so iterate over a copy such as ``dict(cache)``.
+    awaits anything, the cache may change in the meantime, so iterate over a copy such as ``dict(cache)``.
 
     The cache survives reconnects and server restarts. It may skip intermediate values of a key, but never misses the
     latest one. If the bucket is deleted or created again, the cache can't continue, and every access raises

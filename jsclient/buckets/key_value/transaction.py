@@ -54,7 +54,7 @@ class _Change(msgspec.Struct):
 
 
 class KeyValueTransaction(Generic[ValueT]):
-    """Collects changes of several keys, of which all are stored or none. Returned by `KeyValue.transaction`.
+    """Collects changes of several keys, which are then stored all or none. Returned by `KeyValue.transaction`.
 
     Leaving the ``async with`` block commits the changes. Each key can be changed only once::
 

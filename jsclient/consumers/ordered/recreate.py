@@ -225,7 +225,7 @@ class ConsumerRecreator:
                 self._creating = False
 
     async def _may_create(self) -> bool:
-        """Wait until a consumer can be created, or return False if the reader has ended meanwhile."""
+        """Wait until a consumer can be created, or return False if the reader has ended in the meantime."""
         while not self._tracker.may_recreate and self._needed:
             await self.capacity.wait()
         if self._needed:
@@ -361,7 +361,7 @@ class ConsumerRecreator:
     async def _settle(self, doubt: RestartCheck, verdict: Restart) -> None:
         """Find out in the background whether the stream was replaced.
 
-        Messages of the new consumer are read meanwhile.
+        Messages of the new consumer are read in the meantime.
         """
         try:
             while verdict == "ask again" and self._needed:

@@ -2,7 +2,7 @@
 
 An advisory can be forged by any user who may publish to its subject, so each advisory is compared with the state of the
 consumer. If they contradict each other, the advisory isn't rejected immediately, because an old leader may answer
-during an election. The contradiction must last for `CERTAIN` seconds. Other advisories are handled meanwhile.
+during an election. The contradiction must last for `CERTAIN` seconds. Other advisories are handled in the meantime.
 
 If the state of the consumer can't be requested, the dead letter is stored and marked as unverified. An unnecessary dead
 letter is only a copy, while a missing one is a loss. No message is terminated because of an advisory.

@@ -220,7 +220,7 @@ class SinkTopic:
 
 
 class _Raced(Exception):
-    """Raised when another producer has written a frontier record meanwhile."""
+    """Raised when another producer has written a frontier record in the meantime."""
 
 
 class _Outlet(Outlet):

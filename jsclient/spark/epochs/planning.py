@@ -130,7 +130,7 @@ class TopicHistory(Generic[T]):
         return self._plainly(self.whole(ReadRequest(self.order, (self.order.bottom,)), first_seq))
 
     def latest(self) -> ReadRequest[T]:
-        """Return a request for all epochs of which no data was sent yet."""
+        """Return a request for all epochs that have no data yet."""
         sent = [time for entries in self._entries if entries for time in entries[-1].record.upper]
         return self._plainly(ReadRequest(self.order, self.lower_frontier.elements, missed=sent))
 

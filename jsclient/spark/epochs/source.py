@@ -271,7 +271,7 @@ def _comes_after(start: Antichain[Any], end: Antichain[Any]) -> bool:
 
 
 class EpochBatchReader(_Source, DataSourceReader):
-    """Batch reader for all epochs that are complete when the read is planned and of which no data was removed."""
+    """Batch reader for all epochs that are complete when the read is planned, and whose data is still stored."""
 
     def partitions(self) -> Sequence[EpochPartition]:
         topic = self._open_topic()

@@ -286,7 +286,7 @@ class StreamPlanner:
             # Don't count messages that were removed at the head of the stream. Otherwise, a compacted stream would get
             # empty batches.
             return min(whole.last, max(whole.first, facts.first_seq) + most - 1)
-        # Count the later messages first, so that a message stored meanwhile cannot make the result too low.
+        # Count the later messages first, so that a message stored in the meantime cannot make the result too low.
         after = lookup.rest(whole.last + 1, facts)
         rest = lookup.rest(whole.first, facts)
         steps = {} if lookup.counts_cheaply(facts) else {"steps": _STEPS_BY_CONSUMER}

@@ -7,7 +7,7 @@ messages pending after it. Consecutive claims form a run, so 50,000 claims take 
      "ack": "$JS.ACK.ORDERS.spark", "made": "2026-01-31T12:00:00+00:00", "at": 1769860800000}
 
 In a run, both sequences count up and the number of pending messages counts down. That number is exact unless messages
-are published meanwhile, and acks do not depend on it. The offset also stores the start of the ack subjects as the
+are published in the meantime, and acks do not depend on it. The offset also stores the start of the ack subjects as the
 server has sent it, so the claims can be acked with nothing but the offset.
 """
 

@@ -32,7 +32,7 @@ class SequenceRanges:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Consecutive messages, each of which two rows share."""
+    """Consecutive messages that were acked for two rows each."""
 
     stream: str
     sequence: int  # the sequence of the first message

@@ -39,7 +39,7 @@ async def publish_remainder(js: JetStream, plan: WritePlan, tasks: Mapping[int, 
         tasks: The reports of the tasks that had rows, by partition.
 
     Raises:
-        ConfigError: A stored message that has to be copied was removed meanwhile.
+        ConfigError: A stored message that has to be copied was removed in the meantime.
         RowError: A row could not be published.
     """
     # Group the tasks by the part of a stream with which they have compared their rows.
