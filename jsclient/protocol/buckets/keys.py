@@ -124,7 +124,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         validates: Whether keys must be valid for every client.
         codec: Codec for values, or None if values are bytes.
         key_codec: Codec for keys, or None.
-        own: Whether to ignore values that were not written by a handle with ``own``.
+        own: If true, ignore values that weren't written by a handle with ``own``.
     """
 
     bucket: str

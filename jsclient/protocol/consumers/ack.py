@@ -157,7 +157,7 @@ class AckKind(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether no other ack may follow."""
+        """Whether this ack is the last one for its message."""
         return self is not AckKind.IN_PROGRESS
 
 

@@ -85,7 +85,7 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_cause(finding: Finding) -> bool:
-    """Return whether the finding explains why no message is delivered."""
+    """Return whether the finding explains why no messages are delivered."""
     return finding.level in ("warning", "error")
 
 

@@ -47,7 +47,7 @@ class HeartbeatMonitor:
         return self._due if self._due is not None else self.last_activity + self.interval * self.factor
 
     def check_heartbeat(self, now: float) -> tuple[bool, float]:
-        """Return whether a heartbeat is missing, so that the consumer may not exist, and when to call this again.
+        """Return whether a heartbeat is missing, which may mean that the consumer is gone, and when to call this again.
 
         This check comes long before the alarm. It costs only a request for the consumer's info, and it detects a
         deleted consumer although the server is not silent.

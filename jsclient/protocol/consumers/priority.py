@@ -165,7 +165,6 @@ class Pin:
 
     def given_since(self, seen: int) -> tuple[bool, str | None]:
         """Return whether a request sent without a pin, after ``seen`` ids, may have received a pin, and the pin's id.
-        id.
 
         The server assigns a pin to a waiting request, with a message. If more than one id was seen since, the id is
         unknown (None), and the answer to the next request shows it.

@@ -141,7 +141,7 @@ class StallTracker:
         return [Look(now - self._since)]
 
     def is_idle(self, now: float) -> bool:
-        """Return whether the program has not requested a message for so long that polling may stop until it does."""
+        """Return True if the last request is so long ago that polling may stop until the next request."""
         return now - self._requested_at >= self.after
 
     def looked(

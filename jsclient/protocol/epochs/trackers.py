@@ -167,7 +167,7 @@ class EpochSubscriber(Generic[T]):
         coarser: Further times to drop, together with all times before them.
         max_held: Maximum number of messages that wait for the last snapshot.
         resumed: The position of an earlier subscriber of the same partitions, to continue from.
-        hold: Whether completed epochs count as not consumed, for `position`, until `release` is called for each.
+        hold: If true, `position` treats each completed epoch as not consumed until `release` is called for it.
         filter: Times at or before any element are dropped.
         invalid: The sequences and errors of invalid messages that had waited for the last snapshot. The caller
             removes them.

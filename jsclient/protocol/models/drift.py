@@ -110,7 +110,7 @@ def config_mismatches(expected: ConsumerConfig, current: ConsumerConfig) -> list
 
 
 def _is_overruled(name: str, value: Any, config: ConsumerConfig, actual: ConsumerConfig) -> bool:
-    """Return whether the server replaces this value of ``config``, so that it does not count as a difference."""
+    """Return whether the server replaces this value of ``config``, so it doesn't count as a difference."""
     if name in _REPLACED and value <= 0:
         return True
     if name in _UNLIMITED and value == 0:

@@ -250,9 +250,9 @@ class DirectBatchTracker:
         return message, int(last)
 
     def _follows(self, previous: int) -> bool:
-        """Return whether no message is missing after ``previous``, the sequence that the server sent last.
+        """Return whether the last message received is ``previous``, the message that the server sent last.
 
-        If not, end the batch with an error.
+        If it isn't, messages were lost, so end the batch with an error.
         """
         if previous == self.last_seq:
             return True

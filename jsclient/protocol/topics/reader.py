@@ -81,7 +81,7 @@ class Reader:
         repeated: Number of duplicates so far.
         discarded: Number of pushes discarded so far because of a gap or a full queue.
         error: The error to raise when the queue is empty.
-        ended: Whether no record follows the records in the queue, as the topic has ended or the reader was closed.
+        ended: True if the queue contains the last records, because the topic has ended or the reader was closed.
         id: The id of the current subscription, ``<name>-1``, ``<name>-2`` …, or None if it is not subscribed.
         is_subscribed: Whether the current subscription is known to exist.
     """

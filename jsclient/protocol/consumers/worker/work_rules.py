@@ -159,7 +159,7 @@ class WorkRules:
         return self.limit is not None and attempt >= self.limit
 
     def is_exhausted(self, deliveries: int) -> bool:
-        """Return whether a message was delivered more often than allowed, so that it must not be handled."""
+        """Return whether a message was delivered more often than allowed, so it must not be handled."""
         return self.limit is not None and deliveries > self.limit
 
     def is_last(self, deliveries: int) -> bool:

@@ -210,7 +210,7 @@ class Workload(Generic[T]):
 
     @property
     def idle(self) -> bool:
-        """Whether no message is held and no handler runs."""
+        """Whether all messages have been handled, and no handler is running."""
         return not self._held and not self.counts.running
 
     @property
