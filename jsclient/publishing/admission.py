@@ -62,7 +62,7 @@ class Gate:
 
     @property
     def busy(self) -> bool:
-        """Whether there are callers that another caller must not overtake."""
+        """Whether callers are waiting that a new caller must not overtake."""
         return bool(self._waiting or self.admitted)
 
     @property

@@ -129,7 +129,7 @@ class RangeReader(abc.ABC):
         created: When the stream was created. If it is recreated under the same name, reading fails. With None, the
             stream's cached info is used.
         check_loss: Whether to raise an error if messages were removed before they were read.
-        may_supersede: Whether messages that were superseded or expired by themselves do not count as lost.
+        may_supersede: If true, messages that were superseded or expired by themselves don't count as lost.
         since: The time after which the messages of the range were stored, or None if unknown.
         max_bytes: Bytes to request at a time.
         max_messages: Messages to request at a time, or None for as many as the range has.

@@ -325,13 +325,13 @@ class TopicTable(Handle, Mapping[str, Record]):
         return bool(differ)
 
     async def _is_empty(self) -> bool:
-        """Return whether no record of the topic is stored."""
+        """Return True if the topic has no stored records."""
         if await self._log.last() is not None:
             return False
         return not await self._may_be_stale() or await self._log.last() is None
 
     async def _may_be_stale(self) -> bool:
-        """Return whether an older answer may be from a former leader, which answers no requests now."""
+        """Return True if an older answer may have come from a former leader that no longer answers requests."""
         seen = max(self.position.seq, *(record.seq for record in self._records.values()), 0)
         doubt, now = BackwardCheck(), asyncio.get_running_loop().time
         incarnation, replicated = self.position.incarnation, False

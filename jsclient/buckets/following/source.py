@@ -104,7 +104,7 @@ class SharedSource:
 
     @property
     def is_over(self) -> bool:
-        """Whether no message follows, because the bucket was deleted or the connection closed."""
+        """True if no more messages will arrive, because the bucket was deleted or the connection was closed."""
         return self._error is not None or (self._puller is not None and self._puller.nothing_comes)
 
     @property

@@ -36,7 +36,7 @@ class PutCondition(msgspec.Struct, frozen=True):
 
     Attributes:
         revision: The revision that the object must have, or None if any revision will do.
-        is_absent: Whether the object must not exist.
+        is_absent: If true, store the object only if it doesn't exist yet.
     """
 
     revision: int | None = None

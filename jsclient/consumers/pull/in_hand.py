@@ -55,7 +55,7 @@ class InHand:
     there is no point in waiting for one.
 
     Attributes:
-        has_ended: Whether the connection is being drained, so that no more messages may be requested.
+        has_ended: True if the connection is being drained. No more messages may be requested then.
         lists: The lists of messages that fetches have returned.
     """
 

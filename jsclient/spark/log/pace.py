@@ -32,7 +32,7 @@ class Pace:
 
     @property
     def is_due(self) -> bool:
-        """Whether `wait_until_due` would not sleep."""
+        """Whether `wait_until_due` would return immediately."""
         return self._now() >= self._next
 
     def wait_until_due(self) -> None:

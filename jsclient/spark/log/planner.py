@@ -124,7 +124,7 @@ class StreamPlanner:
         return self._target is not None
 
     def is_read(self, checkpoint: LogOffset) -> bool:
-        """Return whether the stream had no matching message after an offset at the last lookup."""
+        """Return True if the last lookup found no matching message after the offset."""
         return self._head.last <= checkpoint.seq
 
     def ahead(self, checkpoint: LogOffset, *, look: bool) -> Ahead | LogOffset:
@@ -482,7 +482,7 @@ class Head:
 
     @property
     def is_due(self) -> bool:
-        """Whether `refresh_facts` would not sleep."""
+        """Whether `refresh_facts` would request the facts without sleeping."""
         return self._pace.is_due
 
     def nothing_after(self, seq: int) -> None:

@@ -36,7 +36,7 @@ class Measured:
 
     Attributes:
         last: The last sequence that fits, or the last measured sequence if `MOST_MEASURED` messages fit.
-        is_end: Whether no further message of the range fits. If False, more messages may fit.
+        is_end: True if no further message of the range fits. If False, more messages may fit.
         count: The number of messages, at least 1 unless the range has none.
         bytes: The size of the messages.
     """

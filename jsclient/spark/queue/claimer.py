@@ -435,7 +435,7 @@ class Claimer:
             await self.outstanding()
 
     async def is_empty(self) -> bool:
-        """Return whether no message is pending, or the consumer is paused or has reached ``max_ack_pending``."""
+        """Return True if no message is pending, or if the consumer is paused or has reached ``max_ack_pending``."""
         info = await self._info()
         bound = self._config.max_ack_pending or 0
         full = bound > 0 and info.num_ack_pending >= bound

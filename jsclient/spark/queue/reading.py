@@ -252,7 +252,7 @@ class _ClaimReader:
             return 0
 
     async def _were_acked(self) -> bool:
-        """Return whether only acks of the batch can have removed the missing messages, because no limit was reached."""
+        """Return True if only acks of the batch can have removed the missing messages, because no limit was reached."""
         if not self._partition.acks_remove:
             return False
         largest = self._context.connection.max_payload

@@ -117,7 +117,7 @@ def _check_open(name: str, config: StreamConfig) -> None:
 
 
 def needs_runs(options: SinkOptions, ids: str) -> bool:
-    """Return whether a repeated batch must be compared with earlier runs, because ids do not recognize moved rows."""
+    """Return True if a repeated batch must be compared with earlier runs, because its ids don't identify moved rows."""
     return ids == "content" and options.dedup_scope == "partition" and options.exactly_once != "none"
 
 
