@@ -105,8 +105,7 @@ class Topics(StreamManager):
         stream: str | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """Return a topic whose records are grouped into epochs. A subscriber receives either all of an epoch or none of
-        it.
+        """Return a topic whose records are grouped into epochs, which subscribers receive completely or not at all.
 
         An epoch is all data with the same logical time. Several publishers can contribute data to it. The epoch is
         complete when all of them have advanced past its time. Use it when data is only meaningful as a whole, such as a

@@ -206,8 +206,9 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def tracker(self) -> Reader:
-        """The state machine that decides what the reader does. Useful for its counters ``rejected``, ``repeated`` and
-        ``discarded``.
+        """The state machine that decides what the reader does.
+
+        Its counters ``rejected``, ``repeated`` and ``discarded`` are useful for monitoring.
         """
         return self._tracker
 

@@ -91,8 +91,7 @@ class Wait:
 
 
 class LastFrontier(NamedTuple, Generic[T]):
-    """The newest valid frontier record of a partition, and the message that contains it. Both are None if none
-    exists.
+    """The newest valid frontier record of a partition, and the message that contains it, or None for both.
 
     ``last_seq`` is the sequence of the subject's last message, which the next record must follow, or 0 for an empty
     subject. Messages between the frontier record and this sequence are invalid.

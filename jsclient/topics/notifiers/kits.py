@@ -98,11 +98,10 @@ class _WithRights:
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """A producer of states and a notifier for its consumers, with the states on a server. Returned by
-    `JetStream.notifier_kit`.
+    """A producer of states and a notifier for its consumers, with the states on a server.
 
-    It has the attributes of `NotifierKit`. The methods `permissions` and `account_rights` return what the server's
-    configuration needs, so consumers can't publish.
+    Returned by `JetStream.notifier_kit`. It has the attributes of `NotifierKit`. The methods `permissions` and
+    `account_rights` return what the server's configuration needs, so that consumers can't publish.
     """
 
 
