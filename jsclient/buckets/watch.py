@@ -36,8 +36,9 @@ class _Reader(Protocol[EntryT]):
 
 
 class BucketWatch(ReadHandle[EntryT]):
-    """Reads the entries of a bucket and then its changes, with ``async for``. Base of the watches of both kinds of
-    buckets.
+    """Reads the entries of a bucket and then its changes, with ``async for``.
+
+    This is the base class of `KeyValueWatch` and `ObjectWatch`.
     """
 
     _state = State.NEW

@@ -45,8 +45,7 @@ class KeyValueChange(NamedTuple, Generic[ValueT]):
 
 
 class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]):
-    """A local copy of a bucket that is kept up to date, as a mapping from keys to entries. Returned by
-    `KeyValue.cache`.
+    """A local copy of a bucket, as a mapping of keys to entries that is kept up to date. Returned by `KeyValue.cache`.
 
     Reading the cache sends no requests, so it is as fast as a dict::
 
@@ -187,8 +186,9 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
 
     @property
     def revision(self) -> int:
-        """The revision of the bucket that the cache has reached. It includes all changes of matching keys up to this
-        revision.
+        """The revision of the bucket that the cache has reached.
+
+        The cache includes all changes of matching keys up to this revision.
         """
         return max(self._reached, min((table.position.seq for table in self._tables), default=0))
 

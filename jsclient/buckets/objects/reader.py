@@ -91,8 +91,7 @@ class ObjectReader(ReadHandle[bytes]):
 
     @property
     def info(self) -> ObjectInfo:
-        """Description of the object, such as its size. If the object was opened through a link, it describes the
-        target.
+        """Description of the object, such as its size. If the object was opened through a link, that of its target.
 
         Raises:
             ConfigError: The reader isn't open.
