@@ -153,13 +153,12 @@ class Engine(Handle):
             return peer
 
     async def remove(self, peer: Peer | str, timeout: float = 30.0) -> None:
-        """Remove a peer permanently. Its relationships end, and its channels, its waiting events and its state are
-        deleted.
+        """Remove a peer permanently. Its relationships end, and its channels, waiting events and state are deleted.
 
-        Don't call it from a handler of the peer's relationships, because the call waits for those handlers.
+        Don't call this method from a handler of the peer's relationships, because it waits for those handlers.
 
         If the call fails or is cancelled, the relationships have ended nevertheless, and the other sides are informed
-        as soon as possible. The peer itself remains until you remove it again.
+        as soon as possible. The peer itself remains until you call the method again.
 
         Args:
             peer: The peer or its name.
@@ -184,8 +183,8 @@ class Engine(Handle):
     async def close(self) -> None:
         """Close all peers, and the connection if the engine has opened it. Relationships and waiting events remain.
 
-        An engine that opens the peers later handles the events that were sent meanwhile. If the call is cancelled, the
-        connections are closed immediately.
+        If an engine opens the peers later, it handles the events that were sent in the meantime. If the call is
+        cancelled, the connections are closed immediately.
         """
         self._state = State.CLOSED
         if isinstance(self._backend, ServerBackend):

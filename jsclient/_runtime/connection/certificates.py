@@ -242,10 +242,9 @@ async def _certificate(uri: ParseResult, *, tls_first: bool) -> bytes:
 
 
 def validity(certificate: bytes) -> tuple[datetime, datetime]:
-    """Return the start and end of a DER certificate's validity. Raises `ValueError` or `IndexError` if it is
-    malformed.
+    """Return the start and end of a DER certificate's validity.
 
-    Source: RFC 5280, section 4.1.
+    Raises `ValueError` or `IndexError` if the certificate is malformed. See RFC 5280, section 4.1, for the format.
     """
     _, body, _ = _element(certificate, 0)
     _, fields, _ = _element(body, 0)

@@ -23,11 +23,11 @@ _WILDCARDS: Final = ("*", ">")
 
 
 class KeyCodec(Protocol):
-    """Converts keys of an application to keys that NATS allows, and back. Pass one as ``key_codec`` when you open a
-    bucket.
+    """Converts an application's keys to keys that NATS allows, and back.
 
-    `Base64Keys` and `PathKeys` are codecs. Implement this interface for a format of your own. Encoded keys must be
-    valid keys: tokens of letters, digits and ``-/_=``, separated by dots.
+    Pass a codec as ``key_codec`` when you open a bucket. `Base64Keys` and `PathKeys` are codecs. Implement this
+    interface for a format of your own. Encoded keys must be valid keys: tokens of letters, digits and ``-/_=``,
+    separated by dots.
     """
 
     def encode(self, key: str) -> str:

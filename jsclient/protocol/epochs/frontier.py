@@ -29,11 +29,11 @@ Changes: TypeAlias = Sequence[tuple[T, int]]
 
 
 class Order(Protocol[T]):
-    """Defines the times of epochs: which one is the least, and which come before others. `Int` and `Product` are
-    orders.
+    """Defines the times of epochs: which one is the least, and which come before others.
 
-    Implement it to use times of your own, such as dates. Times must be hashable, and two different times must not be
-    equal. They need not be totally ordered: two times may be such that neither is before the other.
+    `Int` and `Product` are orders. Implement this interface to use times of your own, such as dates. Times must be
+    hashable, and two different times must not be equal. They needn't be totally ordered, so there may be two times of
+    which neither is before the other.
 
     Two further members are optional. ``name`` identifies the order in the stored schema of a topic, so that subscribers
     with a different order are refused. ``successor(time)`` returns the next time, which
