@@ -173,6 +173,18 @@ async def test_disconnected(own_server: Any, connect: Any, events: list[Any], su
     assert (await waiting).data == b"z"
 
 
+async def test_lost_between_two_messages(
+    own_server: Any, connect: Any, events: list[Any], subject: str
+) -> None:
+    """The second of two messages in one iteration of the loop fails if the connection was lost after the first."""
+    js = await connect(await own_server(), **FAST)
+    await js.core.publish(subject, b"remembered")
+    await js.core.publish(subject, b"written")
+    js._connection.drop_link()
+    with pytest.raises(DisconnectedError):
+        await js.core.publish(subject, b"lost")
+
+
 async def test_closed(server: Any, subject: str) -> None:
     js = await jsclient.connect(server.url)
     await js.close()

@@ -393,7 +393,7 @@ async def test_publishing_waits_while_wire_slower(
         most = 0
         for _ in range(100):
             await pub.publish(stream.subject("x"), bytes(256 * 1024))
-            most = max(most, js._connection.outbox.size + js._connection.outbox._backlog)
+            most = max(most, js._connection.outbox.size + js._connection.outbox.backlog)
         tap.rate(None, TO_SERVER)
     assert most < 5 << 20
     assert pub.stored == 100

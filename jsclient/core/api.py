@@ -78,9 +78,10 @@ class Core:
         """
         lines, out = self._lines.get(subject) if type(subject) is str else None, self._connection.outbox
         # The fast path. If the connection already has commands to write at the end of this iteration of the event loop,
-        # the command of an ordinary message can simply be appended.
+        # and the server keeps up, the command of an ordinary message can simply be appended.
         if (
-            (lines is not None and out is not None and 0 < out.size < CHUNK)
+            (lines is not None and out is not None and out.scheduled and out.is_up)
+            and (out.size < CHUNK and not out.backlog)
             and not (reply or headers or unknown)
             and (type(data) is bytes and len(data) <= self._small)
         ):

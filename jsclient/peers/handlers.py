@@ -76,8 +76,7 @@ class RaisedEvent:
     ``event["Id"]`` is short for ``event.attrs["Id"]``.
 
     Attributes:
-        domain: The first part of the event's name, which groups events.
-        type: The second part of the event's name.
+        domain, type: The two parts of the event's name. The domain groups events.
         attrs: The attributes of the event.
         eci: The channel on which the event arrived, or None if the peer raised it itself.
         relationship: The established relationship to which the channel belongs, in the form of `Peer.established`. It

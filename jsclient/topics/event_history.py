@@ -38,9 +38,7 @@ _LAGGING: Final = (
 class CurrentEvent(NamedTuple):
     """The latest event of a source, and the position after it. Returned by `EventSource.current`.
 
-    Attributes:
-        event: The latest event, or None if no event is stored.
-        position: Subscribe from this position to receive all later events and no earlier one.
+    ``event`` is None if no event is stored. Subscribe from ``position`` to receive all later events and no earlier one.
     """
 
     event: Record | None

@@ -53,11 +53,9 @@ HEARTBEAT: Final = 5.0  # interval between heartbeats, in seconds
 class Page(NamedTuple):
     """Some consecutive records of a log. Returned by `Log.history`.
 
-    Attributes:
-        records: The records, in order.
-        more: True if further records follow, so call `Log.history` again after the last of these.
-        up_to: If no records follow, the sequence up to which this is certain according to the server that was read. 0
-            if unknown.
+    ``records`` are the records, in order. If ``more`` is true, further records follow, so call `Log.history` again
+    after the last of these. If it is false, no record follows up to the sequence ``up_to``, according to the server
+    that was read. ``up_to`` is 0 if this is unknown.
     """
 
     records: list[Record]

@@ -43,9 +43,7 @@ _RECHECK: Final = 0.5  # seconds until an uncertain extent is requested again
 class TableChange(NamedTuple):
     """A change of a `TopicTable`. Returned by `TableChanges.next`.
 
-    Attributes:
-        subject: The subject that has changed.
-        record: The latest record of the subject, or None if the subject was removed from the table.
+    ``record`` is the latest record of ``subject``, or None if the subject was removed from the table.
     """
 
     subject: str

@@ -78,7 +78,7 @@ class Topic:
     - `each` returns every record, and `since` every record after a saved position.
     - `latest` returns only the latest record, and `table` keeps the latest record of every subject.
     - `work` shares the messages among several workers.
-    - `epochs` delivers records in groups, each of them completely or not at all.
+    - `Topic.epochs` delivers records in groups, each of them completely or not at all.
 
     Creating a topic sends no request. The stream is looked up when one of the methods needs it.
 

@@ -102,7 +102,7 @@ class OwnConnection(Connection):
         except asyncio.CancelledError:
             self.abort()
             raise
-        self._up = True
+        self._up = self._out.is_up = True
         self._pings.start()
         self.use_link(link)
 
@@ -184,7 +184,7 @@ class OwnConnection(Connection):
 
         An orderly close would wait until the peer has read everything, which may never happen.
         """
-        self._up = False
+        self._up = self._out.is_up = False
         self._pings.stop(DisconnectedError("the connection was lost before a PONG came"))
         self._out.clear()
         if self.transport is not None:
@@ -194,7 +194,7 @@ class OwnConnection(Connection):
     def restored(self, link: ServerLink) -> None:
         """Report that the connection is restored, and write acks again that may be lost. Called by the `Restorer`."""
         assert self._connector is not None
-        self._up = True
+        self._up = self._out.is_up = True
         self._pings.start()
         self.hub.emit(Reconnected(url=self.url))
         for event in self._session.take_servers(link.info, self._connector.pool):
@@ -435,7 +435,8 @@ class OwnConnection(Connection):
     def _end(self) -> None:
         if self._closing:
             return
-        self._closing, self._up = True, False
+        self._closing = True
+        self._up = self._out.is_up = False
         self._pings.stop(ClosedError("the connection was closed before a PONG came"))
         if self._connector is not None:
             self._connector.end()

@@ -259,9 +259,10 @@ class Outbox:
         self._owner = owner
         self.commands: list[bytes] = []
         self.size: int = 0
+        self.is_up: bool = False  # whether the connection is up, see `Connection.is_connected`
         self.bytes_written: int = 0
         self._unsent_pongs = 0  # written since the buffer was full
-        self._backlog = 0  # bytes that the transport had not sent when it was last checked
+        self.backlog: int = 0  # bytes that the transport had not sent when it was last checked
         self.scheduled: bool = False  # whether a command was written in this iteration of the loop
         self.answered: bool = True  # whether bytes were read since the last immediate write
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the first write
@@ -344,7 +345,7 @@ class Outbox:
 
         The code of `write` is repeated here, because this method is called once per message.
         """
-        if self.size + self._backlog > HIGH_WATER:
+        if self.size + self.backlog > HIGH_WATER:
             return False
         if not self.scheduled:
             self._schedule()
@@ -386,14 +387,14 @@ class Outbox:
     @property
     def is_full(self) -> bool:
         """Whether more than `HIGH_WATER` bytes wait to be sent."""
-        if self.size + self._backlog <= HIGH_WATER:
+        if self.size + self.backlog <= HIGH_WATER:
             return False
         self._update_backlog()
-        return self.size + self._backlog > HIGH_WATER
+        return self.size + self.backlog > HIGH_WATER
 
     def _update_backlog(self) -> None:
         transport = self._owner.transport
-        self._backlog = 0 if transport is None else transport.backlog()
+        self.backlog = 0 if transport is None else transport.backlog()
 
     async def drain(self) -> None:
         """Write, and wait until most bytes are sent. Raises `OSError` if the connection is lost."""

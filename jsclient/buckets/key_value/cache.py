@@ -35,9 +35,7 @@ T = TypeVar("T")
 class KeyValueChange(NamedTuple, Generic[ValueT]):
     """A change of a key in a `KeyValueCache`. Returned by `KeyValueCacheChanges.next`.
 
-    Attributes:
-        key: The key that has changed.
-        entry: The new entry of the key, or None if the key no longer has a value.
+    ``entry`` is the new entry of ``key``, or None if the key no longer has a value.
     """
 
     key: str

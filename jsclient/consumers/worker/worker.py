@@ -181,7 +181,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return self._waiter.throw(*error)
 
     def close(self) -> None:
-        """Stop the worker. `asyncio` calls this if the task that should run the worker doesn't start."""
+        """Stop the worker. ``asyncio`` calls this if the task that should run the worker doesn't start."""
         if self._waiter is not None:
             self._waiter.close()
         self.stop()

@@ -213,10 +213,8 @@ def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
 class Permissions(NamedTuple):
     """What a NATS user may publish and subscribe to. Returned by `Channel.nats_permissions`.
 
-    Attributes:
-        publish: Subjects to which the user may publish, with wildcards.
-        deny: Subjects to which the user may not publish, even if ``publish`` allows them.
-        subscribe: Subjects to which the user may subscribe.
+    ``publish`` contains the subjects to which the user may publish, with wildcards. It may not publish to the subjects
+    in ``deny``, even if ``publish`` allows them. ``subscribe`` contains the subjects to which it may subscribe.
     """
 
     publish: tuple[str, ...]

@@ -75,9 +75,8 @@ class Member(NamedTuple):
 class UpdateRecord(NamedTuple):
     """A state of an iteration. Returned by `Notifier.get_update_since`.
 
-    Attributes:
-        value: The state. After the producer has finished, the completion that it passed.
-        update_count: Pass it to `Notifier.get_update_since` to wait for the next state. None after the end.
+    ``value`` is the state. After the producer has finished, it is the completion that it passed. Pass ``update_count``
+    to `Notifier.get_update_since` to wait for the next state. It is None after the end.
     """
 
     value: Any
@@ -377,9 +376,8 @@ class NotifierIterator(AsyncIterator[Any]):
 class NotifierKit(NamedTuple):
     """Two objects: one publishes states, and the other lets consumers read the latest. Returned by `make_notifier_kit`.
 
-    Attributes:
-        updater: Publishes states, and ends the iteration. Keep it to yourself.
-        notifier: Reads the latest state. Give it to consumers, which can't publish with it.
+    Keep the ``updater``, which publishes states and ends the iteration, to yourself. Give the ``notifier`` to
+    consumers, which can't publish with it.
     """
 
     updater: Producer
@@ -391,9 +389,8 @@ class SubscriptionKit(NamedTuple):
 
     Returned by `make_subscription_kit`.
 
-    Attributes:
-        publication: Publishes values, and ends the iteration. Keep it to yourself.
-        subscription: Reads every value. Give it to consumers, which can't publish with it.
+    Keep the ``publication``, which publishes values and ends the iteration, to yourself. Give the ``subscription`` to
+    consumers, which can't publish with it.
     """
 
     publication: Producer
