@@ -9,7 +9,7 @@ from ...protocol.wire.frames import Frame
 
 __all__ = ["LONG_RUN", "PatternReader"]
 
-LONG_RUN = 128  # number of frames in a run that make it worth compiling a pattern
+LONG_RUN = 128  # number of frames in a run that make a pattern worth its compilation
 _LONGEST = 1024  # maximum number of bytes of a payload
 
 
@@ -35,8 +35,7 @@ class PatternReader:
                 patterns.clear()
             patterns[sid] = None
         elif patterns[sid] is None:
-            # The last alternative matches everything after the frames. Without it, a gap between two matches would be
-            # skipped.
+            # The last alternative matches all that follows the frames, so that no gap between matches is skipped.
             text = rb"MSG ([^ \r]+) %b (\d{1,8})\r\n([^\r]{0,%d})\r\n|(.).*"
             patterns[sid] = re.compile(text % (re.escape(sid), _LONGEST), re.DOTALL)
 

@@ -11,11 +11,10 @@ from .frame_patterns import LONG_RUN, PatternReader
 __all__ = ["RunReader"]
 
 _STEPS = 8  # number of frames at the start of a run that are read one by one
-# Maximum size of a payload in a run that is split, in bytes. Splitting copies each payload twice, so it isn't worth it
-# for large payloads.
+# Maximum number of bytes of a payload in a run that is split, because splitting copies the payload twice.
 _SMALL = 1024
-# Number of bytes to split at once. It doubles as long as all of them belong to one run. Otherwise it is reset, because
-# splitting the bytes after the end of a run is wasted work.
+# Number of bytes to split at once. It is doubled as long as they all are frames of one run, and reset if not, because
+# the remaining pieces are then wasted.
 _WINDOW = 4096
 _MAX_WINDOW = 64 * 1024
 
@@ -132,12 +131,11 @@ class RunReader:
         frames: list[Frame] = []
         for piece in pieces:
             reply, found, body = piece.partition(tail)
-            if len(body) != size or not found:  # the length differs from that of the previous frame
+            if len(body) != size or not found:  # another length than that of the frame before
                 frames += self._frames_of_any_length(pieces[len(frames) :], subject, space, headers=headers)
                 break
             frames.append((subject, reply, body[:head], body[head:]) if head else (subject, reply, b"", body))
-        # If a payload contains a line with these lengths, something other than a reply precedes them. Such a run isn't
-        # split.
+        # Something else than a reply precedes the lengths if a payload contains a line of these lengths.
         replies = b"".join([frame[1] for frame in frames])
         if b" " in replies or b"\r" in replies or (replies and not space):
             return []
