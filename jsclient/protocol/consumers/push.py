@@ -242,7 +242,7 @@ class PushTracker:
     foreign: int = 0
     # Messages that can be taken from the left without calling `take_frame`.
     front: deque[Frame] = field(init=False)
-    # The queue. Its marks are flow control requests and errors to raise.
+    # The queue of messages, with marks for flow control requests and for errors to raise.
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
     _overflow: SlowConsumer | None = None  # the current episode of drops

@@ -232,7 +232,7 @@ class Permissions(NamedTuple):
         }
 
 
-# The server ignores an empty list of allowed subjects.
+# The server ignores an empty list of allowed subjects, so deny all subjects instead.
 _NOTHING: Final = {"deny": [">"]}
 
 

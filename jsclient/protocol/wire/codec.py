@@ -166,7 +166,7 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     if not isinstance(data, Mapping):
         raise _WrongValueError(f"an object is needed, not {type(data).__name__}")
     kinds = _kinds(cls)
-    # The constructor would check the values and refuse words that it does not know.
+    # Bypass the constructor, which would check the values and refuse words that it doesn't know.
     model: ModelT = copy.copy(_blank(cls))
     extra: dict[str, Any] = {}
     for name, value in data.items():

@@ -287,7 +287,7 @@ class Workload(Generic[T]):
         if not self._ready or counts.running >= self._concurrency:
             return None
         entry = self._ready.popleft()
-        # A queue is ready again only when this work is released.
+        # A queue of a key becomes ready again only when its current work is released.
         work = entry.works[0] if isinstance(entry, KeyQueue) else entry
         work.phase = Phase.RUNNING
         work.began = now
