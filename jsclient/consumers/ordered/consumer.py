@@ -397,7 +397,7 @@ class OrderedConsumer(Handle):
             ConfigError: An argument is invalid.
         """
         if idle_heartbeat is None and isinstance(expires, int | float):
-            # Without heartbeats a lost consumer could remain unnoticed.
+            # Always request heartbeats, because a lost consumer could remain unnoticed without them.
             idle_heartbeat = default_heartbeat(expires) or expires / 2
         pull, threshold = reader_window(
             max_messages=max_messages,

@@ -115,7 +115,8 @@ class Collection:
             return Pull(missing, None, free, no_wait=True, group=pull.group)
         heartbeat = pull.idle_heartbeat
         if heartbeat is not None and heartbeat > remaining / 2:
-            # The server refuses requests whose heartbeat is longer than half of their duration.
+            # Leave out the heartbeat, because the server refuses one that is longer than half of the request's
+            # duration.
             heartbeat = None
         return Pull(missing, max(remaining, 0.001), free, idle_heartbeat=heartbeat, group=pull.group)
 

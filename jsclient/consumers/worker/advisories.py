@@ -212,7 +212,8 @@ class Advisories:
             return error
         self._answer = info
         if self._created is not None and info.created != self._created:
-            # The consumer was created again under the same name, and delivers all messages again.
+            # The consumer was recreated under the same name and delivers all messages again, so forget which ones are
+            # done.
             self._done.clear()
         self._created = info.created
         if info.config not in self._configs:
@@ -279,7 +280,8 @@ class Advisories:
                 unverified=unverified,
             )
         except MessageNotFoundError:
-            # Either the message was acked late, or the stream has removed it because of its limits.
+            # The message was acked late, or was removed by a limit of the stream. In both cases, there is nothing left
+            # to store.
             return True
         except JetStreamError as failure:
             case.not_stored += 1

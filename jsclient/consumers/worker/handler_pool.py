@@ -334,7 +334,7 @@ class HandlerPool:
             return
         if isinstance(error, asyncio.CancelledError) and not slot.is_cancelled:
             if slot.why is None:
-                # Something in the handler was cancelled, so this is a failure.
+                # The worker didn't cancel the handler, so the cancellation came from within and counts as a failure.
                 await settling.ended(work, error)
                 return
             if slot.why is Why.OVERDUE:
