@@ -80,7 +80,7 @@ def _register(spark: SparkSession, source: type[DataSource]) -> None:
     context: Any = spark.sparkContext
     with _registering:
         own = context.environment
-        # Replace the dictionary instead of modifying it, because the user's functions refer to the same dictionary.
+        # Replace the dictionary instead of modifying it, because the user's functions refer to it too.
         context.environment = {**_SPARK_ADDS, **own}
         try:
             spark.dataSource.register(source)

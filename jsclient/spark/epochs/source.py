@@ -199,7 +199,7 @@ class _Source:
         self._topic: TopicLook | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors do not look up the topic.
+        # Leave out the topic, because executors don't look it up.
         return {**self.__dict__, "_topic": None}
 
     def _open_topic(self) -> TopicLook:

@@ -73,7 +73,7 @@ class Members:
             self.names = tuple(name for name in matching if self._refused.get(name, now) <= now)
             self._listing.names = frozenset(self.names)
         except JetStreamError as error:
-            # If an earlier search has succeeded, the options are right and the failure is transient.
+            # If an earlier search has succeeded, the options are right, so the failure is transient.
             if self._next == -math.inf:
                 raise
             log.warning("option 'streamPattern': %s; asking again", error)
@@ -214,7 +214,7 @@ class Members:
         if name in self.names:
             return True
         if pattern is not None and matches(name, pattern):
-            # The list of names is not a snapshot, and may have missed the stream.
+            # The list of names isn't a snapshot and may have missed the stream, so look it up.
             self.planner(name).lookup.facts()
             return True
         if name not in self._logged:

@@ -368,7 +368,7 @@ class Claimer:
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "messages are claimed by pulls") from error
         except JetStreamError:
-            # The claims so far form a batch. If the error lasts, the next batch raises it.
+            # If there are claims already, return them as a batch. If the error lasts, the next batch raises it.
             if not collector.count:
                 raise
         finally:
@@ -394,7 +394,7 @@ class Claimer:
                 self._context.report(error)  # the next batch tries again
 
     async def _pull(self, most: int, free: int | None, wait: float, *, first: bool) -> Batch:
-        # The server refuses pulls that exceed the limits of the consumer.
+        # Respect the limits of the consumer, because the server refuses pulls that exceed them.
         most = min(most, _PULL, self._config.max_batch or most)
         wait = min(wait, _LONGEST_WAIT, self._config.max_expires or wait)
         bound = self._config.max_bytes
@@ -413,7 +413,7 @@ class Claimer:
     async def _fetch(self, most: int, most_bytes: int, *, first: bool) -> Batch:
         messages = await self._consumer.fetch(most, no_wait=True, max_bytes=most_bytes)
         if first and not messages and messages.ending is Ending.MAX_BYTES:
-            # The first message is larger than the byte limit of a pull.
+            # The first message is larger than the byte limit of a pull, so request it without a limit.
             return await self._consumer.fetch(1, no_wait=True)
         return messages
 

@@ -233,7 +233,7 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
         """Parse an offset from a checkpoint. Raises `PositionInvalidError` if it is not valid in queue mode."""
         try:
             read = msgspec.convert(dict(offset), cls)
-            # Acks must only be published to JSAck subjects.
+            # Acks are published to these subjects, so refuse anything but JSAck subjects.
             form = read.ack + read.behind
             if read.runs and (not form.startswith("$JS.ACK.") or any(map(str.isspace, form))):
                 raise msgspec.ValidationError("'ack' is not a JSAck")
