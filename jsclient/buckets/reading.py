@@ -329,7 +329,8 @@ class BucketReader(Generic[EntryT]):
                 # waits for the arrival of another message, so changes would be delivered late.
                 puller.replace_consumer("entries that it was to deliver were removed")
             return
-        # After a purge, a server may count messages as pending that its consumer never delivers.
+        # After a purge, a server may count messages as pending that its consumer never delivers. So give up the
+        # consumer if its state stays the same for several checks.
         state = puller.consumer, puller.arrived
         self._silent_looks = self._silent_looks + 1 if state == self._silent else 1
         self._silent = state

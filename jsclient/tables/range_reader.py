@@ -267,7 +267,7 @@ class ConsumerRange(RangeReader):
                 elif connection.now() >= self._active_at + self._doubt:
                     await self._doubted(connection.now())
             self._see_end(puller)
-        # Messages may have been removed since the last check.
+        # Check once more, because messages may have been removed since the last check.
         await self._look()
         return []
 

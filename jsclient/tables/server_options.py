@@ -333,7 +333,7 @@ def _file(distributed: Callable[[], Path | None], name: str, path: str | None) -
     """
     if path is None or Path(path).is_file():
         return path
-    # An absolute path is never a file of ``--files``.
+    # An absolute path can't refer to a file that Spark distributes with ``--files``.
     host, shared = os.uname().nodename, None if Path(path).is_absolute() else distributed()
     if shared is None:
         hint = (

@@ -94,7 +94,7 @@ class ConsumerFeed(Feed):
         """Return the pushes that other readers share, or new pushes if this reader doesn't trust the shared ones."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # A reader that opens the same pushes again has found a record in the history that was not pushed to it.
+        # A reader that opens the same pushes again has found a record that they missed, so create new pushes.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes
@@ -450,7 +450,7 @@ class _Deliveries:
         self._monitor.heard(self._now())
         records: list[Record] = []
         missed = False
-        # Other clients may publish to the inbox. Frames that are neither a delivery nor a status are dropped.
+        # Other clients may publish to the inbox, so drop frames that are neither a delivery nor a status.
         for frame in frames:
             if is_data(frame):
                 try:

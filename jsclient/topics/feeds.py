@@ -84,7 +84,7 @@ class FeedSubscription:
                     continue
                 self.refused(error)
                 return
-            # `end_feed` was called while the feed was opened.
+            # If `end_feed` was called while the feed was being opened, close the feed now.
             if self._ended:
                 await self.feed.close(self.id)
                 return

@@ -167,7 +167,7 @@ class LatestReader(ReadHandle[Record]):
                     self._open_source(), "opening of newest records", awaited=True
                 )
             finding = self._finding
-            # Several callers may wait for this task. If one of them is cancelled, `wait` does not cancel the task.
+            # Use `wait`, because several callers may wait for this task. If one is cancelled, the task must continue.
             await asyncio.wait({finding})
             if self._finding is finding:
                 self._finding = None

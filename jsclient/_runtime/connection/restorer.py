@@ -91,7 +91,7 @@ class Restorer:
         self._pings.stop(DisconnectedError(reason(error)))
 
     async def _restore(self) -> None:
-        # A connection may be lost again at the very moment it is restored.
+        # A connection may be lost again at the very moment it is restored, so repeat the attempts.
         while not self._connection.is_connected and not self._connection.is_closed:
             try:
                 await self._make_attempts()

@@ -216,7 +216,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         self._changes_of_connection += 1
         if self._catching_up is not None:
             self._catching_up.cancel()
-        # While tables are opened, `_open` catches up at its end.
+        # While tables are still being opened, there is nothing to do, because `_open` catches up at its end.
         if what is Lifecycle.CONNECTED and self._state is State.OPEN:
             self._catching_up = self._context.tasks.start(
                 self._catch_up(), f"catching up of {self._keys.bucket}"

@@ -75,7 +75,8 @@ class Lease(Generic[ValueT]):
         if not self.may_store:
             return False
         if message is not None and has_value(self.kv, message) and not self.is_ours(message):
-            # Our own value doesn't prevent the attempt. It was stored by an earlier attempt whose reply was lost.
+            # Another client holds the key. Our own value, stored by an earlier attempt whose reply was lost, doesn't
+            # count.
             return False
         try:
             await self._store_value(0 if message is None else message.seq)

@@ -269,7 +269,7 @@ class EpochHistory(Generic[T]):
             more = page.more
         publisher = EpochPublisher.restored(self.order, last.record, times)
         seq = await write(FrontierEntry(publisher.record(), 0, producer, up_to, last.producer))
-        # Data stored before the new frontier record belongs to the predecessor, and counts.
+        # Data stored before the new frontier record still belongs to the predecessor, so it counts.
         later: set[T] = set()
         await self._scan_to(seq, reading, up_to, later)
         if later:
@@ -347,7 +347,7 @@ class EpochHistory(Generic[T]):
         pauses, read = Wait(self.log.emit, self.topic), partial(self._read_entries, partitions, start)
         while True:
             entries, extent = await (self._retried(read) if wait else read())
-            # The records after a snapshot's sequence must still be stored.
+            # A snapshot is usable only if all records after its sequence are still stored.
             missing = [
                 partition
                 for partition in partitions

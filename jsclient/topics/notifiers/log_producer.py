@@ -296,7 +296,7 @@ class LogProducer:
         record, expected, self._last = newest.record, self._last, newest.last_seq
         self._unconfirmed = False
         if record is None or record.seq <= expected:
-            # The records were removed, or only other clients have stored records since.
+            # The records were removed, or only other clients have stored records since. So the member isn't stored.
             return 0
         sent = kit_id(record.headers)
         if sent == member.id:

@@ -142,7 +142,7 @@ class _Cells:
         if self._codec is not None:
             if kind is Kind.FAIL:
                 value, traceback = passable_reason(value), None
-            # Consumers get the same value that they would get from a server.
+            # Encode and decode the value, so that consumers get the same value as from a server.
             value = self._codec.decode(self._codec.encode(value))
         number = 1 if self.newest is None else self.newest.number + 1
         self.newest = Member(kind, value, number, traceback)
