@@ -91,7 +91,7 @@ def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
         fields |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": marker_ttl}
     if ttl is not None:
         fields["duplicate_window"] = min(seconds_of(ttl), _WINDOW)
-    # A mirror has the subjects of its origin, and must not have subjects of its own.
+    # Don't set subjects, because a mirror has the subjects of its origin.
     if mirror is not None:
         fields |= {"mirror": _mirror(mirror), "mirror_direct": True}
     else:

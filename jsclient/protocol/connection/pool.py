@@ -178,7 +178,7 @@ class ServerPool:
             server.url, server.discovered = url, False
             servers.append(server)
         current = self.current
-        # The servers that the current server announces get the new user info.
+        # Set the new user info for the current server too, because the servers that it announces inherit it.
         if current is not None and current not in servers:
             current.url = current.url._replace(netloc=current.address)
         self._shuffle(servers)

@@ -246,7 +246,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         return self.config is not None and bool(self.config.durable_name)
 
 
-def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Binding]:  # noqa: C901  follows the order of the ADR
+def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Binding]:  # noqa: C901  the ADR's steps
     """Find the stream, and bind to the consumer or create it.
 
     Raises:

@@ -203,7 +203,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self.size: int = self.size + size - entry.size
         entry.size = size
         recovery = entry.recovery = entry.recovery or Recovery(unconfirmed=True)
-        # Unless it is waiting, its last attempt hasn't been answered yet.
+        # A record that isn't waiting to be sent again is in flight, so its last attempt hasn't been answered yet.
         recovery.unconfirmed |= not recovery.waits
         recovery.waits, recovery.overtaken = False, None
         recovery.tries += 1

@@ -41,7 +41,7 @@ class RecordHeaders(Headers):
     def __init__(self, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
         own = headers if type(headers) is Headers else Headers(headers)
         dict.update(self, own)
-        self._repeated = {name: list(values) for name, values in own._repeated.items()}  # noqa: SLF001  also a `Headers`
+        self._repeated = {name: list(values) for name, values in own._repeated.items()}  # noqa: SLF001  also a Headers
         self.size = sum(map(len, own)) + sum(map(len, own.values()))
         for values in self._repeated.values():
             self.size += sum(map(len, values))

@@ -203,7 +203,7 @@ def find_header(block: bytes, name: str) -> str | None:
     if not start:
         return parse_headers(block)[1].get(name)
     offset = block.find(start)
-    # Bytes after an empty line are no headers.
+    # Ignore what follows an empty line, because these bytes aren't headers.
     if offset < 0 or block[:8] != _VERSION or block.find(b"\r\n\r\n", 0, offset + 2) >= 0:
         return None
     offset += len(start)

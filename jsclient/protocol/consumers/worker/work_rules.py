@@ -63,7 +63,7 @@ class WorkOptions:
         _check_seconds("grace", self.grace)
         if self.dead_letter is not None:
             check_filter_subject(self.dead_letter)
-            # The subject of the message replaces a final ">".
+            # Check the subject without a final ">", which the subject of the message replaces.
             head = self.dead_letter.removesuffix(".>")
             if "*" in head.split(".") or head == ">":
                 raise ConfigError(

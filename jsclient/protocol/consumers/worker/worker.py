@@ -444,7 +444,7 @@ class Workload(Generic[T]):
             key_queue.works = deque(work for work in key_queue.works if work not in removed)
             if not key_queue.works:
                 del self._key_queues[key_queue.key]
-        # Empty queues may still be among the ready entries.
+        # Remove empty queues, which may still be among the ready entries.
         self._ready = deque(entry for entry in self._ready if not isinstance(entry, KeyQueue) or entry.works)
         returned.sort(key=lambda work: work.ident)
         return returned
