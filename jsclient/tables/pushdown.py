@@ -106,7 +106,7 @@ def _by_prefix(prefix: str, narrowed: Narrowed) -> tuple[Narrowed, bool]:
     if not narrowed.subjects or any(subject_matches(one, within) for one in narrowed.subjects):
         return replace(narrowed, subjects=(within,)), False
     overlapping = tuple(one for one in narrowed.subjects if subjects_overlap(one, within))
-    # A filter that overlaps the prefix only partly also matches other messages, which Spark has to drop.
+    # If a filter overlaps the prefix only partly, it also matches other messages, so Spark must filter them out.
     exact = all(subject_matches(within, one) for one in overlapping)
     return replace(narrowed, subjects=overlapping, nothing=narrowed.nothing or not overlapping), not exact
 

@@ -101,7 +101,8 @@ class _LoopThread:
             try:
                 js = future.result()
             except JetStreamError as error:
-                # The text has all facts, and Spark would print the whole chain of errors.
+                # Drop the cause, because the text has all the information, and Spark would print the whole chain of
+                # errors.
                 raise error.with_traceback(None) from None
             self.sessions[options] = opened = Session(js, self.loop, options.servers)
             return opened

@@ -312,7 +312,7 @@ def _consumer(reader: OptionReader, mode: str) -> str | None:
     return None if name is None else _named("consumer", check_consumer_name, name)
 
 
-def _named(option: str, check, name: str) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001  a check function of `names`
+def _named(option: str, check, name: str) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001  from `names`
     try:
         return str(check(name))
     except InvalidNameError as error:

@@ -23,7 +23,7 @@ from .source_options import SourceOptions
 
 __all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 
-# Limits for dividing a range by reading the sequences of all its messages. Beyond them, a few counts cost less.
+# Limits up to which a range is divided by reading the sequences of all its messages. Beyond them, counting costs less.
 _MOST_FOUND = 500_000  # maximum number of messages
 _FOUND_A_PIECE = 500  # maximum number of messages for each part
 # Maximum number of bytes for each part. The server loads payloads even if it does not send them.
