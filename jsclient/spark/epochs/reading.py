@@ -37,7 +37,7 @@ class EpochSpec:
     read: ReadSpec  # how to read messages, and the columns of the rows
     topic: str
     order: str = "int"  # name of the order of the topic's times, from its schema
-    # The epochs to read, as the JSON of the fields of a `ReadRequest`.
+    # The epochs to read: the fields of a `ReadRequest` as JSON.
     start: str = "[]"
     end: str = "[]"
     missed: str = "[]"

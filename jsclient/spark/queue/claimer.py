@@ -277,7 +277,7 @@ async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Con
         consumer = await stream.consumer(consumer_name)
         check_queue(stream.config, consumer.cached_info, options.ack_on)
         option, why = "stream", "executors read claimed messages by direct get"
-        # This request shows whether direct gets are permitted. The message need not exist.
+        # Send a request to find out whether direct gets are permitted. The message needn't exist.
         try:
             await get_directly(context_of(js), name, {"seq": max(1, stream.cached_info.state.first_seq)})
         except MessageNotFoundError:

@@ -279,7 +279,8 @@ def spans(runs: Sequence[Run], *, by_filter: bool, batches: bool = True) -> list
     result: list[Span] = []
     scattered: list[Run] = []
     for group in groups:
-        # A few claims are read with one request each, together with other scattered claims.
+        # If a group has only a few claims, read each of them with its own request, together with other scattered
+        # claims.
         if claimed(group) <= _FEW:
             scattered += group
             continue

@@ -151,10 +151,11 @@ class ColumnIds:
             sequences = sorted(set(known))
             try:
                 reasons.append(
-                    await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited before the next iteration
+                    await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited here
                 )
             except (ApiError, NoRespondersError, PermissionDeniedError, StreamNotFoundError) as error:
-                # A user who may publish to the stream does not always have access to the JetStream API.
+                # Don't require access to the JetStream API, which a user who may publish to the stream doesn't always
+                # have.
                 if is_transient(error) and not _is_without_jetstream(error):
                     raise
                 reasons.append(f"stream {name!r} cannot be read ({error})")

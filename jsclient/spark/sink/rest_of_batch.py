@@ -21,7 +21,7 @@ from .stored_ids import each_stored
 __all__ = ["publish_remainder"]
 
 _DRIVER = Task(-1, 0)
-# The consumers of the tasks may still exist, but are being deleted.
+# Retry if the limit of consumers is reached, because the consumers of the tasks are still being deleted.
 _READING = RetryPolicy(0.25, 1.0, patience=30.0, also=(ConsumerLimitError,))
 _ROWS = 1000  # rows published at a time
 

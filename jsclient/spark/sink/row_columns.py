@@ -214,7 +214,7 @@ class RowReader:
             of_server = {name for name in set(names) if name is not None and _OF_SERVER.match(name)}
             self.dropped |= of_server - replaced
             replaced |= of_server
-        for row, (start, end, null) in enumerate(zip(offsets, offsets[1:], nulls)):  # noqa: B905  there is one more offset than rows
+        for row, (start, end, null) in enumerate(zip(offsets, offsets[1:], nulls)):  # noqa: B905  one extra offset
             if null or start == end:
                 blocks.append(_NO_BLOCK)
                 continue
@@ -306,7 +306,7 @@ def whole_headers(
         if not line:
             return list(blocks)
         return [b"%b%b\r\n" % (block[:-2] if block else b"NATS/1.0\r\n", line) for block in blocks]
-    # A block without its last two bytes, which are the empty line at the end, can be continued.
+    # Omit the empty line at the end, which is the last two bytes of a block, so that headers can be appended.
     end = b"%bNats-Msg-Id: %b" % (line, prefix)
     head = b"NATS/1.0\r\n" + end
     if blocks is None:
