@@ -143,7 +143,7 @@ def _outcome(
         result = function(*args, **named)
     except BaseException as error:  # noqa: BLE001  raised again on the event loop
         return None, error
-    # A wrapper may return a generator, which `check_handler` can't detect.
+    # `check_handler` can't detect that a wrapper returns a generator, so check the result.
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         return None, TypeError("the handler returned a generator, which does not run: leave yield out")
     return result, None

@@ -88,5 +88,6 @@ def _tables(task: RangeTask | None) -> Iterator[pa.Table]:
         for batch in () if task is None else read_tasks([task]):
             yield pa.Table.from_batches([batch])
     except JetStreamError as error:
-        # Ray extends the ``args`` of an exception. An exception with fields could not be unpickled after that.
+        # Raise a plain error, because Ray extends the ``args`` of an exception, and one with fields couldn't be
+        # unpickled then.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error

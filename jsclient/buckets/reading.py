@@ -309,7 +309,7 @@ class BucketReader(Generic[EntryT]):
             assert puller is not None
             try:
                 first = await consumer.next(None if self.is_current else RECHECK)
-                # Another task may have left messages in the meantime, which come first.
+                # Another task may have left messages in the meantime. Return these first.
                 self._arrived += frames_of([first]) + puller.take_frames(_RUN - 1)
             except RequestTimeoutError:
                 await self._check_silence(consumer, puller)
@@ -322,7 +322,7 @@ class BucketReader(Generic[EntryT]):
         """Find out why no entry arrives, although entries that existed at the opening have not been read."""
         last = None if self._last is None else read_jsack(self._last[1])
         if await has_nothing_left(consumer, last):
-            # The remaining entries were removed, or changed while the consumer was replaced.
+            # The remaining entries won't arrive. They were removed, or were changed while the consumer was replaced.
             self.is_current = True
             if not puller.tracker.cursor.requested_from:
                 # The first consumer has a fixed list of entries to deliver. For each listed entry that was removed, it

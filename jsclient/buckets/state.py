@@ -81,7 +81,7 @@ class StoredState:
     async def get(self, key: str) -> StateEntry:
         """Return the entry of a key from the stream's leader. Raises `StreamNotFoundError` or any API request error."""
         with _about_the_stream():
-            message = await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001  same package
+            message = await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001
         return StateEntry(key, None, 0) if message is None else self._entry(key, message)
 
     def _entry(self, key: str, message: StoredMessage) -> StateEntry:

@@ -405,7 +405,7 @@ class LogReader(ReadHandle[Record]):
         self._arrived.set()
 
     def _tick_tracker(self) -> None:
-        # Timers of the event loop may fire early, by up to the resolution of its clock.
+        # Add a margin, because timers of the event loop may fire early by up to the resolution of its clock.
         self._carry_out(self._tracker.tick(self._now() + _EARLY))
 
     def _fail_reading(self, error: JetStreamError) -> None:

@@ -131,7 +131,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         self._check = check
         self._error: JetStreamError | None = None
         self._ended = False
-        # Tables with one signal are awaited together.
+        # Tables that share a signal can be awaited together.
         self._changed = Signal() if changed is None else changed
         self._watching: WeakSet[TableChanges] = WeakSet()
         self._tasks = [
@@ -312,7 +312,7 @@ class TopicTable(Handle, Mapping[str, Record]):
                     stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
         known = {subject: record.seq for subject, record in self._records.items()}
         read = min(end, self.position.seq)  # the reader returns the records after this sequence
-        # A republished record may reach the table before the position of the reader includes it.
+        # Ignore records after `end`. A republished record may reach the table before the reader's position includes it.
         differ = [subject for subject, seq in known.items() if stored.get(subject, 0) < seq <= end]
         differ += [subject for subject, seq in stored.items() if known.get(subject, 0) < seq <= read]
         if (older := await self._ask_leader(differ)) and await self._may_be_stale():

@@ -284,7 +284,7 @@ class UserConnection(Connection):
             took = pinging.result()
         except (nats.errors.Error, asyncio.CancelledError) as error:
             raise DisconnectedError(str(error) or "the connection was lost before a PONG came") from error
-        # Messages that arrived before the PONG may still be in nats-py's queue.
+        # Let nats-py process messages that arrived before the PONG and may still be in its queue.
         for _ in range(3):
             await asyncio.sleep(0)
         return took

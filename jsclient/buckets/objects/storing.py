@@ -43,7 +43,7 @@ class PutCondition(msgspec.Struct, frozen=True):
     is_absent: bool = False
 
     @classmethod
-    def of(cls, if_match: int | None, if_none_match: bool) -> PutCondition:  # noqa: FBT001  same form as the argument of `put`
+    def of(cls, if_match: int | None, if_none_match: bool) -> PutCondition:  # noqa: FBT001  as in `put`
         """Create the condition from these arguments of `ObjectStore.put`. Raises `ConfigError` if both are given."""
         if if_match is not None:
             check_count("if_match", if_match)

@@ -398,7 +398,7 @@ class HandlerPool:
         for slot in self._slots:
             if slot.work is not None and slot.task is not None:
                 slot.work.abandoned = True
-                # Either an ack is blocked, or the handler has ignored the first cancellation.
+                # Cancel the task again. Either an ack is blocked, or the handler has ignored the first cancellation.
                 slot.task.cancel()
         await asyncio.sleep(0)
         for work in self.load.held:

@@ -80,7 +80,7 @@ async def observe_iterator(
         try:
             value = await anext(source)
         except StopAsyncIteration:
-            # Only iterators of jsclient have a completion.
+            # Only iterators of jsclient have a completion. For any other iterator, it is None.
             completion = getattr(source, "completion", None)
             await _call(observer, "finish", completion, on_error)
             return completion
