@@ -127,7 +127,7 @@ def _is_jsack(tokens: list[str]) -> bool:
     if tokens[:2] != ["$JS", "ACK"] or count < 9 or count == 10 or not all(tokens):
         return False
     numbers = tokens[4:9] if count == 9 else tokens[6:11]
-    # int() alone would also accept "+1", "1_0" and digits of other scripts.
+    # Check the digits, because int() alone would also accept "+1", "1_0" and digits of other scripts.
     return all(
         token.isascii() and token.isdecimal() and len(token) <= 20 and int(token) <= _MAX_U64
         for token in numbers
@@ -241,7 +241,7 @@ def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -
     follows = False  # the newest frame had the next stream sequence, so the next frame may have it too
     try:
         for _, reply, _, _ in frames:
-            # Comparing with the expected text costs less than reading both numbers.
+            # Compare with the expected text first, which costs less than reading both numbers.
             if follows and reply.startswith(b"%b.%d.%d." % (run, last + 1, due)):
                 last += 1
                 due += 1

@@ -162,7 +162,7 @@ def _wrong_group(request: SubscribeRequest, info: ConsumerInfo) -> _Wrong | None
             f"its group is {group!r}; give queue={group!r}"
         )
     if queue is None and info.push_bound:
-        # Without a group, both subscribers would receive every message.
+        # Refuse a second subscriber. Without a group, both would receive every message.
         return DuplicateSubscriptionError, (
             "duplicate subscription: another subscriber receives from it already; "
             "use another durable, or a queue group"

@@ -294,7 +294,7 @@ class EpochSubscriber(Generic[T]):
         self._missed = self._missed.with_maximal(*snapshot.upper)
         if self._waiting:
             return []
-        # All snapshots have arrived. A subscriber that resumes takes over the filter of its predecessor.
+        # All snapshots have arrived. If this subscriber resumes, it takes over the filter of its predecessor.
         self._read = min(self._joined.values())
         if self.resumed is not None:
             self._read = self.resumed.since

@@ -238,7 +238,8 @@ class BatchTracker:
         except ApiError:
             self.state = BatchState.ABANDONED
             raise
-        # A server without support for batches stores each message, and its ack has neither batch nor count.
+        # If the ack has neither batch nor count, the server doesn't support batches and stores each message
+        # individually.
         if ack.batch is None and ack.count is None:
             self.state = BatchState.UNKNOWN
             raise BatchNotAtomicError(self.id, ack.stream, ack.seq)

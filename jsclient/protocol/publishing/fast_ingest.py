@@ -212,7 +212,8 @@ class IngestTracker:
             return None
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _UNKNOWN_ID and self.accepted and not end:
-            # The server has lost the ingest, or another stream received the message. The answer to the end decides
+            # Either the server has lost the ingest, or a different stream received the message. The answer to the end
+            # shows
             # which.
             self.fail_ingest(error)
             return None

@@ -78,7 +78,7 @@ class AnsweredSubjects:
     LIMIT = 4096
 
     def __init__(self) -> None:
-        # Oldest first. The window adds subjects directly, then calls `trim`.
+        # The subjects, oldest first. The window adds subjects directly, and then calls `trim`.
         self.subjects: dict[bytes, None] = {}
 
     def __contains__(self, subject: bytes) -> bool:

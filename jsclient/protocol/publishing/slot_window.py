@@ -154,7 +154,8 @@ class SlotWindow(PublishWindow[TicketT]):
             if stop == start:
                 while stop < count and frames[stop][0] in in_flight:
                     stop += 1
-                # The next frame is an error, an unusual ack, or an answer to no publish or to a repeated attempt.
+                # The next frame is unusual: an error, an ack in another form, or an answer to a repeated attempt or to
+                # no publish.
                 if stop == start:
                     self.expand()
                     slots.rest(_RESTING)

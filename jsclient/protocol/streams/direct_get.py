@@ -157,7 +157,7 @@ class DirectBatchTracker:
     error: JetStreamError | None = None
     num_pending: int = 0  # number of further messages that match
     last_seq: int = 0  # stream sequence of the last message
-    # for a request for last messages, the sequence after which messages were ignored
+    # The sequence after which messages were ignored, for a request for the last messages.
     up_to_seq: int | None = None
     # A cache of the last parsed time stamp: its text without the fraction, and its value.
     _second: bytes = b""

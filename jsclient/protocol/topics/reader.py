@@ -240,7 +240,7 @@ class Reader:
         if self.ended:
             return self._cancel()
         if self._recheck and not was_rechecking and self.is_subscribed:
-            # The stream may have been recreated. In that case, the consumer of the subscription no longer exists.
+            # The stream may have been recreated, and the consumer of the subscription may be gone. So subscribe again.
             return self.feed_lost(id, now)
         late = self._hint > self._links.floor and self._in_flight is None
         return self._request_history() if late and self.catch_up == "at once" else []
@@ -402,7 +402,7 @@ class Reader:
         for record in remainder:
             if record.seq <= links.floor:
                 continue
-            # A push may have added the record while the request was in flight.
+            # Skip records that a push has added while the request was in flight.
             is_new = not links.had(record.seq, record.subject)
             if is_new and not self._queue.has_room(record):
                 self._full = True
