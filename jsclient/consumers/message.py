@@ -46,7 +46,7 @@ class AckChannel(msgspec.Struct, frozen=True):
     timeout: float  # default timeout of `ack_sync`, in seconds
     silent: bool = False  # True for ack policy "none". The server would ignore acks
     reader: Choice = msgspec.field(default_factory=chosen)
-    # Kinds of ignored acks that were already logged.
+    # The kinds of ignored acks that have already been logged.
     logged: set[AckKind] = msgspec.field(default_factory=set)
 
     def ignore(self, kind: AckKind, message: Message) -> None:

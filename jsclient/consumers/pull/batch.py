@@ -54,7 +54,7 @@ class Batch(Sequence[Message]):
         return self._messages[index]
 
     def __iter__(self) -> Iterator[Message]:
-        # Faster than the method of `Sequence`, which calls __getitem__ for each message.
+        # This is faster than the method of `Sequence`, which calls __getitem__ for each message.
         return iter(self._messages)
 
     def __repr__(self) -> str:

@@ -54,7 +54,7 @@ class Messages(ReadHandle[Message]):
         self._inbox = ReaderInbox(puller.context.connection, self._receive_frames)
         self._timer: Timer | None = None
         self._state = State.NEW
-        # Receives the messages in flight after the iteration has ended.
+        # The task that receives the messages in flight after the iteration has ended.
         self._flush: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._newest: Message | None = None  # the message that was returned last

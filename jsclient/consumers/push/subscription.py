@@ -262,7 +262,7 @@ class Subscription(ReadHandle[Message], Running):
         if what is Lifecycle.CLOSED:
             self._end_subscription()
         elif what is Lifecycle.CONNECTED:
-            # The server may have removed the consumer in the meantime. Without heartbeats, only a check reveals that.
+            # Check the consumer, because the server may have removed it. Without heartbeats, nothing else reveals that.
             self._check_consumer()
 
     def _look_up_consumer(self) -> None:

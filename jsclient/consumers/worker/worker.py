@@ -75,7 +75,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._pool: HandlerPool | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._helpers: list[asyncio.Task[None]] = []
-        # Deletes the consumer at the end, awaited by `wait`.
+        # The task that deletes the consumer at the end. `wait` awaits it.
         self._afterwards: asyncio.Task[None] | None = None
         self._over = Signal()
         self._waiting = Waiting(context.connection.now())
@@ -474,7 +474,7 @@ class Stops:
         self._waiting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        # May raise any error of ``add_signal_handler``, for example outside the main thread.
+        # This may raise any error of ``add_signal_handler``, for example if it isn't called in the main thread.
         loop = asyncio.get_running_loop()
         if self._event is not None:
             self._waiting = loop.create_task(self._wait(self._event), name="jsclient:stop a worker")
