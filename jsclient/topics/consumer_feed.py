@@ -144,7 +144,7 @@ class ConsumerFeed(Feed):
         """Return plain subscriptions that take the place of a consumer."""
         config = self._stream.config
         subjects = heard_subjects(config.subjects or (), self._subject)
-        # Without echo, this connection would miss the records that it publishes itself.
+        # Hints are complete only with echo. Without it, this connection misses the records that it publishes itself.
         echoes = self._context.connection.echoes
         hints = Hints(all_heard=bool(subjects) and are_all_heard(config) and echoes)
         return _Hearing(self._context, subjects, hints, look, lost)

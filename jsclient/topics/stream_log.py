@@ -250,7 +250,7 @@ class StreamLog(Log):
 
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
         extent = await self.extent()
-        # The server's start time is inclusive and exact to the nanosecond.
+        # Add a nanosecond, because the server's start time is inclusive.
         first = await self._first_at(time_ns + 1)
         records = () if first is None else (first,)
         return extent.after_time(time_ns, records, allow_truncated=allow_truncated) or extent.end
@@ -314,7 +314,7 @@ class StreamLog(Log):
     def feed(self, push: Push) -> Feed:
         if push not in ("auto", "consumer", "republish", None):
             raise ConfigError(f"push is {push!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
-        # Republished records are only ordered within each subject.
+        # With several subjects, use a consumer, because republished records are only ordered within each subject.
         by_consumer = push == "consumer" or (push == "auto" and not self.is_one_subject)
         subject = None if by_consumer else republished_subject(self.handle.config.republish, self.subject)
         if subject is not None:

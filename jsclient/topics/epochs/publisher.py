@@ -253,7 +253,7 @@ class PartitionPublisher(Handle, Generic[T]):
         self._core.order.encode(after)
         if time == after or not self._core.order.less_equal(time, after):
             raise ConfigError(f"{time!r} is not completed by going to {after!r}")
-        # Without atomic batches, message ids prevent a repeated commit from storing data twice.
+        # Without atomic batches, use message ids, so that a repeated commit doesn't store data twice.
         if not self._out.is_atomic:
             for number, batch in enumerate(batches):
                 await self.send(time, batch, msg_id=f"of all {number}")
@@ -374,7 +374,7 @@ class PartitionPublisher(Handle, Generic[T]):
         counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)
         for message, seq in repeated:
             if seq not in counts:
-                # A later publisher that sends this message again will derive the same id.
+                # Derive the id, so that a later publisher that sends this message again uses the same id.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
             del self._out.repeated[0]  # only now, so that a message that failed to be sent stays in the list
 

@@ -263,7 +263,8 @@ class LogProducer:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._log.wait_ready()
-                    # An earlier attempt may have stored the member although it failed or its answer was lost.
+                    # Look for the member first. An earlier attempt may have stored it, although it failed or its answer
+                    # was lost.
                     if self._unconfirmed and (seq := await self._look(member)):
                         return seq
                     position = await self._log.append(

@@ -101,7 +101,8 @@ class NewestLog(abc.ABC):
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError) as error:
-            # Either the stream has no leader, or it was deleted. An API request is answered in both cases.
+            # Either the stream has no leader, or it was deleted. Ask the leader, because API requests are answered in
+            # both cases.
             try:
                 return await self.read_leader()
             except PermissionDeniedError:
