@@ -393,7 +393,7 @@ class Context:
         self.shared: dict[Hashable, Any] = {}  # objects that readers share
         self.answered: AnsweredSubjects = AnsweredSubjects()
         self.takes_batches: AnsweredSubjects = AnsweredSubjects()
-        # Runs `JetStream.close`. It is not awaited, because its caller may be a handler.
+        # The task that runs `JetStream.close`. The caller doesn't await it, because the caller may be a handler.
         self.closer: asyncio.Task[object] | None = None
 
     def reaching(self, prefix: str) -> Context:

@@ -171,7 +171,8 @@ class StreamManager:
                 stream = await self._ensure_stream(config, on_drift)
             except (StreamExistsError, StreamNotFoundError):
                 continue  # another client has created or deleted the stream at the same time
-            # After an update, the response may contain fields that another client has set concurrently.
+            # Check again after an update, because the response may contain fields that another client has set
+            # concurrently.
             if on_drift != "update" or not stream_mismatches(config, stream.config):
                 break
         else:

@@ -401,7 +401,8 @@ class Stream:
                 if not isinstance(error, ConsumerExistsError) and error.err_code != _NO_CONSUMER_TO_UPDATE:
                     raise
                 continue  # another client has created or deleted the consumer at the same time
-            # After an update, the response may contain fields that another client has set concurrently.
+            # Check again after an update, because the response may contain fields that another client has set
+            # concurrently.
             if on_drift != "update" or not consumer_drift(requested, info.config):
                 break
         else:

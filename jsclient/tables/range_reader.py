@@ -293,7 +293,7 @@ class ConsumerRange(RangeReader):
         await Retry(_RETRY).run(puller.create_first_consumer)
         self._puller = puller
         connection = self._context.connection
-        # A message larger than the requested bytes would never be delivered.
+        # Leave room for the largest message, because one that exceeds the requested bytes would never be delivered.
         room = max(2 * self._max_bytes, connection.max_payload + _OVERHEAD)
         pull = Pull(max(self._at_once, 1), _EXPIRES, room, idle_heartbeat=_HEARTBEAT)
         self._active_at = self._received_at = connection.now()

@@ -244,7 +244,7 @@ class ServerOptions:
     def _check(self) -> None:
         for url in self.servers:
             if _USER_INFO.search(url):
-                # Spark shows options in plans, logs and its web pages.
+                # Refuse secrets in this option, because Spark shows options in plans, in logs and on its web pages.
                 raise ConfigError(
                     "option 'servers' contains a user in a URL, which Spark would show in its plans: "
                     "use 'user' and 'passwordEnv', or 'credentialsFile'"

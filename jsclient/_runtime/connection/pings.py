@@ -32,7 +32,7 @@ class Pings:
         self._out = out
         self._acks = acks
         self._stale = stale
-        # None stands for a PING whose PONG no caller is waiting for.
+        # The waiter for each PING in flight, or None if no caller waits for its PONG.
         self._waiters: deque[asyncio.Future[None] | None] = deque()
         self._liveness: Liveness | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -155,7 +155,7 @@ def _filtered(
             seq = sequences(frame[1])[0] if by_consumer else direct_sequence(frame)
             while owners and owners[0][0] < seq:
                 owner = owners.pop(0)[1]
-        # The data of a producer is invalid after another producer has taken the partition.
+        # Skip the data of producers that no longer owned the partition, because it is invalid.
         if _header(frame[2], _PRODUCER_LINE, PRODUCER) != owner:
             continue
         text = _header(frame[2], _EPOCH_LINE, EPOCH)

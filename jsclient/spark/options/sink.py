@@ -61,7 +61,7 @@ class SinkOptions:
                 f"options 'dedup' and 'exactlyOnce' are 'none' and {exactly_once!r}: without message ids "
                 "nothing is stored exactly once; omit 'dedup', or set 'exactlyOnce' to 'none'"
             )
-        # Storing rows at least once needs no message ids.
+        # If rows are stored at least once, no message ids are needed.
         if dedup == "auto" and exactly_once == "none":
             dedup = "none"
         subject, stream = reader.text("subject"), reader.text("expectedStream")
