@@ -37,7 +37,7 @@ async def drain_handles(context: Context, timeout: float) -> list[str]:
     """Drain readers, then publishes and requests, within ``timeout`` seconds. Return descriptions of what remained."""
     deadline = context.connection.now() + timeout
     in_hand(context).end_pulls()
-    # Drain pull subscriptions last, after the program has acked their messages, because they may delete their
+    # Drain pull subscriptions last, after the application has acked their messages, because they may delete their
     # consumers.
     remaining = await _drain_readers(context, deadline, [one for one in context.open if not _is_pull(one)])
     remaining += await _await_acks(context, deadline)
@@ -57,7 +57,7 @@ def _is_pull(one: Closable) -> bool:
 
 
 async def _await_acks(context: Context, deadline: float) -> list[str]:
-    """Wait until the program has acked the fetched messages that it still has."""
+    """Wait until the application has acked the fetched messages that it still has."""
     handed = in_hand(context)
     while context.connection.now() < deadline:
         # A fetch returns its messages only when its task runs again, and `unacked` doesn't count them before that. So
@@ -70,7 +70,7 @@ async def _await_acks(context: Context, deadline: float) -> list[str]:
 
 
 async def _drain_readers(context: Context, deadline: float, readers: Iterable[Closable]) -> list[str]:
-    """Drain readers together. A reader without a handler ends when the program has read all messages that arrived."""
+    """Drain readers together. A reader without a handler ends when the application has read all received messages."""
     left = max(0.0, deadline - context.connection.now())
     loops = {loop for one in context.open if isinstance(one, PullSubscription) for loop in one.open_loops}
     abandoned = _Abandoned(context.connection.now, loops)
@@ -94,10 +94,10 @@ async def _drain_readers(context: Context, deadline: float, readers: Iterable[Cl
 
 
 class _Abandoned:
-    """Closes readers of pull subscriptions whose loop the program has left, because they would never end.
+    """Closes pull readers that the application has stopped reading, because they would never end.
 
-    The messages of a closed reader are returned to the server. A reader is in use if its number of pending messages
-    changes, or if the program has not acked the newest message yet.
+    The messages of a closed reader are returned to the server. A reader counts as in use if its number of pending
+    messages changes, or if the application hasn't acked the latest message yet.
     """
 
     def __init__(self, now: Callable[[], float], readers: set[Messages]) -> None:

@@ -52,7 +52,7 @@ class AckChannel(msgspec.Struct, frozen=True):
     def ignore(self, kind: AckKind, message: Message) -> None:
         """Ignore an ack, which has no effect with ack policy none.
 
-        The first nak is logged as a warning, because the program expects a redelivery that never comes.
+        The first nak is logged as a warning, because the application expects a redelivery that never comes.
         """
         if kind is AckKind.NAK and kind not in self.logged:
             self.logged.add(kind)

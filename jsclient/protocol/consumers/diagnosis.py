@@ -59,7 +59,7 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         after: If nothing is delivered for this many seconds, the client checks the consumer.
-        asks: Whether the program is waiting for a message.
+        asks: Whether the application is waiting for a message.
         received: Number of messages that this client received.
         held: Number of messages that its worker has not settled, or None without a worker.
         running: How long its longest handler has been running, in seconds.
@@ -101,7 +101,7 @@ def diagnose(
     """
     hanging = _hanging(info, local)
     if local is not None and not local.asks:
-        return hanging  # the program is busy, so it does not wait for a message
+        return hanging  # the application is busy, so it does not wait for a message
     if info.paused:
         return [_paused(info, local)]
     if info.num_pending == 0:

@@ -1,9 +1,9 @@
 """Decides when to check a consumer from which no message arrives, and what to report.
 
 A reader is polled twenty times within `StallTracker.after`, so that a message costs no time here. A reader is stalled
-if its program waits and no message arrives. Every ``after`` seconds the consumer is checked (`diagnosis`). After a
-reason was reported, the pauses double up to five minutes. All readers of a connection share a `CheckBudget`, so that
-thousands of idle readers do not send requests all the time.
+if its application waits and no message arrives. Its consumer is then checked every ``after`` seconds (`diagnosis`).
+After a reason has been reported, the pauses double up to five minutes. All readers of a connection share a
+`CheckBudget`, so that thousands of idle readers don't send requests all the time.
 
 Source: ADR-15 (asynchronous error callback).
 """
@@ -82,7 +82,7 @@ class StallTracker:
     _arrived: int | None = None
     _asks: int = 0
     _misses: int = 0  # number of polls in a row at which no call waited
-    _since: float = 0.0  # since this time the program has been waiting and no message has arrived
+    _since: float = 0.0  # since this time the application has been waiting and no message has arrived
     _requested_at: float = 0.0
     _check_at: float = 0.0
     _pause: float = 0.0  # seconds until the next check
@@ -108,8 +108,8 @@ class StallTracker:
             now: Monotonic seconds.
             arrived: Number of messages that have arrived so far. With handlers, it counts messages whose handler has
                 ended.
-            asks: Number of times that the program has requested a message so far.
-            asking: Whether the program waits for a message now, or a handler runs.
+            asks: Number of times that the application has requested a message so far.
+            asking: Whether the application waits for a message now, or a handler runs.
             stream, consumer: The names for events.
         """
         asks_now = asking or asks != self._asks
@@ -123,7 +123,7 @@ class StallTracker:
             self._begin_wait(now)
             return [] if is_first else [*self._resumed(now, stream, consumer)]
         if self._misses >= _BUSY:
-            self._begin_wait(now)  # the program is busy with other work and does not wait for a message
+            self._begin_wait(now)  # the application is busy with other work and does not wait for a message
         elif asks_now and now >= self._check_at:
             return self._due(now)
         return []
@@ -247,7 +247,7 @@ class HandlerTimes:
         """Return the handlers that hang and were not reported before, with their run times, the longest first.
 
         A handler hangs when it has run for twice the ``ack_wait`` and twice as long as the longest handler that has
-        ended. So a program whose handlers are always slow gets one report, not a report for each handler.
+        ended. So an application whose handlers are always slow gets one report, not a report for each handler.
         """
         limit = max(_SLOW * ack_wait, _EXCEEDS * self.longest)
         late = {
