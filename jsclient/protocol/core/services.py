@@ -86,6 +86,8 @@ class EndpointStats(Model, frozen=True, kw_only=True):
 class ServiceInfo(Model, frozen=True, kw_only=True):
     """A running instance of a service and its endpoints. Returned by `Core.services`.
 
+    The field ``type`` identifies the kind of response in the service protocol.
+
     Attributes:
         name: Name of the service, which is shared by all its instances.
         id: Unique ID of this instance.
@@ -93,7 +95,6 @@ class ServiceInfo(Model, frozen=True, kw_only=True):
         description: Human-readable description, or "" if there is none.
         metadata: Strings supplied by the developer of the service, or None if there are none.
         endpoints: Endpoints of this instance, in the order in which they were added.
-        type: Identifies the kind of response in the service protocol.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}, "endpoints": []}
@@ -110,8 +111,9 @@ class ServiceInfo(Model, frozen=True, kw_only=True):
 class ServiceStats(Model, frozen=True, kw_only=True):
     """Statistics of a running instance of a service. Returned by `Core.service_stats`.
 
+    For ``name``, ``id``, ``version``, ``metadata`` and ``type``, see `ServiceInfo`.
+
     Attributes:
-        name, id, version, metadata, type: See `ServiceInfo`.
         started: Time at which the instance was started, or its statistics were last reset.
         endpoints: Statistics of each endpoint, in the order in which the endpoints were added.
     """

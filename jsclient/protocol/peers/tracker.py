@@ -3,13 +3,13 @@
 `PeerTracker.handle` takes an event and the time and returns commands, which the runtime carries out in order:
 
 - A `StoreValue` is a compare-and-set. Only `Stored` changes the tracker's state, so the state equals the store even
-after a crash. After a conflict, the runtime reads the key, reports its value with `Stored`, and passes the event
-again.
+  after a crash. After a conflict, the runtime reads the key, reports its value with `Stored`, and passes the event
+  again.
 - `Stored` returns the items of the outbox in order, for each relationship one `Send` and one `Raise` at a time. The
-last `Done` returns the `StoreValue` that empties the outbox. A new tracker continues from the `Stored` events of the
-store.
+  last `Done` returns the `StoreValue` that empties the outbox. A new tracker continues from the `Stored` events of the
+  store.
 - A message is acked once its commands have been carried out. A command whose ``key`` is empty is in no outbox. If it
-fails, it is repeated when the message is redelivered.
+  fails, it is repeated when the message is redelivered.
 
 Source: the picos' subscriptions and engine, and decisions D25 to D30.
 """
