@@ -78,7 +78,7 @@ class Feed(abc.ABC):
     """
 
     heartbeat: float = HEARTBEAT
-    """Interval between signs of life, in seconds. If three in a row are missing, the event `HeartbeatMissed` is
+    """Interval between heartbeats, in seconds. If three in a row are missing, the event `HeartbeatMissed` is
     reported.
     """
 

@@ -267,7 +267,7 @@ class EpochTopic(Generic[T]):
             takeover: If true, end a live publisher that is still alive. Its next call then raises
                 `ProducerFencedError`. By default, this call raises an error instead. A publisher that doesn't answer
                 within a second counts as dead.
-            beat: Interval between signs of life, in seconds. A subscriber that is silent for three times as long is
+            beat: Interval between heartbeats, in seconds. A subscriber that is silent for three times as long is
                 dropped.
             max_subscribers: Maximum number of connected subscribers. Further subscribers are refused.
             reply_prefix: The prefix that the inboxes of subscribers must have. Other subscribers are refused. By
@@ -316,7 +316,7 @@ class EpochTopic(Generic[T]):
                 instead. If the wait is long, the event `PartitionsMissing` is emitted, even for a wait after a
                 publisher has ended.
             timeout: How long to wait for the publishers, in seconds. By default, wait indefinitely.
-            beat: Interval between signs of life, in seconds. A publisher that is silent for three times as long counts
+            beat: Interval between heartbeats, in seconds. A publisher that is silent for three times as long counts
                 as lost.
 
         Raises:
