@@ -19,7 +19,7 @@ from .publishing.ack_window import AckWindow
 
 __all__ = ["drain_handles", "is_handler_of_one"]
 
-_GRACE: Final = 1.0  # seconds that handlers get after the timeout, and that an unused reader stays open
+_GRACE: Final = 1.0  # seconds that handlers get after the timeout, and for which an unused reader stays open
 _LOOK: Final = 0.02  # seconds between two checks for unread messages and requests in flight
 
 
@@ -37,7 +37,7 @@ async def drain_handles(context: Context, timeout: float) -> list[str]:
     """Drain readers, then publishes and requests, within ``timeout`` seconds. Return descriptions of what remained."""
     deadline = context.connection.now() + timeout
     in_hand(context).end_pulls()
-    # Drain pull subscriptions last, after the program has acked their messages, because they may delete their
+    # Drain pull subscriptions last, after the application has acked their messages, because they may delete their
     # consumers.
     remaining = await _drain_readers(context, deadline, [one for one in context.open if not _is_pull(one)])
     remaining += await _await_acks(context, deadline)
@@ -45,7 +45,7 @@ async def drain_handles(context: Context, timeout: float) -> list[str]:
     await in_hand(context).return_late_messages()
     remaining += await _settle_publishes(context, deadline)
     try:
-        # The server does not answer acks. It answers this PING only after it has read all earlier acks.
+        # The server doesn't answer acks, but it answers this PING only after it has read all earlier acks.
         await context.connection.ping(max(0.1, deadline - context.connection.now()))
     except JetStreamError as error:
         remaining.append(f"what was written last, such as acks: {error}")
@@ -57,10 +57,10 @@ def _is_pull(one: Closable) -> bool:
 
 
 async def _await_acks(context: Context, deadline: float) -> list[str]:
-    """Wait until the program has acked the fetched messages that it still has."""
+    """Wait until the application has acked the fetched messages that it still has."""
     handed = in_hand(context)
     while context.connection.now() < deadline:
-        # A fetch returns its messages only when its task runs again, and `unacked` counts them only from then on. So
+        # A fetch returns its messages only when its task runs again, and `unacked` doesn't count them before that. So
         # also wait until no fetch is running.
         if not handed.is_fetching and not handed.unacked:
             break
@@ -70,14 +70,14 @@ async def _await_acks(context: Context, deadline: float) -> list[str]:
 
 
 async def _drain_readers(context: Context, deadline: float, readers: Iterable[Closable]) -> list[str]:
-    """Drain readers together. A reader without a handler ends when the program has read all messages that arrived."""
+    """Drain readers together. A reader without a handler ends when the application has read all received messages."""
     left = max(0.0, deadline - context.connection.now())
     loops = {loop for one in context.open if isinstance(one, PullSubscription) for loop in one.open_loops}
     abandoned = _Abandoned(context.connection.now, loops)
     ends = {one: end for one in list(readers) if (end := _end_of(one, left)) is not None}
     results = await asyncio.gather(*(_in_time(end, left) for end in ends.values()))
     failures = dict(zip(ends, results, strict=True))
-    # Even after the drain of a reader has returned, the reader stays open until the program has read its messages.
+    # Even after its drain has returned, a reader stays open until the application has read its messages. Wait for that.
     while context.open & ends.keys() - {one for one, error in failures.items() if error}:
         if context.connection.now() >= deadline:
             break
@@ -94,10 +94,10 @@ async def _drain_readers(context: Context, deadline: float, readers: Iterable[Cl
 
 
 class _Abandoned:
-    """Closes readers of pull subscriptions whose loop the program has left, because they would never end.
+    """Closes pull readers that the application has stopped reading, because they would never end.
 
-    The messages of a closed reader are returned to the server. A reader is in use if its number of pending messages
-    changes, or if the program has not acked the newest message yet.
+    The messages of a closed reader are returned to the server. A reader counts as in use if its number of pending
+    messages changes, or if the application hasn't acked the latest message yet.
     """
 
     def __init__(self, now: Callable[[], float], readers: set[Messages]) -> None:

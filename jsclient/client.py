@@ -170,7 +170,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         using the servers announced by the cluster.
 
         Args:
-            servers: One URL or several, as for `connect`. User info in a URL replaces the user info of earlier URLs.
+            servers: A URL or a sequence of URLs. User info in a URL replaces the user info of earlier URLs.
 
         Raises:
             ConfigError: A URL is invalid, or the client uses a nats-py connection. The list is unchanged.

@@ -124,7 +124,7 @@ async def _stream(js: JetStream, name: str, findings: list[Finding]) -> bool:
     """Check a stream, and add to the findings. Returns False if it does not exist."""
     requested_at = datetime.now(UTC)
     try:
-        info = await stream_info(js._context, name)  # noqa: SLF001  the package's own
+        info = await stream_info(js._context, name)  # noqa: SLF001  internal to this package
     except JetStreamError as error:
         findings.append(cannot_look(error, name, ""))
         return not isinstance(error, StreamNotFoundError)
@@ -204,7 +204,7 @@ def _near_default(info: StreamInfo, version: str) -> list[Finding]:
 
 
 async def _consumer(js: JetStream, stream: str, consumer: str, findings: list[Finding]) -> None:
-    seen = await look_at_consumer(js._context, stream, consumer)  # noqa: SLF001  the package's own
+    seen = await look_at_consumer(js._context, stream, consumer)  # noqa: SLF001  internal to this package
     if seen is None:
         findings.append(Finding(code="no_server", level="error", what="the connection was lost meanwhile"))
         return

@@ -363,11 +363,11 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
     limit: int = 0
 
     def with_counts(self, limit: int, count: int) -> ConsumerLimitError:
-        """Return a copy of this error whose advice mentions the number of consumers.
+        """Return a copy of this error whose message also says how many consumers the stream has and allows.
 
         Args:
-            limit: The ``max_consumers`` of the stream. Zero or less means that it isn't set.
-            count: The number of consumers that the stream has.
+            limit: The ``max_consumers`` of the stream. Zero or a negative number means no limit.
+            count: How many consumers the stream has.
         """
         if limit > 0 and count >= limit:
             advice = f"its max_consumers is {limit}, and it has {count}: raise it, or {_FEWER}"
@@ -514,7 +514,7 @@ class QueueRequiredError(BindError):
 
 
 class QueueMismatchError(BindError):
-    """The consumer was created for a different queue group. Pass the name of that group, or choose another consumer."""
+    """The consumer was created for a different queue group. Pass its name, or use a different consumer."""
 
 
 class NotQueueConsumerError(BindError):
@@ -647,13 +647,13 @@ class TooManyResultsError(StatusError):
 
 
 class NoRespondersError(StatusError):
-    """Nobody is subscribed to the subject of a message or request, so there can be no response (503).
+    """No one is subscribed to the subject of a message or request, so no response will arrive (503).
 
-    There are several possible reasons. No stream has the subject, the consumer doesn't exist, JetStream is disabled, or
-    a leader is currently being elected.
+    This happens if no stream is configured with the subject, if the consumer doesn't exist, if JetStream is disabled,
+    or while a leader is being elected.
 
     Attributes:
-        stream, consumer: Names of the stream and consumer for a pull request. For other requests, both are "".
+        stream, consumer: For a pull request, the names of the stream and the consumer. Otherwise, both are "".
     """
 
     code: int = 503
@@ -673,7 +673,7 @@ class NoRespondersError(StatusError):
 
     @classmethod
     def of_api(cls, subject: str) -> NoRespondersError:
-        """Create the error for a JetStream API request that nobody answered, usually because JetStream is disabled.
+        """Create the error for a JetStream API request that no one answered, usually because JetStream is disabled.
 
         Args:
             subject: The subject of the request, which is part of the message.
@@ -822,7 +822,7 @@ class NotJetStreamMessageError(_Fields, ValueError):
 class PositionInvalidError(JetStreamError):
     """Reading can't continue from a position, because the stream was recreated or ends before the position.
 
-    It is also raised if a position token is malformed, and if positions in different streams are compared.
+    This error is also raised if a position token is malformed, or if positions in different streams are compared.
     """
 
 
@@ -943,7 +943,8 @@ class EpochsLostError(_Fields):
     Discard the data received for these epochs, and take a new snapshot.
 
     Attributes:
-        epochs: The epochs of which some records were read. Other epochs may have been lost completely.
+        epochs: The epochs that were lost after some of their records had been read. Other epochs may have been lost
+            completely.
         reason: How the records were lost, or "" if it is unknown.
     """
 
@@ -1329,7 +1330,7 @@ class BatchAbandonedError(PublishError):
 class BatchNotAtomicError(_Fields, PublishError):
     """The server doesn't support batches, so it stored messages of the batch individually.
 
-    Batches require nats-server 2.12. To find the stored messages, look for the ID of the batch in their headers.
+    Batches require nats-server 2.12 or later. To find stored messages, look for the ID of the batch in their headers.
 
     Attributes:
         batch: The ID of the batch. The ``Nats-Batch-Id`` header of each stored message contains it.

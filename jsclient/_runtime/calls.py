@@ -1,4 +1,4 @@
-"""Requests that several rooms share: consumer info and deletion, stream lookup, and subjects of a stream."""
+"""Requests that several packages share: consumer info and deletion, stream lookup, and subjects of a stream."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class Requests:
             if len(self._waiting) == 1:
                 self._timer.cancel()  # no other request is waiting
             if future.done() and not future.cancelled():
-                future.exception()  # mark as retrieved: a failed publish is raised instead
+                future.exception()  # mark it as retrieved, because a failed publish is raised instead
             raise
         finally:
             del self._waiting[key]
@@ -187,7 +187,7 @@ class Requests:
         """
         connection, inbox = self._connection, self._inbox
         out = connection.outbox
-        # In each of these cases the call must wait or raise an error. `ask` takes care of that.
+        # In each of these cases, the call must wait or raise an error, so leave it to `ask`.
         if (
             (out is None or out.is_full or inbox is None or inbox.denied is not None)
             or (self._closed or self._timer is None or not connection.is_connected)
@@ -393,7 +393,7 @@ class Context:
         self.shared: dict[Hashable, Any] = {}  # objects that readers share
         self.answered: AnsweredSubjects = AnsweredSubjects()
         self.takes_batches: AnsweredSubjects = AnsweredSubjects()
-        # Runs `JetStream.close`. It is not awaited, because its caller may be a handler.
+        # The task that runs `JetStream.close`. The caller doesn't await it, because the caller may be a handler.
         self.closer: asyncio.Task[object] | None = None
 
     def reaching(self, prefix: str) -> Context:
@@ -451,7 +451,7 @@ class Context:
         Args:
             subject: The full API subject.
             body: The body, which is sent as JSON. With None, the request is empty.
-            timeout: Seconds to wait for the answer. Defaults to the timeout of the context.
+            timeout: How long to wait for the answer, in seconds. Defaults to the timeout of the context.
             what: A description of the operation, for error texts.
             optional: The caller can continue without the answer, so a denial is raised but not reported as an event.
 

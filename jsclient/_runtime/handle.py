@@ -270,7 +270,7 @@ class Listing(AsyncIterator[T]):
         self._items = items
         self._name = name
 
-    def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034  the generator itself, which saves a call per item
+    def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034  returns the generator itself, which saves a call per item
         return self._items
 
     async def __anext__(self) -> T:

@@ -31,7 +31,7 @@ __all__ = [
 def is_coroutine_function(function: object) -> bool:
     """Return whether a call of the function, or of its ``__call__``, returns a coroutine. A wrapper may hide that."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  an object's own method
+        getattr(function, "__call__", None)  # noqa: B004  inspects `__call__` of the object
     )
 
 
@@ -42,7 +42,7 @@ def check_function(name: str, function: object, of: str) -> None:
             "; it was called: give the function itself, without ()" if inspect.iscoroutine(function) else ""
         )
         raise ConfigError(f"{name} is {type(function).__name__}: it must be a function of the {of}{hint}")
-    called = getattr(function, "__call__", None)  # noqa: B004  an object's own method
+    called = getattr(function, "__call__", None)  # noqa: B004  inspects `__call__` of the object
     if any(map(inspect.isgeneratorfunction, (function, called))) or any(
         map(inspect.isasyncgenfunction, (function, called))
     ):
@@ -143,7 +143,7 @@ def _outcome(
         result = function(*args, **named)
     except BaseException as error:  # noqa: BLE001  raised again on the event loop
         return None, error
-    # A wrapper may return a generator, which `check_handler` can't detect.
+    # `check_handler` can't detect that a wrapper returns a generator, so check the result.
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         return None, TypeError("the handler returned a generator, which does not run: leave yield out")
     return result, None

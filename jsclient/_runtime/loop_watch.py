@@ -13,7 +13,7 @@ __all__ = ["LoopWatch", "longest"]
 T = TypeVar("T")
 
 BLOCKED = 1.0  # a blocked event loop is reported after this many seconds
-_BEAT = 0.1  # seconds between two timestamps that show, while handlers run, that the loop is not blocked
+_BEAT = 0.1  # interval in seconds between timestamps, which show that running handlers don't block the loop
 
 
 class LoopWatch(Generic[T]):

@@ -32,16 +32,16 @@ _CLOSING: Final = {"consumer closed", "store is closed", "stream closed", "strea
 The err_code of these errors is less specific.
 """
 
-_random = random.Random()  # noqa: S311  no secret; not the shared generator, which a program may have seeded
+_random = random.Random()  # noqa: S311  not a secret; the application may have seeded the shared generator
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
     """The rules for repeating a request.
 
     Attributes:
-        first_pause, longest_pause: Seconds between attempts, doubled each time.
-        patience: Seconds after which a transient error is final. None means never.
-        missing_stream: Seconds for which a stream may be missing. It may seem to be missing while a cluster elects a
+        first_pause, longest_pause: The first and the longest pause between attempts, in seconds. It doubles each time.
+        patience: How long transient errors are retried, in seconds. None means indefinitely.
+        missing_stream: How long a stream may be missing, in seconds. It may seem to be missing while a cluster elects a
             leader.
         lost_answers: The number of consecutive lost answers after which the error is final.
         also: Errors that are transient for this request only.

@@ -90,7 +90,7 @@ def with_context(context: object, given: Mapping[str, Any]) -> dict[str, Any]:
     if shared_identity(given.get("servers", ()), {}):
         chosen.add("user")
     elif chosen & IDENTITY == {"password"} and "user" in read:
-        # A password without a user belongs to the user of the context.
+        # If a password is given without a user, it belongs to the user of the context.
         options["user"] = read["user"]
     for group in _GROUPS:
         if chosen & group:

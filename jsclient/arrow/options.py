@@ -55,7 +55,7 @@ def read_options(
     if read.pushdown:
         raise ConfigError("option 'pushdown' is for Spark: give subjects, start and end instead")
     first, last = _bound("start", start), _bound("end", end)
-    # A sequence is a position in one stream only.
+    # A sequence is a position in a single stream, so it can't be a bound for several streams.
     for bound in (first, last):
         if bound.kind == "sequence" and read.has_several:
             raise ConfigError(

@@ -34,8 +34,7 @@ def scan_jetstream(
     stops at the limit. Filters aren't. They are applied after the messages have been received, so use ``subjects``,
     ``start`` and ``end`` to receive fewer messages.
 
-    The arguments are those of `read_jetstream`. They are validated immediately. Any other error is raised by
-    ``collect``.
+    `read_jetstream` describes the arguments. They are validated immediately. Any other error is raised by ``collect``.
 
     Raises:
         ConfigError: An argument or option is missing, invalid or unknown.

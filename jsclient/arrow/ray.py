@@ -37,8 +37,8 @@ def read_ray_dataset(
     own connection. The options ``minPartitions`` and ``maxMessagesPerPartition`` can increase the number of tasks. File
     paths and environment variables are resolved on the machine of the task.
 
-    The other arguments and the errors are those of `read_jetstream`. If a task fails, Ray raises its ``RayTaskError``
-    with the name and the text of the error.
+    `read_jetstream` describes the other arguments and the errors. If a task fails, Ray raises its ``RayTaskError`` with
+    the name and the text of the error.
 
     If the range has no messages, the dataset has no rows, and its ``schema()`` has the columns. Ray forgets the columns
     of a dataset without rows when the dataset is materialized or converted.
@@ -88,5 +88,6 @@ def _tables(task: RangeTask | None) -> Iterator[pa.Table]:
         for batch in () if task is None else read_tasks([task]):
             yield pa.Table.from_batches([batch])
     except JetStreamError as error:
-        # Ray extends the ``args`` of an exception. An exception with fields could not be unpickled after that.
+        # Raise a plain error, because Ray extends the ``args`` of an exception, and one with fields couldn't be
+        # unpickled then.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error

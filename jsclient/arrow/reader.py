@@ -121,7 +121,7 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         except StopIteration:
             raise
         except BaseException:
-            if self._has_ended():  # a ValueError, raised while another thread reads, does not end the reader
+            if self._has_ended():  # a ValueError raised while another thread reads doesn't end the reader
                 self._broken = "the reader ended with an error"
             raise
 
@@ -146,7 +146,7 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         ended = self._has_ended()
         try:
             self._batches.close()
-        finally:  # a ValueError, raised while another thread reads, leaves the reader open
+        finally:  # a ValueError raised while another thread reads leaves the reader open
             if not ended and self._has_ended():
                 self._broken = "the reader was closed"
 

@@ -77,7 +77,7 @@ class Buckets(StreamManager):
     ) -> KeyValue[ValueT]:
         """Change the configuration of a bucket. Options that you omit are reset to their defaults.
 
-        The arguments are those of `create_key_value`.
+        `create_key_value` describes the arguments.
 
         Raises:
             BucketNotFoundError: The bucket doesn't exist.
@@ -106,7 +106,7 @@ class Buckets(StreamManager):
     ) -> KeyValue[ValueT]:
         """Change the configuration of a bucket, or create the bucket if it doesn't exist.
 
-        The arguments are those of `create_key_value`. Options that you omit are reset to their defaults.
+        Options that you omit are reset to their defaults. `create_key_value` describes the arguments.
 
         Raises:
             InvalidNameError: The name is invalid. No request was sent.
@@ -139,7 +139,8 @@ class Buckets(StreamManager):
             bucket: Name of the bucket.
             on_drift: What to do if the existing bucket has different options. "error" (the default) raises
                 `ConfigMismatchError`, "update" changes the options that differ, and "ignore" accepts the bucket.
-            codec, key_codec, options: The same as for `create_key_value`.
+            codec, key_codec: Encode and decode values and keys. By default, both are stored as they are.
+            options: The configuration, for example ``history=5`` or ``ttl=3600``. See `jsclient.buckets.BucketFields`.
 
         Raises:
             ConfigMismatchError: The existing bucket has different options.
@@ -179,8 +180,8 @@ class Buckets(StreamManager):
             own: If true, accept only values that were written through a handle with ``own=True``. Messages that other
                 clients stored under a key are skipped, and reported with the event `RecordSkipped`. Such a message may
                 be the reply to a request whose reply subject was the subject of a key.
-            codec, key_codec: The same as for `create_key_value`. The codecs aren't stored in the bucket, so pass them
-                each time.
+            codec, key_codec: Encode and decode values and keys. They aren't stored in the bucket, so pass the codecs
+                that were passed to `create_key_value`.
 
         Raises:
             BucketNotFoundError: The bucket doesn't exist.
@@ -293,7 +294,7 @@ class Buckets(StreamManager):
     async def update_object_store(self, bucket: str, **options: Unpack[ObjectStoreFields]) -> ObjectStore:
         """Change the configuration of an object store. Options that you omit are reset to their defaults.
 
-        The arguments are those of `create_object_store`.
+        `create_object_store` describes the arguments.
 
         Raises:
             BucketNotFoundError: The object store doesn't exist.
@@ -316,7 +317,7 @@ class Buckets(StreamManager):
     ) -> ObjectStore:
         """Change the configuration of an object store, or create the store if it doesn't exist.
 
-        The arguments are those of `create_object_store`. Options that you omit are reset to their defaults.
+        Options that you omit are reset to their defaults. `create_object_store` describes the arguments.
 
         Raises:
             InvalidNameError: The name is invalid. No request was sent.
@@ -342,7 +343,7 @@ class Buckets(StreamManager):
             bucket: Name of the store.
             on_drift: What to do if the existing store has different options. "error" (the default) raises
                 `ConfigMismatchError`, "update" changes the options that differ, and "ignore" accepts the store.
-            options: The same as for `create_object_store`.
+            options: The configuration, for example ``ttl=3600``. See `jsclient.buckets.ObjectStoreFields`.
 
         Raises:
             ConfigMismatchError: The existing store has different options.

@@ -79,7 +79,7 @@ class LogEntries:
         self._context, self._stream, self._config = context, stream, config
         self._filters = config.filters or [">"]
         self._events, self._push = events, push
-        # The newest message of each subject, if they are read together.
+        # The newest message of each subject, if all of them are read together.
         self._snapshot: deque[Record] = deque()
         self._ahead: deque[Record] = deque()  # messages that were read together with those before them
         self._end = 0  # sequence of the last message that existed at the opening

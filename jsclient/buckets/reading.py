@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 RECHECK: Final = 0.25
-"""Seconds without a message after which a consumer is checked."""
+"""If no message arrives for this many seconds, the consumer is checked."""
 
 _MEANWHILE: Final = (
     "the bucket is read by direct gets, which needs the right to subscribe to {subject!r} to be fast"
@@ -201,8 +201,8 @@ class BucketReader(Generic[EntryT]):
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Frame | None = None
-        # The consumer and the number of messages at the last check of a silent consumer, and the number of equal
-        # checks.
+        # For a silent consumer: its state at the last check (name and number of messages), and how many checks in a row
+        # found the same state.
         self._silent: tuple[str, int] = "", 0
         self._silent_looks = 0
         self._arrived: list[Frame] = []  # messages that have arrived and were not decoded yet
@@ -309,7 +309,7 @@ class BucketReader(Generic[EntryT]):
             assert puller is not None
             try:
                 first = await consumer.next(None if self.is_current else RECHECK)
-                # Another task may have left messages meanwhile, which come first.
+                # Another task may have left messages in the meantime. Return these first.
                 self._arrived += frames_of([first]) + puller.take_frames(_RUN - 1)
             except RequestTimeoutError:
                 await self._check_silence(consumer, puller)
@@ -322,14 +322,15 @@ class BucketReader(Generic[EntryT]):
         """Find out why no entry arrives, although entries that existed at the opening have not been read."""
         last = None if self._last is None else read_jsack(self._last[1])
         if await has_nothing_left(consumer, last):
-            # The remaining entries were removed, or changed while the consumer was replaced.
+            # The remaining entries won't arrive. They were removed, or were changed while the consumer was replaced.
             self.is_current = True
             if not puller.tracker.cursor.requested_from:
-                # The first consumer has a list of entries to deliver. At each entry that was removed, it waits for an
-                # arrival, so that a change would be delivered only after as many other changes.
+                # The first consumer has a fixed list of entries to deliver. For each listed entry that was removed, it
+                # waits for the arrival of another message, so changes would be delivered late.
                 puller.replace_consumer("entries that it was to deliver were removed")
             return
-        # After a purge a server may count messages as pending that its consumer never delivers.
+        # After a purge, a server may count messages as pending that its consumer never delivers. So give up the
+        # consumer if its state stays the same for several checks.
         state = puller.consumer, puller.arrived
         self._silent_looks = self._silent_looks + 1 if state == self._silent else 1
         self._silent = state

@@ -51,7 +51,7 @@ def open_state(context: Context, stream: str, prefix: str, *, own: bool = False)
 
     If ``own`` is True, messages that were not written by `StoredState` are ignored. No request is sent.
     """
-    from .key_value.key_value import KeyValue  # imported here, because it is imported only when it is needed
+    from .key_value.key_value import KeyValue  # imported only when it is needed
 
     keys = KeySpace(stream, prefix, prefix, validates=False, own=own)
     return StoredState(KeyValue(context, stream, keys, None))
@@ -81,11 +81,11 @@ class StoredState:
     async def get(self, key: str) -> StateEntry:
         """Return the entry of a key from the stream's leader. Raises `StreamNotFoundError` or any API request error."""
         with _about_the_stream():
-            message = await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001  one room
+            message = await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001
         return StateEntry(key, None, 0) if message is None else self._entry(key, message)
 
     def _entry(self, key: str, message: StoredMessage) -> StateEntry:
-        entry = self._kv._entry(key, message)  # noqa: SLF001  reports a message that does not count
+        entry = self._kv._entry(key, message)  # noqa: SLF001  reports a stray message
         is_stray = self._kv._keys.is_stray(message.headers)  # noqa: SLF001
         return StateEntry(key, None if entry.is_deleted else entry.raw or None, entry.revision, is_stray)
 
@@ -113,7 +113,7 @@ class StoredState:
         seq = await self._store_after(key, value or b"", revision, headers)
         if value is None:
             try:
-                await self._kv._remove(seq)  # noqa: SLF001  one room
+                await self._kv._remove(seq)  # noqa: SLF001  same package
             except ApiError:
                 pass  # it has already been removed, or the permission is missing. A deletion is as good as no entry
         return 0 if value is None else seq
@@ -139,7 +139,7 @@ class StoredState:
         return seq
 
     async def _store(self, key: str, value: bytes, expected: int | None, **options: Any) -> int:
-        return await self._kv._write(  # noqa: SLF001  one room
+        return await self._kv._write(  # noqa: SLF001  same package
             key,
             value,
             expected=expected,
@@ -158,7 +158,7 @@ class StoredState:
         from .reading import BucketReader, reader_config
 
         kv = self._kv
-        subject = f"{kv._keys.reads}>"  # noqa: SLF001  one room
+        subject = f"{kv._keys.reads}>"  # noqa: SLF001  same package
         with _about_the_stream():
             if after:
                 newest = await kv._stored({"last_by_subj": subject})  # noqa: SLF001
@@ -171,14 +171,15 @@ class StoredState:
                 self._delivered,
                 kv._create,  # noqa: SLF001
             )
-            # If a key is updated while reading, it is delivered again. Its newest entry comes last.
+            # If a key is updated while reading, its newest entry is delivered again at the end, and replaces the
+            # earlier one.
             return list({entry.key: entry async for entry in reader.initial()}.values())
 
     def _delivered(
         self, frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool
     ) -> StateEntry:
         kv, subject = self._kv, frame[0].decode("utf-8", "surrogateescape")
-        key, headers = kv._keys.key(subject), MessageHeaders(frame[2])  # noqa: SLF001  one room
+        key, headers = kv._keys.key(subject), MessageHeaders(frame[2])  # noqa: SLF001  same package
         if kv._keys.is_stray(headers):  # noqa: SLF001
             kv._strays.report_message(subject, revision)  # noqa: SLF001
             return StateEntry(key, None, revision, is_stray=True)
@@ -188,4 +189,4 @@ class StoredState:
     async def purge(self) -> None:
         """Remove all keys. May raise any error of an API request."""
         with _about_the_stream():
-            await self._kv._purge(f"{self._kv._keys.reads}>", "purge")  # noqa: SLF001  one room
+            await self._kv._purge(f"{self._kv._keys.reads}>", "purge")  # noqa: SLF001  same package

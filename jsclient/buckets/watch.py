@@ -36,8 +36,9 @@ class _Reader(Protocol[EntryT]):
 
 
 class BucketWatch(ReadHandle[EntryT]):
-    """Reads the entries of a bucket and then its changes, with ``async for``. Base of the watches of both kinds of
-    buckets.
+    """Reads the entries of a bucket and then its changes, with ``async for``.
+
+    This is the base class of `KeyValueWatch` and `ObjectWatch`.
     """
 
     _state = State.NEW
@@ -134,7 +135,7 @@ class BucketWatch(ReadHandle[EntryT]):
         return self._take_entry()
 
     async def __anext__(self) -> EntryT:
-        # Most entries have arrived already, and need no other coroutine.
+        # Usually the next entry has already arrived, and can be returned without another coroutine.
         ahead = self._ahead
         if len(ahead) > 1 and self._state is State.OPEN:
             entry = ahead.popleft()

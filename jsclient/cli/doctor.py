@@ -23,7 +23,7 @@ _MARKS = {"ok": "[ok]", "note": "[note]", "warning": "[warning]", "error": "[err
 
 def run(options: argparse.Namespace) -> int:
     """Run the command. Return 1 if it finds a warning or an error, or cannot reach a server, and 0 otherwise."""
-    # Without a server there are only the versions to print.
+    # Without a server, only the versions can be printed, so options that need a server are refused.
     nowhere = options.server is None and options.context is None
     if nowhere and (options.stream or options.credentials or options.option or options.json):
         options.parser.error("STREAM, --credentials, --option and --json need --server or --context")

@@ -131,8 +131,8 @@ class Subscribing:
             delete_on_close: Delete the consumer at the end of the subscription, provided that this call created it. By
                 default, even durable consumers are deleted (ADR-15). In that case, the event `ConsumerNotKept` warns
                 when a named consumer is created, and `DurableDeleted` reports the deletion. Pass True to delete the
-                consumer without the warning. Pass False to keep a durable consumer for the next run of the program, or
-                for the other members of a queue group.
+                consumer without the warning. Pass False to keep a durable consumer for the next run of the application,
+                or for the other members of a queue group.
             max_pending: Maximum number of buffered messages. Defaults to 524,288. If the buffer is full, messages are
                 dropped and the event `SlowConsumer` is emitted. An ordered subscription reads them again later. A value
                 below 1,000 also limits ``max_ack_pending``, so that the server stops before the buffer is full. With
@@ -204,8 +204,8 @@ class Subscribing:
 
         If neither ``durable`` nor ``consumer`` is given, an ephemeral consumer is created for this subscription.
 
-        The arguments and errors are the same as those of `subscribe`. If ``consumer`` is given but can't be looked up,
-        the subscription is opened anyway, because the user may only be allowed to pull. `PullSubscription.fetch` then
+        `subscribe` describes the arguments and errors. If ``consumer`` is given but can't be looked up, the
+        subscription is opened anyway, because the user may only be allowed to pull. `PullSubscription.fetch` then
         raises any error. The ack policies "none" and "all" are refused (ADR-15). If you need them, use
         `Stream.create_consumer` and `Consumer.fetch`.
 

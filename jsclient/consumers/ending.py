@@ -38,9 +38,9 @@ async def delete_created(
 
     The call takes at most one request timeout. Half of it may be used to request the number of pending messages.
 
-    While the client is disconnected, the call waits for the reconnect, but at most for a second, so that the program
-    can end. Without that wait, the deletion would often fail. The first messages after a reconnect are read before the
-    connection counts as connected, and a reader may end as soon as it gets them.
+    While the client is disconnected, the call waits for the reconnect, but for a second at most, so that the
+    application can end. Without this wait, the deletion would often fail: the first messages after a reconnect are read
+    before the connection counts as connected, and a reader may end as soon as it gets them.
 
     May raise any error common to API requests.
     """

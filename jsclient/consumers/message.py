@@ -46,13 +46,13 @@ class AckChannel(msgspec.Struct, frozen=True):
     timeout: float  # default timeout of `ack_sync`, in seconds
     silent: bool = False  # True for ack policy "none". The server would ignore acks
     reader: Choice = msgspec.field(default_factory=chosen)
-    # Kinds of ignored acks that were already logged.
+    # The kinds of ignored acks that have already been logged.
     logged: set[AckKind] = msgspec.field(default_factory=set)
 
     def ignore(self, kind: AckKind, message: Message) -> None:
         """Ignore an ack, which has no effect with ack policy none.
 
-        The first nak is logged as a warning, because the program expects a redelivery that never comes.
+        The first nak is logged as a warning, because the application expects a redelivery that never comes.
         """
         if kind is AckKind.NAK and kind not in self.logged:
             self.logged.add(kind)
@@ -332,7 +332,7 @@ def ack_now(message: Message) -> bool:
     It isn't possible if an ack was already sent, or if the connection can't accept the ack at the moment.
     `Message.ack` repeats this code because a function call would add 0.1 µs to each ack.
     """
-    channel, reply = message._channel, message._frame[1]  # noqa: SLF001  a class of this module
+    channel, reply = message._channel, message._frame[1]  # noqa: SLF001  same module
     if message._state is None and not channel.silent and channel.reader.match_jsack(reply):  # noqa: SIM102, SLF001  the second test sends the ack
         if channel.connection.ack_at_once(reply):
             message._state = ACKED  # noqa: SLF001
@@ -342,7 +342,7 @@ def ack_now(message: Message) -> bool:
 
 def awaits_ack(message: Message) -> bool:
     """Return whether an ack of the message would have an effect."""
-    return not message._channel.silent and not message.acked  # noqa: SLF001  a class of this module
+    return not message._channel.silent and not message.acked  # noqa: SLF001  same module
 
 
 def ack_state(message: Message) -> AckState | None:
@@ -353,9 +353,9 @@ def ack_state(message: Message) -> AckState | None:
     """
     if not awaits_ack(message):
         return None
-    if message._state is None:  # noqa: SLF001  a class of this module
+    if message._state is None:  # noqa: SLF001  same module
         try:
-            sequences(message._frame[1])  # noqa: SLF001  as for an ack
+            sequences(message._frame[1])  # noqa: SLF001  the same check as for an ack
         except NotJetStreamMessageError:
             return None
         message._state = AckState()  # noqa: SLF001
@@ -364,12 +364,12 @@ def ack_state(message: Message) -> AckState | None:
 
 def begin_attempt(message: Message, number: int) -> None:
     """Set `Message.attempt` before a worker passes the message to its handler again."""
-    message._attempt = number  # noqa: SLF001  a class of this module
+    message._attempt = number  # noqa: SLF001  same module
 
 
 def frames_of(messages: Iterable[Message]) -> list[Frame]:
     """Return the raw frames of these messages."""
-    return [message._frame for message in messages]  # noqa: SLF001  a class of this module
+    return [message._frame for message in messages]  # noqa: SLF001  same module
 
 
 _log = logging.getLogger("jsclient.message")

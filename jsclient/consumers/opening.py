@@ -184,7 +184,8 @@ class Binder:
         steps = subscribe_workflow(self._request)
         answer: Any = None
         error: JetStreamError | None = None
-        # The workflow is a generator without I/O. It yields a step, and expects the answer or the error of that step.
+        # The workflow is a generator that does no I/O. It yields each step, and expects the answer or error of the
+        # step.
         while True:
             try:
                 step = steps.send(answer) if error is None else steps.throw(error)

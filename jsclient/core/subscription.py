@@ -71,7 +71,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._inbox: Inbox | None = None
         self._earlier = 0  # number of messages that arrived on earlier connections
         self._all_arrived = False  # True once no more messages will arrive
-        # Runs a drain, or ends the subscription after the last expected message.
+        # The task that runs a drain, or ends the subscription after the last expected message.
         self._ending: asyncio.Task[None] | None = None
 
     @property

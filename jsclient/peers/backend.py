@@ -41,9 +41,8 @@ __all__ = [
 
 @dataclass(slots=True, frozen=True)
 class Delivery:
-    """An event delivered to a peer. It is finished when the receiver returns, unless it calls ``later`` or
-    ``refuse``.
-    called.
+    """An event delivered to a peer. When the receiver returns, the event counts as handled, unless the receiver has
+    called ``later`` or ``refuse``.
 
     Attributes:
         data: The attributes of the event.

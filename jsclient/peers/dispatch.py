@@ -20,15 +20,15 @@ from .stored_tracker import Machine
 
 __all__ = ["Dispatcher", "OutboxSender", "publish_all"]
 
-# Seconds until an event is redelivered after a failed request. The delay doubles with each failure.
+# How long until an event is redelivered after a failed request, in seconds. The delay doubles with each failure.
 _LATER: Final = 1.0
 _LONGEST_RETRY: Final = 60.0  # the longest delay in seconds before a failed handler is called again
 _UNHANDLED: Final = (
-    # deliveries beyond max_deliver that are tolerated, because a process may stop before it calls the handlers
+    # How many deliveries beyond max_deliver are tolerated, because a process may stop before it calls the handlers.
     20
 )
 _REMEMBERED: Final = 10_000  # number of events whose failed handlers are remembered
-# Maximum number of concurrent sends to one host. A host that doesn't answer then can't delay other hosts.
+# Maximum number of concurrent sends to one host, so that a host that doesn't answer can't delay the others.
 _AT_ONCE: Final = 64
 _TOO_LARGE: Final = 10054
 
@@ -108,7 +108,7 @@ class Dispatcher(_Reports):
         fresh = self._machine.fresh(delivery.ident, event=f"{address.domain}:{address.name}")
         event = Received(address.eci, address.domain, address.name, attrs, fresh)
         commands = await self._machine.do(event)
-        # Another process of this peer may have created the channel meanwhile.
+        # Another process of this peer may have created the channel in the meantime.
         if _is_unknown(commands) and await self._machine.catch_up():
             commands = await self._machine.do(event)
         for command in commands:
@@ -123,7 +123,8 @@ class Dispatcher(_Reports):
                     await self._backend.publish(command)
                 case Raise():
                     failures = self._failures.get(delivery.ident, 0)
-                    # If an event was delivered this often, it probably ends every process that handles it.
+                    # An event that was delivered this often probably crashes every process that handles it, so give it
+                    # up.
                     if delivery.attempt > self._backend.options.max_deliver + _UNHANDLED:
                         raise HandlerError from DeliveriesExhaustedError("no process survived it")
                     await self._notify(command, failures + 1)

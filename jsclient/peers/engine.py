@@ -99,13 +99,14 @@ class Engine(Handle):
     def local(
         cls, hub: LocalHub | None = None, *, on_event: OnEvent | None = None, **options: Unpack[EngineFields]
     ) -> Engine:
-        """Create an engine whose peers live in this process, without a server. Use it in tests.
+        """Create an engine that keeps its peers in this process and needs no server, mainly for tests.
 
         Args:
             hub: The hub that keeps the state of the peers. Engines that share a hub can reach each other's peers.
                 Defaults to a new hub.
             on_event: A function to call with every event. By default, events are logged.
-            options: The fields of `EngineOptions`, as keyword arguments. Options of streams and hosts have no effect.
+            options: The fields of `EngineOptions`, as keyword arguments. Those that configure streams and hosts are
+                ignored.
         """
         return cls(LocalBackend(hub or LocalHub(), _options(options), on_event))
 
@@ -152,13 +153,12 @@ class Engine(Handle):
             return peer
 
     async def remove(self, peer: Peer | str, timeout: float = 30.0) -> None:
-        """Remove a peer permanently. Its relationships end, and its channels, its waiting events and its state are
-        deleted.
+        """Remove a peer permanently. Its relationships end, and its channels, waiting events and state are deleted.
 
-        Don't call it from a handler of the peer's relationships, because the call waits for those handlers.
+        Don't call this method from a handler of the peer's relationships, because it waits for those handlers.
 
         If the call fails or is cancelled, the relationships have ended nevertheless, and the other sides are informed
-        as soon as possible. The peer itself remains until you remove it again.
+        as soon as possible. The peer itself remains until you call the method again.
 
         Args:
             peer: The peer or its name.
@@ -183,8 +183,8 @@ class Engine(Handle):
     async def close(self) -> None:
         """Close all peers, and the connection if the engine has opened it. Relationships and waiting events remain.
 
-        An engine that opens the peers later handles the events that were sent meanwhile. If the call is cancelled, the
-        connections are closed immediately.
+        If an engine opens the peers later, it handles the events that were sent in the meantime. If the call is
+        cancelled, the connections are closed immediately.
         """
         self._state = State.CLOSED
         if isinstance(self._backend, ServerBackend):

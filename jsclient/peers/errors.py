@@ -94,8 +94,7 @@ class EventRefused(Event, frozen=True, kw_only=True):
 
 
 class PeerHandlerFailed(Event, frozen=True, kw_only=True):
-    """A handler of a peer raised an exception. If ``retry_in`` isn't None, the handlers of the event will be called
-    again.
+    """A handler of a peer raised an exception. Unless ``retry_in`` is None, the event's handlers will be called again.
 
     Attributes:
         peer: Name of the peer.

@@ -101,7 +101,7 @@ class Hosts:
             if not dialed.done():
                 dialed.cancel()
             elif not _failed(dialed):
-                dialed.result()._connection.abort()  # noqa: SLF001  of this package
+                dialed.result()._connection.abort()  # noqa: SLF001  internal to this package
 
 
 def _failed(dialed: asyncio.Task[JetStream]) -> bool:
@@ -152,7 +152,7 @@ class ServerBackend(Backend):
         await publish(js._context, subject, pack(send.attrs), msg_id=send.id)  # noqa: SLF001
 
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
-        context = (await self._connection(host))._context  # noqa: SLF001  requests are below streams
+        context = (await self._connection(host))._context  # noqa: SLF001  internal to this package
         return (await context.requests.ask(subject, data, timeout=timeout, what=f"query {subject}"))[3]
 
     async def _connection(self, host: str | None) -> JetStream:
@@ -179,7 +179,7 @@ class ServerBackend(Backend):
     def abort(self, end: Coroutine[Any, Any, None]) -> None:
         self._hosts.abort()
         if self._owned:
-            self.js._connection.abort()  # noqa: SLF001  of this package
+            self.js._connection.abort()  # noqa: SLF001  internal to this package
         self.js._context.tasks.start(end, "close the engine")  # noqa: SLF001
 
 
@@ -191,7 +191,7 @@ class _ServerAttendance(Attendance):
 
     def __init__(self, backend: ServerBackend, peer: str, receiver: Receiver, answerer: Answerer) -> None:
         self._backend = backend
-        self._context = backend.js._context  # noqa: SLF001  requests are below streams
+        self._context = backend.js._context  # noqa: SLF001  internal to this package
         self._peer = peer
         self._receiver = receiver
         self._answerer = answerer

@@ -222,10 +222,10 @@ class Peer:
         return fresh.id
 
     async def request(self, wellKnown_Tx: str, *, policy: Policy | None = None, **attrs: Any) -> str:
-        """Ask another peer for a relationship, and return the ``Id`` of the relationship. It still needs its approval.
+        """Ask another peer for a relationship, and return the ``Id`` of the relationship. That peer must approve it.
 
         Args:
-            wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or another of its channels that accepts requests.
+            wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or a different channel of it that accepts requests.
             policy: The events and queries that the other side may send. By default, all but requests to this peer.
             attrs: ``Id``, ``Rx_role``, ``Tx_role``, ``Tx_host``, ``name``, ``channel_type``, or your own attributes.
 
@@ -237,7 +237,7 @@ class Peer:
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
         """Approve a request of another peer. On this side, the relationship is then established.
 
-        If the request was rejected or revoked meanwhile, the call has no effect. Check `established`.
+        If the request was rejected or revoked in the meantime, the call has no effect. Check `established`.
 
         Args:
             Id: The relationship. It can be omitted if ``attrs`` contains ``Rx`` or ``Tx``, as in an event's attributes.
@@ -249,11 +249,11 @@ class Peer:
         await self._raise("wrangler:pending_subscription_approval", with_id(Id, attrs), policy)
 
     async def reject(self, Id: str | None = None, **attrs: Any) -> None:
-        """Reject a request of another peer. The arguments and errors are those of `approve`."""
+        """Reject a request of a different peer. `approve` describes the arguments and errors."""
         await self._raise("wrangler:inbound_rejection", with_id(Id, attrs))
 
     async def revoke(self, Id: str | None = None, **attrs: Any) -> None:
-        """Withdraw a request of this peer, or end the relationship if it was approved meanwhile. See `approve`."""
+        """Withdraw a request of this peer. If it has already been approved, end the relationship. See `approve`."""
         await self._raise("wrangler:outbound_cancellation", with_id(Id, attrs))
 
     async def cancel(self, Id: str | None = None, **attrs: Any) -> None:
@@ -378,7 +378,7 @@ class Peer:
         host: str | None = None,
         timeout: float = 5.0,
     ) -> Any:
-        """Send a query to a peer that is running, and return its answer. ``to`` and ``host`` are those of `event_send`.
+        """Send a query to a peer that is running, and return its answer. `event_send` describes ``to`` and ``host``.
 
         Raises:
             QueryRefusedError: The policy of the channel denies the query, or the peer couldn't answer it.
@@ -421,7 +421,7 @@ class Peer:
         return await self._backend.attend(self._tracker.name, self._incoming.handle, self._incoming.answer)
 
     def stop(self) -> None:
-        """Begin to close. Internal: the engine uses it to close several peers at the same time."""
+        """Start closing the peer, but don't wait. Internal: the engine closes several peers at the same time."""
         self._stopping.begin_closing()
         if self._attendance is not None:
             self._attendance.stop_delivery(_GRACE)

@@ -70,8 +70,8 @@ class Machine:
             for entry in entries:
                 self._read = max(self._read, entry.revision)
                 if entry.is_stray:
-                    # another client wrote it, so the known value stays in effect and overwrites it with its next
-                    # change
+                    # Another client wrote this entry. The known value stays in effect, and its next change overwrites
+                    # the entry.
                     continue
                 if entry.key != _SECRET:
                     self._apply(_read(entry))

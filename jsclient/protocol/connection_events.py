@@ -63,7 +63,7 @@ class LameDuck(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level: "info" if the client knows a different server, otherwise "warning"."""
+        """The severity to log this event with: "info" if the client knows a different server, otherwise "warning"."""
         return "info" if self.others else "warning"
 
     def _says(self) -> str:
@@ -104,11 +104,13 @@ class ServersChanged(Event, frozen=True, kw_only=True):
 
 
 class PermissionDenied(Event, frozen=True, kw_only=True):
-    """The server doesn't allow this user to publish or subscribe to a subject.
+    """Emitted when the server doesn't allow this user to publish or subscribe to a subject.
 
-    Change the permissions of the user in the server's configuration. Until then, the operation has no effect. If the
-    acknowledgements of a consumer are rejected, the event is emitted once per connection, and a worker counts the
-    messages as ``unsettled``.
+    To fix this, change the user's permissions in the server's configuration. Until then, the server keeps rejecting the
+    operation.
+
+    If the acknowledgements of a consumer are rejected, this event is emitted only once per connection, and workers
+    count the affected messages as ``unsettled``.
 
     Attributes:
         operation: "publish" or "subscribe".

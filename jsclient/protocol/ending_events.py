@@ -38,7 +38,7 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
         unacked: Number of messages that had been delivered, but not acknowledged.
         num_waiting: Number of pull requests from other readers, which have lost the consumer too.
         push_bound: Whether another member of the queue group was subscribed.
-        chosen: Whether ``delete_on_close=True`` was passed.
+        chosen: True if ``delete_on_close=True`` was passed. False if the subscription deleted the consumer by default.
     """
 
     pending: int | None = None
@@ -49,7 +49,11 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level: "info" if the deletion was chosen and affected no messages or readers, otherwise "warning"."""
+        """The severity to log this event with.
+
+        It is "info" if the application requested the deletion, no messages were pending or unacked, and no other
+        readers were using the consumer. Otherwise, it is "warning".
+        """
         harmless = self.pending == 0 and not (self.unacked or self.num_waiting or self.push_bound)
         return "info" if self.chosen and harmless else "warning"
 

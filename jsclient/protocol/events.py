@@ -115,7 +115,7 @@ class ConsumerReset(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level: "info" if the reset was planned, otherwise "warning"."""
+        """The severity to log this event with: "info" if the reset was planned, otherwise "warning"."""
         return "info" if self.planned else "warning"
 
     def _says(self) -> str:
@@ -151,7 +151,7 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level: "info" if the user isn't allowed to request the state of the consumer, otherwise "warning"."""
+        """The severity to log this event with: "info" if the state may not be requested, otherwise "warning"."""
         return "info" if self.reason == "could_not_look" else "warning"
 
     def _says(self) -> str:
@@ -407,7 +407,7 @@ class AcksLost(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Logging level: "info" if all acknowledgements were sent again, otherwise "warning"."""
+        """The severity to log this event with: "info" if all acks were sent again, otherwise "warning"."""
         return "info" if self.resent == self.count else "warning"
 
 
@@ -430,7 +430,7 @@ class ClaimsGone(Event, frozen=True, kw_only=True):
     """Messages that a Spark query had claimed were removed from the stream before they were read.
 
     ``count`` is the number of removed messages, which lie between ``first_stream_seq`` and ``last_stream_seq``. They
-    were deleted or purged, or have expired. If ``lapsed`` is True, another client may also have acknowledged them in a
+    were deleted or purged, or have expired. If ``lapsed`` is True, a different client may have acknowledged them in a
     work queue after the claims had lapsed.
     """
 

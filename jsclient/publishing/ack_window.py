@@ -19,10 +19,11 @@ from .admission import Admission, Limits
 
 __all__ = ["AckWindow", "FailureSink"]
 
-_GRACE = 2.0  # seconds to wait for acknowledgements when the connection is closed
+_GRACE = 2.0  # how long to wait for acknowledgements when the connection is closed, in seconds
 _SMALL = 1024  # messages up to this size in bytes aren't checked, because every server accepts them
-_EARLY = 0.001  # number of seconds by which a timer of the event loop may fire early
-# Iterations of the event loop to wait for tasks that await an acknowledged future, and for tasks that they start.
+_EARLY = 0.001  # event loop timers may fire up to this many seconds early
+# How many iterations of the event loop to wait, so that tasks woken by an acknowledgement, and the tasks that they
+# start, can run.
 _TURNS = 3
 
 

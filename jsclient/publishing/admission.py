@@ -16,7 +16,7 @@ from ..protocol.publishing.publish_window import NEVER, PublishWindow
 __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
 
 YIELD_AFTER = 0.01
-"""Seconds after which publishing yields to the event loop, which can't read or write in the meantime."""
+"""After this many seconds, publishing yields to the event loop, which can't read or write in the meantime."""
 
 _MUCH = 1024 * 1024  # the connection is checked for congestion only above this number of bytes in flight
 
@@ -62,7 +62,7 @@ class Gate:
 
     @property
     def busy(self) -> bool:
-        """Whether there are callers that another caller must not overtake."""
+        """Whether callers are waiting that a new caller must not overtake."""
         return bool(self._waiting or self.admitted)
 
     @property
@@ -166,7 +166,7 @@ class Admission:
         """Return whether ``count`` more messages, with ``size`` bytes in total, stay within the limits."""
         in_flight = self._window.count
         if not in_flight and count == 1:
-            # Admit even a message above the limit, because otherwise it could never be sent.
+            # Admit even a message above the limit. Otherwise, it could never be sent.
             return True
         return in_flight + count <= self.max_in_flight and self._window.size + size <= self.max_bytes
 

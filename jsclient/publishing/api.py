@@ -77,12 +77,12 @@ class Publishing:
                 window.
             expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Store the message only
                 if the stream, or its last message, is as expected. Sequence 0 means that there must be no message.
-                Don't use ``expected_last_msg_id`` with a replicated stream. On nats-server 2.14 and newer, a failed
+                Don't use ``expected_last_msg_id`` with a replicated stream. On nats-server 2.14 or later, a failed
                 expectation stops the stream on all its servers.
             expected_last_subject_seq_subject: The subject that ``expected_last_subject_seq`` refers to. It may contain
-                wildcards. Defaults to the subject of the message. Requires nats-server 2.11.
+                wildcards. Defaults to the subject of the message. Requires nats-server 2.11 or later.
             ttl: How long the server keeps the message, in seconds (at least 1), or ``"never"`` to keep it even beyond
-                the ``max_age`` of the stream. Requires nats-server 2.11 and a stream with ``allow_msg_ttl``.
+                the ``max_age`` of the stream. Requires nats-server 2.11 or later, and ``allow_msg_ttl`` of the stream.
             rollup: ``"sub"`` to replace all earlier messages of the subject, or ``"all"`` to replace all messages of
                 the stream. Requires a stream with ``allow_rollup_hdrs``.
             timeout: Time limit of the whole call, in seconds. Defaults to the ``timeout`` passed to `connect`.
@@ -129,8 +129,8 @@ class Publishing:
 
         The batch is committed at the end of the block. If the block raises an exception, no message is stored.
 
-        Batches require nats-server 2.12 and a stream with ``allow_atomic``. The server limits a batch to 1,000
-        messages. It abandons a batch if more than 10 s pass between two messages.
+        Batches require nats-server 2.12 or later, and a stream with ``allow_atomic``. The server limits a batch to
+        1,000 messages. It abandons a batch if more than 10 s pass between two messages.
 
         Args:
             ack_every: Number of messages after which the client waits for a response, so it doesn't overload the
@@ -166,7 +166,7 @@ class Publishing:
         The server acknowledges many messages at once. It decides how many messages may be in flight, so that several
         publishers get a fair share. There is no future for each message, and lost messages are not sent again.
 
-        Fast ingest requires nats-server 2.14 and a stream with ``allow_batched``.
+        Fast ingest requires nats-server 2.14 or later, and a stream with ``allow_batched``.
 
         Args:
             gap: What happens if a message is lost, or rejected by the stream. With "fail", no later message is stored,
@@ -324,8 +324,8 @@ class Publishing:
         """Store a schedule, by which the server publishes messages to ``target`` later, once or repeatedly.
 
         The schedule is stored on ``subject``, where it replaces an earlier schedule. Both subjects must belong to the
-        same stream, which must have ``allow_msg_schedules``. ``at`` requires nats-server 2.12, and all other kinds of
-        schedules require nats-server 2.14.
+        same stream, which must have ``allow_msg_schedules``. ``at`` requires nats-server 2.12 or later, and all other
+        kinds of schedules require nats-server 2.14 or later.
 
         Args:
             subject: Subject of the schedule itself.

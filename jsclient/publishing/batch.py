@@ -73,7 +73,7 @@ class _Turns:
 
 
 class AtomicBatch:
-    """A batch of messages, of which a stream stores either all or none. Created by `JetStream.batch`.
+    """A batch of messages. The stream stores either all of them or none. Created by `JetStream.batch`.
 
     The batch is committed at the end of an ``async with`` block, or when you call `commit`. If the block raises an
     exception, or if you call `abandon`, nothing is stored.

@@ -68,7 +68,7 @@ class Tally:
     on_acks: Callable[[list[PubAck]], None] | None = None
     # Called with the stream and the sequences of a run of acks before they are counted.
     on_run: Callable[[str, list[int]], None] | None = None
-    # The list is not empty once the publisher was closed. Messages must not be sent again after that.
+    # Not empty once the publisher has been closed. After that, messages must not be sent again.
     unwanted: list[None] = field(default_factory=list)
 
     def count_acks(self) -> None:
@@ -154,7 +154,7 @@ class BulkPublisher:
         """Create the publisher.
 
         Args:
-            timeout: Seconds without progress after which messages fail. It also limits the time to wait for a
+            timeout: Without progress for this many seconds, messages fail. It also limits the time to wait for a
                 reconnect, or for a connection that doesn't accept data.
             repeatable: True if all messages have an ID, so that they can be sent again if an acknowledgement is
                 missing.

@@ -22,10 +22,10 @@ from ..protocol.wire.frames import Frame
 __all__ = ["IngestChannel"]
 
 PING_AFTER = 1.0
-"""Seconds without a response after which a ping is sent."""
+"""If no response arrives for this many seconds, a ping is sent."""
 
 KEEP_ALIVE = 3.0
-"""Seconds without a message after which a ping is sent, because the server drops an ingest after 10 idle seconds."""
+"""If no message is sent for this many seconds, a ping is. The server drops an ingest after 10 idle seconds."""
 
 CHUNK = 256 * 1024
 """Number of bytes after which the write buffer is checked."""

@@ -190,7 +190,7 @@ class Publisher(Handle):
                 waiting for space doesn't count. If the client is disconnected, the call waits up to ``timeout`` seconds
                 for the reconnect. Defaults to the timeout of the publisher.
 
-        All other arguments are the same as those of `JetStream.publish`.
+        `JetStream.publish` describes the other arguments.
 
         Raises:
             TooManyInFlightError: The window was full for ``room_timeout`` seconds. The message wasn't sent.
@@ -269,9 +269,9 @@ class Publisher(Handle):
         """Send a message without waiting, and return a future for its acknowledgement.
 
         Unlike `publish`, this is a plain method, so it can be called from callbacks. If `publish` would have to wait,
-        `send` raises an error instead, and the message isn't sent. The arguments and the future are the same as for
-        `publish`. Messages are written only when the event loop runs, so the caller must yield to the event loop from
-        time to time.
+        `send` raises an error instead, and the message isn't sent. `publish` describes the arguments and the future.
+        Messages are written only when the event loop runs, so the caller must yield to the event loop from time to
+        time.
 
         Raises:
             TooManyInFlightError: The window or the write buffer is full, or a call of `publish` is waiting.
@@ -325,7 +325,7 @@ class Publisher(Handle):
             self.acks.enter_now(subject, size)
         return self._put(to, header, data, size, now, timeout, repeatable)
 
-    def _header(  # noqa: PLR0917  by position, which costs less
+    def _header(  # noqa: PLR0917  positional arguments are faster
         self,
         headers: Mapping[str, str | Sequence[str]] | None,
         msg_id: str | None,

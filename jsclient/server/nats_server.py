@@ -263,7 +263,7 @@ class NatsServer:
         config: str | Mapping[str, Any] | Path = {} if self.config is None else self.config
         if isinstance(config, Path):
             return config.absolute()
-        # The server's format accepts JSON, and does not search quoted strings for variables.
+        # The configuration format is a superset of JSON, and variables aren't expanded in quoted strings.
         if not isinstance(config, str):
             config = json.dumps(config, default=os.fspath, ensure_ascii=False)
         path = self._run_directory() / "nats-server.conf"
@@ -407,7 +407,7 @@ async def _probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | N
         if verb != b"INFO":
             return None
         info: dict[str, Any] = json.loads(body)
-        # Without credentials or TLS, the probe can only find out that the server is listening.
+        # The probe has no credentials and no TLS, so it can only find out that such a server is listening.
         if info.get("auth_required") or info.get("tls_required"):
             return info
         writer.write(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')

@@ -29,7 +29,7 @@ def register(spark: SparkSession) -> None:
 
     Spark also discovers an installed jsclient by itself, but then queries that start at the same moment can fail with a
     Java serialization error. After this call, a classic session can start any number of queries at once. Under Spark
-    Connect, call it before each ``start()``, because the error can occur otherwise. A query keeps the registration that
+    Connect, call it before each ``start()``. Otherwise, the error can still occur. A query keeps the registration that
     it started with.
 
     Args:
@@ -80,7 +80,7 @@ def _register(spark: SparkSession, source: type[DataSource]) -> None:
     context: Any = spark.sparkContext
     with _registering:
         own = context.environment
-        # Replace the dictionary instead of modifying it, because the user's functions refer to the same dictionary.
+        # Replace the dictionary instead of modifying it, because the user's functions refer to it too.
         context.environment = {**_SPARK_ADDS, **own}
         try:
             spark.dataSource.register(source)

@@ -101,8 +101,8 @@ class StreamManager:
     ) -> Stream:
         """Replace the configuration of a stream. Fields that aren't given are reset to their defaults.
 
-        To keep the other fields, use `ensure_stream` with ``on_drift="update"``. The arguments are the same as those of
-        `create_stream`.
+        To keep the other fields, use `ensure_stream` with ``on_drift="update"``. `create_stream` describes the
+        arguments.
 
         Raises:
             StreamNotFoundError: The stream doesn't exist.
@@ -124,8 +124,8 @@ class StreamManager:
     ) -> Stream:
         """Create a stream, or replace the configuration of an existing stream.
 
-        Fields that aren't given are reset to their defaults. The arguments and errors are the same as those of
-        `create_stream` and `update_stream`.
+        Fields that aren't given are reset to their defaults. `create_stream` describes the arguments. Raises the same
+        errors as `create_stream` and `update_stream`.
         """
         config = _stream_config(name, subjects, fields)
         for _ in range(_RACES):
@@ -152,7 +152,7 @@ class StreamManager:
         Use it when an application starts. Several processes may call it at the same time.
 
         Args:
-            name, subjects, fields: The configuration, as for `create_stream`. In an existing stream, fields that aren't
+            name, subjects, fields: The configuration. See `create_stream`. In an existing stream, fields that aren't
                 given may have any value.
             on_drift: What to do if an existing stream has different values. "error" raises `ConfigMismatchError`,
                 "update" changes the given fields, and "ignore" accepts the stream as it is.
@@ -171,7 +171,8 @@ class StreamManager:
                 stream = await self._ensure_stream(config, on_drift)
             except (StreamExistsError, StreamNotFoundError):
                 continue  # another client has created or deleted the stream at the same time
-            # After an update, the response may contain fields that another client has set concurrently.
+            # Check again after an update, because the response may contain fields that another client has set
+            # concurrently.
             if on_drift != "update" or not stream_mismatches(config, stream.config):
                 break
         else:
@@ -293,7 +294,8 @@ class StreamManager:
     async def counter(self, stream: str) -> Counter:
         """Return a handle for the counters of a stream.
 
-        Counters require nats-server 2.12 and a stream with ``allow_msg_counter``. See ADR-49 for the protocol.
+        Counters require nats-server 2.12 or later, and a stream with ``allow_msg_counter``. See ADR-49 for the
+        protocol.
 
         Raises:
             StreamNotFoundError: The stream doesn't exist.

@@ -214,8 +214,8 @@ class Stream:
     ) -> DirectBatch:
         """Iterate over up to ``batch`` stored messages, which are read with a single request.
 
-        Messages are read from any replica, without a consumer or acknowledgements. This requires nats-server 2.11 and a
-        stream with ``allow_direct``. To continue after the last message::
+        Messages are read from any replica, without a consumer or acknowledgements. This requires nats-server 2.11 or
+        later, and a stream with ``allow_direct``. To continue after the last message::
 
             page = stream.get_batch(1000, seq=page.last_seq + 1)
 
@@ -251,8 +251,8 @@ class Stream:
     ) -> DirectBatch:
         """Iterate over the latest message of each matching subject, in stream order.
 
-        The result is a consistent snapshot, even across several pages. This requires nats-server 2.11 and a stream with
-        ``allow_direct``. If ``batch`` or ``max_bytes`` has ended the iteration, continue with::
+        The result is a consistent snapshot, even across several pages. This requires nats-server 2.11 or later, and a
+        stream with ``allow_direct``. If ``batch`` or ``max_bytes`` has ended the iteration, continue with::
 
             page = stream.get_last_messages(subjects, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
 
@@ -281,7 +281,7 @@ class Stream:
                 f"stream {self.name!r} does not allow direct gets: update it with allow_direct=True"
             )
 
-    async def _get(self, body: dict[str, Any], direct: bool) -> StoredMessage:  # noqa: FBT001  private
+    async def _get(self, body: dict[str, Any], direct: bool) -> StoredMessage:  # noqa: FBT001  internal
         try:
             if direct:
                 await self._check_direct()
@@ -401,7 +401,8 @@ class Stream:
                 if not isinstance(error, ConsumerExistsError) and error.err_code != _NO_CONSUMER_TO_UPDATE:
                     raise
                 continue  # another client has created or deleted the consumer at the same time
-            # After an update, the response may contain fields that another client has set concurrently.
+            # Check again after an update, because the response may contain fields that another client has set
+            # concurrently.
             if on_drift != "update" or not consumer_drift(requested, info.config):
                 break
         else:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["has_each_message", "known_rows"]
 
-_KNOWN = frozenset({"stream", "sequence", "stream_created"})  # columns that need no message
+# Columns whose values are known without reading the message.
+_KNOWN = frozenset({"stream", "sequence", "stream_created"})
 
 
 async def has_each_message(js: JetStream, spec: ReadSpec, part: SequenceRange) -> bool:

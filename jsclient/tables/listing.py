@@ -42,7 +42,7 @@ class StreamListing:
     def __init__(self, options: SourceOptions) -> None:
         self.names: frozenset[str] = frozenset(options.streams)
         self.pages: int = 0
-        # Number of streams that this round requests, or None for all of them.
+        # How many streams this round requests, or None if it requests all of them.
         self._requested: int | None = None
         self._connect = options.connect
         self._listed: dict[str, StreamFacts] = {}  # facts from the last list that were not taken yet

@@ -273,7 +273,7 @@ class Lookup:
         elif facts.work_queue:
             self._check_gets(facts, f"stream {facts.name!r} is a work queue")
         else:
-            # Creating a consumer here shows whether the executors may create consumers.
+            # Create a consumer to find out whether the executors may create consumers.
             try:
                 self.run(lambda stream: self._count_consumer(stream, opt_start_seq=1))
             except ConfigError as error:
@@ -333,7 +333,7 @@ class Lookup:
 
             for first in range(0, len(subjects), _FILTERS):
                 filters = subjects[first : first + _FILTERS]
-                # Usually no filter matches, which a single request shows.
+                # Usually no filter matches, and a single request is enough to find that out.
                 if not at_once or await _any_stored(stream, filters):
                     await asyncio.gather(*map(ask, filters))
             return frozenset(stored)
@@ -412,7 +412,7 @@ class Lookup:
                 # If no request has succeeded yet, a wrong option is more likely than an unavailable server.
                 known = self._known or self._stream is not None
                 if (explained := self._explained(error, known=known)) is not None:
-                    # Drop the cause. The text has all facts, and Spark would print the whole chain of errors.
+                    # Drop the cause, because the text is complete, and Spark would print the whole chain of errors.
                     raise explained from None
                 if not known or not await retry.again(error):
                     raise

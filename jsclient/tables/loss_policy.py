@@ -18,7 +18,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 class LossPolicy:
     """Policy that raises the error for a loss or logs it, depending on the option ``failOnDataLoss``."""
 
-    def __init__(self, fail: bool) -> None:  # noqa: FBT001  the only argument
+    def __init__(self, fail: bool) -> None:  # noqa: FBT001  it is the only argument
         self._fail = fail
         self._logged: deque[str] = deque(maxlen=_REMEMBERED)
 

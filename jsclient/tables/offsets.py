@@ -67,17 +67,18 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     # When the stream was created, as ``StreamInfo.created.isoformat()``. This distinguishes the stream from another
     # stream that is created later under the same name.
     created: str
-    init: bool = False  # whether this is the start of a new query, which has processed no message yet
-    # In an end offset, a sequence up to which no message of the batch matched while it was stored. 0 if unknown.
+    init: bool = False  # true at the start of a new query, before it has processed any message
+    # In an end offset, no message of the batch up to this sequence matched while it was stored. 0 if unknown.
     free: _Sequence = 0
     # In an end offset, the first sequence of each task of the batch, or () if unknown. A replay is divided at the same
     # sequences, even if the options or the stream have changed, because the sink's message ids contain the task's
     # number.
     cuts: tuple[_Positive, ...] = ()
     owner: str = ""  # random name of the query, which its progress consumer stores. "" if it has no name yet
-    # For one of several streams, whether no filter could match its messages up to here, so that none can be lost.
+    # When reading several streams, true if no message of this stream up to `seq` matched a filter. If the stream is
+    # deleted or recreated, nothing is lost.
     idle: bool = False
-    rewound: bool = False  # whether this is the end of an empty batch that a rewind added
+    rewound: bool = False  # true if a rewind added an empty batch, which ends at this offset
     # The last message of the stream when the offset was recorded, or None if unknown.
     mark: StoredMark | None = None
 
@@ -182,12 +183,12 @@ class StreamFacts:
     messages: int  # number of stored messages
     bytes: int  # total size of the stored messages
     gaps: int  # number of deleted sequences between first and last
-    direct: bool  # whether the stream allows direct gets
-    work_queue: bool  # whether messages are removed when they are acked
+    direct: bool  # true if the stream allows direct gets
+    work_queue: bool  # true if messages are removed when they are acked
     last_time: datetime | None = None  # when the last message was stored
     seen_at: datetime | None = None  # when the snapshot was taken, by the server's clock
     subjects: tuple[str, ...] = ()  # subjects of stored messages, after subject transforms
-    # Whether the stream copies other streams, so that it may store other subjects as well.
+    # True if the stream copies other streams, so it may store other subjects as well.
     copies: bool = False
     removal: Removal = field(default_factory=Removal)
     replicas: int = 1

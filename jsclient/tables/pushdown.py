@@ -30,7 +30,7 @@ class Narrowed:
     last: int = _MOST  # last sequence, inclusive
     since: str | None = None  # an RFC 3339 time, before which messages are excluded
     subjects: tuple[str, ...] = ()  # subject filters, empty for all messages
-    nothing: bool = False  # whether no message can match
+    nothing: bool = False  # true if no message can match
 
 
 def pushed(filters: Sequence[Any], narrowed: Narrowed, *, direct: bool) -> tuple[Narrowed, list[Any]]:
@@ -106,7 +106,7 @@ def _by_prefix(prefix: str, narrowed: Narrowed) -> tuple[Narrowed, bool]:
     if not narrowed.subjects or any(subject_matches(one, within) for one in narrowed.subjects):
         return replace(narrowed, subjects=(within,)), False
     overlapping = tuple(one for one in narrowed.subjects if subjects_overlap(one, within))
-    # A filter that overlaps the prefix only partly also matches other messages, which Spark has to drop.
+    # If a filter overlaps the prefix only partly, it also matches other messages, so Spark must filter them out.
     exact = all(subject_matches(within, one) for one in overlapping)
     return replace(narrowed, subjects=overlapping, nothing=narrowed.nothing or not overlapping), not exact
 
@@ -119,8 +119,8 @@ def _by_names(kind: str, value: Any, narrowed: Narrowed, *, direct: bool) -> Nar
     else:
         return None
     if any("\ufffd" in one or not {"*", ">"}.isdisjoint(one.split(".")) for one in subjects):
-        # The replacement character stands for invalid UTF-8, so the server knows another subject. A subject with
-        # wildcards would be a filter for the server, which matches other messages too.
+        # The replacement character stands for invalid UTF-8, so the real subject differs. The server would treat a
+        # subject with wildcards as a filter, which matches other messages too.
         return None
     possible = tuple(one for one in subjects if _may_be(one, narrowed.subjects))
     return replace(narrowed, subjects=possible, nothing=narrowed.nothing or not possible)

@@ -129,7 +129,7 @@ class RangeReader(abc.ABC):
         created: When the stream was created. If it is recreated under the same name, reading fails. With None, the
             stream's cached info is used.
         check_loss: Whether to raise an error if messages were removed before they were read.
-        may_supersede: Whether messages that were superseded or expired by themselves do not count as lost.
+        may_supersede: If true, messages that were superseded or expired by themselves don't count as lost.
         since: The time after which the messages of the range were stored, or None if unknown.
         max_bytes: Bytes to request at a time.
         max_messages: Messages to request at a time, or None for as many as the range has.
@@ -157,7 +157,7 @@ class RangeReader(abc.ABC):
         max_messages: int | None = None,
         headers_only: bool = False,
     ) -> None:
-        self._context = context = stream._context  # noqa: SLF001  internal to the package
+        self._context = context = stream._context  # noqa: SLF001  internal to this package
         self._stream = stream
         self._subjects = list(subjects)
         self._created = created or stream.cached_info.created
@@ -245,8 +245,8 @@ class ConsumerRange(RangeReader):
 
     _puller: OrderedPuller | None = None
     _doubt = _FIRST_DOUBT
-    _active_at = 0.0  # monotonic seconds: time of the last message or `_doubted` call
-    _received_at = 0.0  # monotonic seconds: time of the last message
+    _active_at = 0.0  # when the last message arrived or `_doubted` was last called, in monotonic seconds
+    _received_at = 0.0  # when the last message arrived, in monotonic seconds
 
     async def read_messages(self, limit: int) -> list[Frame]:
         puller = self._puller or await self._create_consumer()
@@ -267,7 +267,7 @@ class ConsumerRange(RangeReader):
                 elif connection.now() >= self._active_at + self._doubt:
                     await self._doubted(connection.now())
             self._see_end(puller)
-        # Messages may have been removed since the last check.
+        # Check once more, because messages may have been removed since the last check.
         await self._look()
         return []
 
@@ -293,7 +293,7 @@ class ConsumerRange(RangeReader):
         await Retry(_RETRY).run(puller.create_first_consumer)
         self._puller = puller
         connection = self._context.connection
-        # A message larger than the requested bytes would never be delivered.
+        # Leave room for the largest message, because one that exceeds the requested bytes would never be delivered.
         room = max(2 * self._max_bytes, connection.max_payload + _OVERHEAD)
         pull = Pull(max(self._at_once, 1), _EXPIRES, room, idle_heartbeat=_HEARTBEAT)
         self._active_at = self._received_at = connection.now()

@@ -187,11 +187,11 @@ def shares(counts: Sequence[int], most: int) -> list[int]:
     if total <= most:
         return list(counts)
     waiting = sum(count > 0 for count in counts)
-    over = max(0, most - waiting)  # messages after the first message of each stream
+    over = max(0, most - waiting)  # what remains after each stream was granted its first message
     granted = [min(1, count) + max(0, count - 1) * over // max(1, total - waiting) for count in counts]
     short = [at for at, count in enumerate(counts) if granted[at] < count]
     short.sort(key=lambda at: granted[at] * total - counts[at] * most)
-    for at in short[: max(0, most - sum(granted))]:  # assign the messages that rounding down has left over
+    for at in short[: max(0, most - sum(granted))]:  # grant what rounding down has left over
         granted[at] += 1
     return granted
 

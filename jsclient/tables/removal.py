@@ -46,9 +46,9 @@ class Removal:
         )
 
     def is_harmless(self, since: datetime | None, largest: int) -> bool:
-        """Return whether no limit of the stream can have removed the messages.
+        """Return True if the messages were certainly not removed by a limit of the stream.
 
-        If the result is True, the messages were superseded or expired by themselves, and do not count as lost.
+        In this case, they were superseded or expired by themselves, and don't count as lost.
 
         Args:
             since: A time after which all the messages were stored, or None if unknown.

@@ -198,7 +198,7 @@ class ServerOptions:
     domain: str | None = None  # domain and prefix as in `jsclient.connect`
     prefix: str = DEFAULT_PREFIX
     inbox_prefix: str = "_INBOX"  # prefix of reply subjects
-    timeout: float = 5.0  # seconds for an API request, and for one attempt to connect
+    timeout: float = 5.0  # timeout of an API request, and of one attempt to connect, in seconds
     client: tuple[tuple[str, Any], ...] = ()  # the options ``nats.…``, as arguments of `jsclient.connect`
 
     @classmethod
@@ -244,7 +244,7 @@ class ServerOptions:
     def _check(self) -> None:
         for url in self.servers:
             if _USER_INFO.search(url):
-                # Spark shows options in plans, logs and its web pages.
+                # Refuse secrets in this option, because Spark shows options in plans, in logs and on its web pages.
                 raise ConfigError(
                     "option 'servers' contains a user in a URL, which Spark would show in its plans: "
                     "use 'user' and 'passwordEnv', or 'credentialsFile'"
@@ -333,7 +333,7 @@ def _file(distributed: Callable[[], Path | None], name: str, path: str | None) -
     """
     if path is None or Path(path).is_file():
         return path
-    # An absolute path is never a file of ``--files``.
+    # An absolute path can't refer to a file that Spark distributes with ``--files``.
     host, shared = os.uname().nodename, None if Path(path).is_absolute() else distributed()
     if shared is None:
         hint = (

@@ -101,7 +101,8 @@ class _LoopThread:
             try:
                 js = future.result()
             except JetStreamError as error:
-                # The text has all facts, and Spark would print the whole chain of errors.
+                # Drop the cause, because the text has all the information, and Spark would print the whole chain of
+                # errors.
                 raise error.with_traceback(None) from None
             self.sessions[options] = opened = Session(js, self.loop, options.servers)
             return opened
@@ -190,4 +191,4 @@ def held(options: ServerOptions) -> Iterator[None]:
 
 def context_of(js: JetStream) -> Context:
     """Return the `Context` of a `JetStream`."""
-    return js._context  # noqa: SLF001  it belongs to this package
+    return js._context  # noqa: SLF001  internal to this package

@@ -89,15 +89,16 @@ class SourceOptions:
     end: Place = Place("latest")  # end of a batch read: a sequence is inclusive, a time is exclusive
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None  # log mode: messages that a batch waits for
-    max_trigger_delay: float = 900.0  # maximum number of seconds to wait for them after the previous batch
+    min_offsets_per_trigger: int | None = None  # in log mode, how many messages a batch waits for
+    # Maximum number of seconds that a batch waits for them after the previous batch.
+    max_trigger_delay: float = 900.0
     min_partitions: int = _DEFAULT_PARTITIONS  # minimum number of tasks per batch
     min_partition_rows: int = WORTH_A_TASK  # rows that justify another task
     max_messages_per_partition: int | None = None  # maximum number of rows per task
-    fail_on_data_loss: bool = True  # whether removed messages are an error
+    fail_on_data_loss: bool = True  # true if removed messages are an error
     read_mode: str = "auto"  # "auto", "consumer" or "direct"
-    include_headers: bool = True  # whether the default schema has a headers column
-    pushdown: bool = False  # whether a batch read pushes filters down, which also needs a setting of Spark
+    include_headers: bool = True  # true if the default schema has a headers column
+    pushdown: bool = False  # true if a batch read pushes filters down, which also requires a setting of Spark
     poll_interval: float = 0.1  # minimum number of seconds between two polls for new messages
     fetch_max_bytes: int = 8 << 20  # bytes requested at once
     batch_rows: int = 8192  # rows of one Arrow batch
@@ -223,7 +224,7 @@ def _refuse_by_mode(reader: OptionReader, mode: str) -> None:
         reader.refuse(name, "is for mode 'log': a queue claims messages as they are stored")
 
 
-def _refuse_by_kind(reader: OptionReader, streaming: bool | None, mode: str) -> None:  # noqa: FBT001  private
+def _refuse_by_kind(reader: OptionReader, streaming: bool | None, mode: str) -> None:  # noqa: FBT001  internal
     if streaming:
         for name in _ENDS:
             reader.refuse(name, "is for batch reads: a streaming query has no end")
@@ -311,7 +312,7 @@ def _consumer(reader: OptionReader, mode: str) -> str | None:
     return None if name is None else _named("consumer", check_consumer_name, name)
 
 
-def _named(option: str, check, name: str) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001  a function of names
+def _named(option: str, check, name: str) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001  from `names`
     try:
         return str(check(name))
     except InvalidNameError as error:

@@ -20,5 +20,5 @@ def distributed_files() -> Path | None:
         directory = Path(pyspark.SparkFiles.getRootDirectory()).absolute()
     except Exception:  # noqa: BLE001  an AssertionError without an application, or an error of py4j after its end
         return None
-    # The process that plans the batches of a stream gets an empty directory within the right directory.
+    # In the process that plans the batches of a stream, Spark returns an empty subdirectory, so use its parent.
     return directory.parent if directory.name == "streaming_job" else directory

@@ -23,7 +23,7 @@ from .source_options import SourceOptions
 
 __all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 
-# Limits for dividing a range by reading the sequences of all its messages. Beyond them, a few counts cost less.
+# Limits up to which a range is divided by reading the sequences of all its messages. Beyond them, counting costs less.
 _MOST_FOUND = 500_000  # maximum number of messages
 _FOUND_A_PIECE = 500  # maximum number of messages for each part
 # Maximum number of bytes for each part. The server loads payloads even if it does not send them.
@@ -44,8 +44,8 @@ class ReadSpec:
     read_mode: str  # "consumer", "direct", or "auto"
     batch_rows: int  # maximum rows per batch
     fetch_max_bytes: int  # bytes to request at a time
-    check_loss: bool  # whether to raise an error if messages were removed before they were read
-    may_supersede: bool = True  # whether superseded and expired messages do not count as lost
+    check_loss: bool  # true if messages that were removed before they were read raise an error
+    may_supersede: bool = True  # true if superseded and expired messages don't count as lost
     since: datetime | None = None  # the time after which the task's messages were stored, or None if unknown
 
 
@@ -102,7 +102,7 @@ def cut(
     dense = not lookup.subjects and not facts.gaps
     if dense or (whole.width < _WORTH_COUNTING and not lookup.counts_cheaply(facts)):
         return plan_ranges(whole, pieces_of(options, whole.width))
-    # Count the later messages first, so that a message stored meanwhile cannot make the result too low.
+    # Count the later messages first, so that a message stored in the meantime cannot make the result too low.
     after = lookup.rest(whole.last + 1, facts)
     rest = lookup.rest(whole.first, facts)
     rows = max(0, rest - after)

@@ -74,7 +74,7 @@ class Topics(StreamManager):
         """
         from .event_history import EventSource
 
-        return EventSource(self.topic(subject, stream=stream)._log_with_history)  # noqa: SLF001  one room
+        return EventSource(self.topic(subject, stream=stream)._log_with_history)  # noqa: SLF001  same package
 
     @overload
     def epochs(
@@ -105,8 +105,7 @@ class Topics(StreamManager):
         stream: str | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """Return a topic whose records are grouped into epochs. A subscriber receives either all of an epoch or none of
-        it.
+        """Return a topic whose records are grouped into epochs, which subscribers receive completely or not at all.
 
         An epoch is all data with the same logical time. Several publishers can contribute data to it. The epoch is
         complete when all of them have advanced past its time. Use it when data is only meaningful as a whole, such as a
@@ -222,8 +221,8 @@ class Topics(StreamManager):
         consumer that starts late reads the earlier values too, as long as the stream still stores them. A consumer
         never skips values silently. If values were removed before it has read them, it raises `HistoryTruncatedError`.
 
-        The arguments and errors that aren't listed are the same as those of `notifier_kit`. There is one difference: a
-        new stream keeps all messages unless ``fields`` limit them.
+        `notifier_kit` describes the arguments and errors that aren't listed here. Unlike a stream created by
+        `notifier_kit`, a new stream keeps all messages unless ``fields`` limit them.
 
         Args:
             push: How the server pushes new values. With ``"auto"``, consumers read the republished subject if the

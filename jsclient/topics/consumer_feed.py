@@ -42,8 +42,8 @@ __all__ = ["ConsumerFeed", "Doubted"]
 
 Doubted: TypeAlias = Literal["none", "late", "all"]
 
-_FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its readers
-_EARLY: Final = 0.001  # seconds that a timer may fire early
+_FORGOTTEN: Final = 30.0  # how long a consumer outlives its readers, in seconds
+_EARLY: Final = 0.001  # event loop timers may fire up to this many seconds early
 
 
 class ConsumerFeed(Feed):
@@ -94,7 +94,7 @@ class ConsumerFeed(Feed):
         """Return the pushes that other readers share, or new pushes if this reader doesn't trust the shared ones."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # A reader that opens the same pushes again has found a record in the history that was not pushed to it.
+        # A reader that opens the same pushes again has found a record that they missed, so create new pushes.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes
@@ -144,7 +144,7 @@ class ConsumerFeed(Feed):
         """Return plain subscriptions that take the place of a consumer."""
         config = self._stream.config
         subjects = heard_subjects(config.subjects or (), self._subject)
-        # Without echo, this connection would miss the records that it publishes itself.
+        # Hints are complete only with echo. Without it, this connection misses the records that it publishes itself.
         echoes = self._context.connection.echoes
         hints = Hints(all_heard=bool(subjects) and are_all_heard(config) and echoes)
         return _Hearing(self._context, subjects, hints, look, lost)
@@ -337,7 +337,7 @@ class _Hearing:
 
     @property
     def meanwhile(self) -> str:
-        """How readers learn of new records meanwhile, described for an event."""
+        """How readers learn of new records in the meantime, described for an event."""
         if self._hints.all_heard:
             subjects = ", ".join(map(repr, self._subjects))
             return f"topic readers subscribe to {subjects}, and read a record from the history when they hear of it"
@@ -351,7 +351,7 @@ class _Hearing:
             for subject in self._subjects:
                 self._inboxes.append(await connection.subscribe(subject, self._receive_hints))
             if self._inboxes:
-                # a refusal of a subscription arrives before the PONG
+                # Wait for a PONG, because the server sends a refusal of a subscription before it.
                 await connection.ping(self._context.timeout)
         except BaseException:
             await self.end_hearing()
@@ -450,7 +450,7 @@ class _Deliveries:
         self._monitor.heard(self._now())
         records: list[Record] = []
         missed = False
-        # Other clients may publish to the inbox. Frames that are neither a delivery nor a status are dropped.
+        # Other clients may publish to the inbox, so drop frames that are neither a delivery nor a status.
         for frame in frames:
             if is_data(frame):
                 try:

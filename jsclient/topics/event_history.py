@@ -368,9 +368,7 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def rejected(self) -> int:
-        """The number of pushes ignored because they were meant for an earlier subscription id. No event is lost by
-        this.
-        """
+        """The number of pushes ignored because they were meant for an earlier subscription id. This loses no events."""
         return self._reader.tracker.rejected
 
     def __repr__(self) -> str:

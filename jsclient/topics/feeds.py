@@ -84,7 +84,7 @@ class FeedSubscription:
                     continue
                 self.refused(error)
                 return
-            # `end_feed` was called while the feed was opened.
+            # If `end_feed` was called while the feed was being opened, close the feed now.
             if self._ended:
                 await self.feed.close(self.id)
                 return
@@ -146,7 +146,7 @@ class _Probe:
         if not connection.is_connected:
             monitor.heard(now)  # the lost connection is reported by its own event
         elif now - self._due >= monitor.interval / 2:
-            monitor.heard(now)  # the event loop was blocked, so no request was sent meanwhile
+            monitor.heard(now)  # the event loop was blocked, so no request was sent in the meantime
         elif (silent := monitor.check_silence(now)) is not None:
             self._context.emit(HeartbeatMissed(stream=self._stream, silent_for=silent))
         is_quiet = now - monitor.last_activity >= monitor.interval / 2
@@ -186,7 +186,7 @@ class RepublishFeed(Feed):
         connection.add_listener(listen)
         self._open[id] = inbox, listen, probe
         try:
-            # a refusal of the subscription arrives before the PONG
+            # Wait for a PONG, because the server sends a refusal of the subscription before it.
             await connection.ping(self._context.timeout)
             if inbox.denied is not None:
                 raise inbox.denied

@@ -129,8 +129,8 @@ class LatestReader(ReadHandle[Record]):
         """Return the latest record, even if it was returned before.
 
         If there is no record yet, the call waits for the first one. The following call of `next` waits for a newer
-        record. The errors are those of `next`, except `RequestTimeoutError` for a missing record, because this call has
-        no timeout.
+        record. This call has no timeout, so it doesn't raise `RequestTimeoutError` if there is no record. Apart from
+        that, it raises the same errors as `next`.
         """
         return self._seen_now(await (await self._opened()).newest())
 
@@ -167,7 +167,7 @@ class LatestReader(ReadHandle[Record]):
                     self._open_source(), "opening of newest records", awaited=True
                 )
             finding = self._finding
-            # Several callers may wait for this task. If one of them is cancelled, `wait` does not cancel the task.
+            # Use `wait`, because several callers may wait for this task. If one is cancelled, the task must continue.
             await asyncio.wait({finding})
             if self._finding is finding:
                 self._finding = None

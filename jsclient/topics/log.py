@@ -47,7 +47,7 @@ Receive: TypeAlias = Callable[[list[Record]], None]
 """Receives records that were pushed together, or an empty list if the history may have new ones. Must not block."""
 
 
-HEARTBEAT: Final = 5.0  # seconds
+HEARTBEAT: Final = 5.0  # interval between heartbeats, in seconds
 
 
 class Page(NamedTuple):
@@ -78,7 +78,7 @@ class Feed(abc.ABC):
     """
 
     heartbeat: float = HEARTBEAT
-    """Interval between signs of life, in seconds. If three in a row are missing, the event `HeartbeatMissed` is
+    """Interval between heartbeats, in seconds. If three in a row are missing, the event `HeartbeatMissed` is
     reported.
     """
 
@@ -90,7 +90,7 @@ class Feed(abc.ABC):
     may_listen: bool = False
     """Whether plain NATS subscriptions may be used instead if the server allows no further consumer."""
 
-    def has_read(self, id: str, count: int) -> None:  # noqa: B027  for feeds that ask for looks at the history
+    def has_read(self, id: str, count: int) -> None:  # noqa: B027  used only by feeds that check the history
         """Note how many records the reader with subscription ``id`` has just read from the history.
 
         Override it in a feed that itself asks readers to check the history. By default, nothing happens.

@@ -40,9 +40,9 @@ from .log import HEARTBEAT, Feed, Log, Push, SequenceStart, Start
 
 __all__ = ["LogReader", "check_position", "open_reader", "start_position"]
 
-_EARLY = 0.001  # seconds
-_LASTING: Final = 5.0  # seconds, which is longer than a restart or an election takes
-_RECHECK: Final = 0.5  # seconds between two requests for an extent that is uncertain
+_EARLY = 0.001  # event loop timers may fire up to this many seconds early
+_LASTING: Final = 5.0  # seconds until a failure is reported. A restart or an election takes less
+_RECHECK: Final = 0.5  # how long to wait before an uncertain extent is requested again, in seconds
 
 
 async def start_position(
@@ -206,8 +206,9 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def tracker(self) -> Reader:
-        """The state machine that decides what the reader does. Useful for its counters ``rejected``, ``repeated`` and
-        ``discarded``.
+        """The state machine that decides what the reader does.
+
+        Its counters ``rejected``, ``repeated`` and ``discarded`` are useful for monitoring.
         """
         return self._tracker
 
@@ -404,7 +405,7 @@ class LogReader(ReadHandle[Record]):
         self._arrived.set()
 
     def _tick_tracker(self) -> None:
-        # Timers of the event loop may fire early, by up to the resolution of its clock.
+        # Add a margin, because timers of the event loop may fire early by up to the resolution of its clock.
         self._carry_out(self._tracker.tick(self._now() + _EARLY))
 
     def _fail_reading(self, error: JetStreamError) -> None:
@@ -461,7 +462,7 @@ class LogReader(ReadHandle[Record]):
                     self._fail_reading(error)
                     return
                 continue
-            except Exception as error:  # noqa: BLE001  a defect; readers must not wait forever
+            except Exception as error:  # noqa: BLE001  readers would wait forever if a bug ended this task
                 failed = ProtocolError(f"the history could not be read: {type(error).__name__}: {error}")
                 failed.__cause__ = error
                 self._fail_reading(failed)

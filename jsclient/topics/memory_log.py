@@ -166,9 +166,7 @@ class MemoryLog(Log):
         return MissingRule(allow_truncated=allow_truncated)
 
     async def close(self) -> None:
-        """Close the log and the readers that are open. Positions into the log become useless, because its records are
-        gone.
-        """
+        """Close the log and its open readers. Its records are gone, so positions in the log become useless."""
         self._closed = True
         for reader in list(self.open):
             await reader.abandon()

@@ -41,12 +41,12 @@ from .stream_log import StreamLog
 
 __all__ = ["ChainPublisher", "TopicPublisher"]
 
-_LONGEST_TIMEOUT: Final = 8.0  # seconds
+_LONGEST_TIMEOUT: Final = 8.0  # the longest timeout of one attempt, in seconds
 _WRONG_LAST_MSG_ID: Final = 10070
 
 
 class ChainPublisher:
-    """Publishes a chain of records, each of which the server stores only directly after its predecessor.
+    """Publishes a chain of records. The server stores each record only directly after its predecessor.
 
     No other client may publish to the stream. If the stream is replicated, records are sent one at a time, as
     `jsclient.protocol.publishing.chain_window` explains. When a record fails, the publisher looks up the last record of
@@ -113,8 +113,8 @@ class ChainPublisher:
             ClosedError: An earlier record failed, so the chain has ended.
         """
         chain = self._chain
-        # Records get their numbers one call after the other. A call that is cancelled while it waits has no number
-        # yet, so it cannot leave a gap in the chain.
+        # Records are numbered one call after another. A call that is cancelled while it waits has no number yet, so it
+        # can't leave a gap in the chain.
         async with self._in_turn:
             await self._wait_for_capacity(subject, len(data))
             check()
@@ -147,7 +147,7 @@ class ChainPublisher:
         """Wait until another record can be sent, or until the chain has ended.
 
         The wait must come before `Publisher.publish`. If that method had to wait, the chain could be repaired
-        meanwhile, and the record would name a predecessor that is no longer valid.
+        in the meantime, and the record would name a predecessor that is no longer valid.
         """
         chain, admission, changed = self._chain, self._acks.admission, self._acks.changed
         deadline = self._loop.time() + self._timeout
@@ -174,7 +174,7 @@ class ChainPublisher:
         chain, acks = self._chain, self._acks
         try:
             while chain.is_broken and not acks.is_ended:
-                # ADR-22 recommends a pause before a retry. Acks that arrive meanwhile may repair the chain.
+                # ADR-22 recommends a pause before a retry. Acks that arrive in the meantime may repair the chain.
                 await asyncio.sleep(PAUSE)
                 await self._mend_once()
         except JetStreamError as error:
@@ -317,7 +317,7 @@ class TopicPublisher(Handle):
 
         Args:
             data: The payload of the record.
-            headers: The headers of the record, as for `JetStream.publish`. By default, it has none.
+            headers: A mapping of header names to values, stored with the record. None (the default) adds no headers.
             msg_id: An id for deduplication. The server discards further records with the same id within the duplicate
                 window of the stream. Omit it if records are chained, because these have ids of their own.
 
@@ -430,7 +430,7 @@ class TopicPublisher(Handle):
                     data, kind=kind, expected=0 if last is None else last.seq, msg_id=self._end_id
                 )
             except WrongLastSequenceError:
-                continue  # Another client has published meanwhile, so try again after its record.
+                continue  # Another client has published in the meantime, so try again after its record.
             except MaxPayloadError:
                 self._end_id = ""
                 raise

@@ -103,7 +103,7 @@ async def _requested_newest(log: StreamLog) -> AsyncGenerator[list[Record], None
 async def _delivered_newest(
     log: StreamLog,
     end: int,
-    headers_only: bool,  # noqa: FBT001  private
+    headers_only: bool,  # noqa: FBT001  internal
 ) -> AsyncGenerator[list[Record], None]:
     config = ConsumerConfig(
         filter_subject=log.subject, deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, headers_only=headers_only

@@ -13,7 +13,7 @@ __all__ = ["StreamStallWatch"]
 
 
 class StreamStallWatch:
-    """Polls a reader while its program waits for a record, and checks the stream when none arrives.
+    """Polls a reader while its application waits for a record, and checks the stream when none arrives.
 
     A reader of a topic replaces a feed that fails, and without pushes it reads the history. So only the stream can
     stall it.
@@ -22,7 +22,7 @@ class StreamStallWatch:
         context: The context of the handle. If its ``stall_after`` is None, the stream is never checked.
         stream: The name of the stream.
         progress: Returns a number that changes when a record arrives.
-        waits: Returns whether the program waits for a record now.
+        waits: Returns whether the application waits for a record now.
         failure: Returns why the history could not be read for a while, or None if it can be read.
     """
 
@@ -46,7 +46,7 @@ class StreamStallWatch:
         self._asks = 0
 
     def asked(self) -> None:
-        """Record that the program starts to wait for a message."""
+        """Record that the application starts to wait for a message."""
         self._asks += 1
         if self._handle is None and self._tracker is not None:
             self._poll()
@@ -82,7 +82,7 @@ class StreamStallWatch:
             self._handle = asyncio.get_running_loop().call_later(tracker.interval, self._poll)
 
     async def _diagnose(self, tracker: StallTracker, request: Look) -> None:
-        """Request the state of the stream, and report its findings, unless a record arrives meanwhile."""
+        """Request the state of the stream, and report its findings, unless a record arrives in the meantime."""
         from ..consumers.look import stream_info
         from ..protocol.streams.diagnosis import cannot_look_at_stream, diagnose_stream
 

@@ -202,7 +202,7 @@ class StreamLog(Log):
 
     @property
     def reads_directly(self) -> bool:
-        """Whether records are read with direct gets, which need no consumer. Requires server 2.11."""
+        """Whether records are read with direct gets, which need no consumer but nats-server 2.11 or later."""
         version = self.context.connection.server_version
         return bool(self.handle.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 
@@ -250,7 +250,7 @@ class StreamLog(Log):
 
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
         extent = await self.extent()
-        # The server's start time is inclusive and exact to the nanosecond.
+        # Add a nanosecond, because the server's start time is inclusive.
         first = await self._first_at(time_ns + 1)
         records = () if first is None else (first,)
         return extent.after_time(time_ns, records, allow_truncated=allow_truncated) or extent.end
@@ -314,7 +314,7 @@ class StreamLog(Log):
     def feed(self, push: Push) -> Feed:
         if push not in ("auto", "consumer", "republish", None):
             raise ConfigError(f"push is {push!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
-        # Republished records are only ordered within each subject.
+        # With several subjects, use a consumer, because republished records are only ordered within each subject.
         by_consumer = push == "consumer" or (push == "auto" and not self.is_one_subject)
         subject = None if by_consumer else republished_subject(self.handle.config.republish, self.subject)
         if subject is not None:
@@ -457,7 +457,7 @@ async def stream_for(
 ) -> Stream:
     """Return the stream that has the subject. Create it if it is missing. An existing stream is never changed."""
     if name is None:
-        names = await find_streams(manager._context, subject)  # noqa: SLF001  shared by all handles
+        names = await find_streams(manager._context, subject)  # noqa: SLF001  shared by all handles of a connection
         if len(names) > 1:
             raise NoMatchingStreamError(subject, names)
         name = names[0] if names else _stream_name(subject)
@@ -471,7 +471,7 @@ async def stream_for(
         try:
             stream = await manager.create_stream(name, subjects=[subject], **settings)
         except StreamExistsError:
-            stream = await manager.stream(name)  # another client has created the stream meanwhile
+            stream = await manager.stream(name)  # another client has created the stream in the meantime
     config = stream.config
     if not _covers(config, subject):
         raise ConfigError(f"stream {name!r} does not hold {subject!r}: use another stream or subject")

@@ -131,7 +131,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         self._check = check
         self._error: JetStreamError | None = None
         self._ended = False
-        # Tables with one signal are awaited together.
+        # Tables that share a signal can be awaited together.
         self._changed = Signal() if changed is None else changed
         self._watching: WeakSet[TableChanges] = WeakSet()
         self._tasks = [
@@ -242,8 +242,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         try:
             async with aclosing(self._reader.batches()) as batches:
                 async for records in batches:
-                    # Removals are marked by headers. If no record has headers and no `TableChanges` exists, all
-                    # records can be added together.
+                    # Removals are marked by headers. If no record has headers and no `TableChanges` exists, add all
+                    # records at once.
                     if self._watching or [record for record in records if record.headers]:
                         for record in records:
                             self._set(record.subject, None if _is_removal(record.headers) else record)
@@ -312,7 +312,7 @@ class TopicTable(Handle, Mapping[str, Record]):
                     stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
         known = {subject: record.seq for subject, record in self._records.items()}
         read = min(end, self.position.seq)  # the reader returns the records after this sequence
-        # A republished record may reach the table before the position of the reader includes it.
+        # Ignore records after `end`. A republished record may reach the table before the reader's position includes it.
         differ = [subject for subject, seq in known.items() if stored.get(subject, 0) < seq <= end]
         differ += [subject for subject, seq in stored.items() if known.get(subject, 0) < seq <= read]
         if (older := await self._ask_leader(differ)) and await self._may_be_stale():
@@ -323,13 +323,13 @@ class TopicTable(Handle, Mapping[str, Record]):
         return bool(differ)
 
     async def _is_empty(self) -> bool:
-        """Return whether no record of the topic is stored."""
+        """Return True if the topic has no stored records."""
         if await self._log.last() is not None:
             return False
         return not await self._may_be_stale() or await self._log.last() is None
 
     async def _may_be_stale(self) -> bool:
-        """Return whether an older answer may be from a former leader, which answers no requests now."""
+        """Return True if an older answer may have come from a former leader that no longer answers requests."""
         seen = max(self.position.seq, *(record.seq for record in self._records.values()), 0)
         doubt, now = BackwardCheck(), asyncio.get_running_loop().time
         incarnation, replicated = self.position.incarnation, False
@@ -374,7 +374,7 @@ class TopicTable(Handle, Mapping[str, Record]):
             return
         if newest is not None and _is_removal(newest.headers):
             newest = None
-        if self._records.get(subject) is before:  # no newer record was read meanwhile
+        if self._records.get(subject) is before:  # no newer record was read in the meantime
             self._set(subject, newest)
 
 
@@ -422,13 +422,13 @@ class TableChanges(ReadHandle[TableChange]):
             if self._pending:
                 subject = next(iter(self._pending))
                 return TableChange(subject, self._pending.pop(subject))
-            await self._table._next_change(deadline, "a change of the table", timeout)  # noqa: SLF001  one module
+            await self._table._next_change(deadline, "a change of the table", timeout)  # noqa: SLF001  same module
         raise ClosedError("the reader of changes is closed")
 
     async def close(self) -> None:
         """Stop reading changes. The table itself stays open."""
         self._state = State.CLOSED
-        self._table._watching.discard(self)  # noqa: SLF001  one module
+        self._table._watching.discard(self)  # noqa: SLF001  same module
         self._table._changed.set()  # noqa: SLF001
 
 

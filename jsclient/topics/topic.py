@@ -61,7 +61,7 @@ class ReaderOpening(Opening[TopicReader]):
     again.
     """
 
-    _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  its own class
+    _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  attribute of a base class
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         # Open a new reader for each loop, so that a second loop starts from the beginning again.
@@ -88,7 +88,7 @@ class Topic:
 
     def __init__(self, manager: StreamManager, subject: str, stream: str | None) -> None:
         self._manager = manager
-        self._context = manager._context  # noqa: SLF001  shared by all handles
+        self._context = manager._context  # noqa: SLF001  shared by all handles of a connection
         self.subject: str = check_filter_subject(subject)
         self._stream = None if stream is None else check_stream_name(stream)
 
@@ -330,11 +330,11 @@ class Topic:
                 print(table["sensors.7"].data)
 
         Opening the table reads a snapshot of the latest records. After that, the table follows the topic like a reader.
-        With server 2.11 and at most 1,024 subjects, the snapshot takes a single direct get. In all other cases, a
+        With nats-server 2.11 or later and at most 1,024 subjects, the snapshot takes a single direct get. Otherwise, a
         consumer delivers it.
 
         Args:
-            push, quiet, heartbeat: The same as the arguments of `each`.
+            push, quiet, heartbeat: How the table learns of new records and of missed ones. See `each`.
             check: Interval between checks for messages that were removed from the stream by a purge, a deletion or a
                 limit, in seconds. If messages were removed, the table is compared with the stream, without reading
                 payloads. A large table is compared less often, with a pause of at least one millisecond for each
@@ -359,7 +359,7 @@ class Topic:
     ) -> EpochTopic[T]: ...
     def epochs(
         self,
-        order: Order[Any] = Int(),  # noqa: B008  it has no state
+        order: Order[Any] = Int(),  # noqa: B008  the default has no state
         *,
         partitions: int | None = None,
         codec: Codec | None = None,

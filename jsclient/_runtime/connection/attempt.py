@@ -126,7 +126,8 @@ class Attempt:
     async def _connect(self) -> ServerLink:
         server, settings, transport = self._server, self._settings, self._transport
         secure_url = server.url.scheme in {"tls", "wss"}
-        # Create a context only if it is needed, because that reads the machine's certificate authorities.
+        # Create a context only when it is needed, because creating one reads the certificate authorities of this
+        # machine.
         if isinstance(transport, WebSocketTransport):
             context = settings.context if server.url.scheme == "wss" else None
             await transport.open_websocket(server.url, context, self._name)
@@ -182,8 +183,8 @@ class Attempt:
         unread = self._shake.unread if self._shake is not None else b""
         if (refused := refusal_in(unread + await transport.last_words())) is not None:
             return refused
-        # The server may have reset the connection because it didn't expect the client's data. Its refusal was then
-        # lost.
+        # The server may have reset the connection because it didn't expect the client's data. A refusal that it sent
+        # before was then lost, so read it on a new connection.
         lost = self._first and transport.is_open and not transport.is_secure()
         if transport.upgradable and (transport.failed_before_tls or lost) and is_unfinished(error):
             refused = refusal_in(await received_before_tls(url))

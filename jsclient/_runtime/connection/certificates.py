@@ -22,9 +22,10 @@ __all__ = [
 ]
 
 _SEQUENCE, _CONTEXT, _UTC_TIME = 0x30, 0xA0, 0x17
-_LIMIT = 2.0  # seconds to read a certificate on a second connection
-_LIMIT_CLEAR = 0.5  # seconds to read what a server sends before TLS: a refusal arrives at once
-_LIMIT_FIRST = 1.0  # seconds to find out whether a silent server expects TLS first
+_LIMIT = 2.0  # how long it may take to read a certificate on a second connection, in seconds
+# How long to wait for what the server sends before TLS, in seconds. A refusal arrives immediately.
+_LIMIT_CLEAR = 0.5
+_LIMIT_FIRST = 1.0  # how long to wait to find out whether a silent server expects TLS first, in seconds
 
 _NO_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"}
 _UNFIT = "the server and this client have no TLS version or cipher in common"
@@ -202,7 +203,7 @@ async def certificate_error(
 def _text(error: ssl.SSLCertVerificationError, name: str, dates: tuple[datetime, datetime] | None) -> str:
     """Describe the problem, and its solution. Codes: OpenSSL, ``x509_vfy.h``."""
     code, own = error.verify_code, '"ca.pem"'
-    # 9 and 10 mean dates, 62 and 64 the name, 18 self-signed, 2 and 19 to 21 an unknown authority.
+    # Codes 9 and 10 concern the dates, 62 and 64 the name. 18 means self-signed, 2 and 19 to 21 an unknown authority.
     if code == 10:
         when = f" on {dates[1]:%Y-%m-%d %H:%M} UTC" if dates else ""
         return f"the server's certificate expired{when}: the server needs a new one"
@@ -241,10 +242,9 @@ async def _certificate(uri: ParseResult, *, tls_first: bool) -> bytes:
 
 
 def validity(certificate: bytes) -> tuple[datetime, datetime]:
-    """Return the start and end of a DER certificate's validity. Raises `ValueError` or `IndexError` if it is
-    malformed.
+    """Return the start and end of a DER certificate's validity.
 
-    Source: RFC 5280, section 4.1.
+    Raises `ValueError` or `IndexError` if the certificate is malformed. See RFC 5280, section 4.1, for the format.
     """
     _, body, _ = _element(certificate, 0)
     _, fields, _ = _element(body, 0)

@@ -69,7 +69,7 @@ class Connection(abc.ABC):
         self.inbox_prefix = inbox_prefix
         self.denied: list[OnDenied] = []
         self.optional: set[str] = set()  # subjects of requests whose denial is raised, but not reported
-        self.echoes: bool = True  # whether the server delivers the client's own messages back to it
+        self.echoes: bool = True  # true if the server delivers the client's own messages back to it
         self.connects: int = 0  # number of reconnects
         # The event loop of the first use, to which the connection belongs.
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -225,7 +225,7 @@ class Connection(abc.ABC):
     only `publish` is available.
     """
 
-    async def wait_for_space(self) -> None:  # noqa: B027  a no-op without an outbox
+    async def wait_for_space(self) -> None:  # noqa: B027  does nothing without an outbox
         """Wait until most of the outbox is written. Raises `DisconnectedError` or `ClosedError`."""
 
     @abc.abstractmethod

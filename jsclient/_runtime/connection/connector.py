@@ -19,7 +19,7 @@ from .identity import Identity
 
 __all__ = ["Connector"]
 
-_random = random.Random()  # noqa: S311  no secret; not the shared generator, which a program may have seeded
+_random = random.Random()  # noqa: S311  not a secret; the application may have seeded the shared generator
 
 OnFailure = Callable[[Server, Exception], None]
 
@@ -69,7 +69,7 @@ class Connector:
         while (server := self.pool.take_untried(now())) is not None:
             try:
                 return await self._try(server, first=True)
-            except Exception as error:  # noqa: BLE001  a transport, a callback or a file can raise anything
+            except Exception as error:  # noqa: BLE001  a transport, a callback or a file may raise anything
                 self.pool.failed(server, refused=is_refusal(error))
                 self._end_if_over()
                 self.failures.append(FailedAttempt(server.url, error))
@@ -92,7 +92,7 @@ class Connector:
             self.pool.begin(server, now())
             try:
                 return await self._try(server, first=False)
-            except Exception as error:  # noqa: BLE001  a transport, a callback or a file can raise anything
+            except Exception as error:  # noqa: BLE001  a transport, a callback or a file may raise anything
                 self._end_if_over()  # the attempt may have failed because the connection was closed
                 if self.attempt_failed(server, error, failed):
                     return None

@@ -252,7 +252,7 @@ def _is_seed(seed: str) -> bool:
         raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
     except ValueError:
         return False
-    # A prefix of 2 bytes, 32 bytes, and their checksum, which nkeys does not check.
+    # A seed consists of a prefix of 2 bytes, 32 bytes, and their checksum. Check the checksum, because nkeys doesn't.
     checksum = int.from_bytes(raw[-2:], "little")
     return len(raw) == 36 and raw[0] & 0xF8 == 18 << 3 and binascii.crc_hqx(raw[:-2], 0) == checksum
 

@@ -13,7 +13,7 @@ class Denials:
     """The permissions that the server refused on one connection."""
 
     def __init__(self) -> None:
-        # Missing permissions that were already reported after a refused ack.
+        # The missing permissions that have already been reported after a refused ack.
         self._ack_rights: set[str] = set()
 
     def event(self, error: PermissionDeniedError) -> PermissionDenied | None:

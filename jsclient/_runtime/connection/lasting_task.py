@@ -12,7 +12,7 @@ from ..tasks import until_done
 __all__ = ["LastingTask"]
 
 REVIVE = 1.0
-"""Seconds after which a cancelled task is started again."""
+"""How long to wait before a cancelled task is started again, in seconds."""
 
 
 class LastingTask:

@@ -25,7 +25,7 @@ class Outage:
     def __init__(self, error: BaseException | None = None) -> None:
         self.lost = "" if error is None else reason(error)
         self.failed = ""
-        self._refused = False  # whether refused credentials were reported
+        self._refused = False  # true once refused credentials have been reported
 
     def attempt_failed(
         self, server: Server, error: Exception, expiry: Callable[[], str]

@@ -23,7 +23,7 @@ class Pings:
     """The PINGs in flight. Their PONGs arrive in the same order.
 
     Attributes:
-        interval: Seconds between the PINGs of the timer.
+        interval: Interval between the PINGs of the timer, in seconds.
     """
 
     def __init__(self, out: Outbox, acks: UnconfirmedAcks, stale: Callable[[], None]) -> None:
@@ -32,7 +32,7 @@ class Pings:
         self._out = out
         self._acks = acks
         self._stale = stale
-        # None stands for a PING whose PONG no caller is waiting for.
+        # The waiter for each PING in flight, or None if no caller waits for its PONG.
         self._waiters: deque[asyncio.Future[None] | None] = deque()
         self._liveness: Liveness | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Restorable", "Restorer"]
 
 AFTER_BUG: Final = 1.0
-"""Seconds until the attempts continue after an error that no server should cause."""
+"""How long to wait before the next attempt after an error that no server should cause, in seconds."""
 
 
 class Restorable(Protocol):
@@ -91,7 +91,7 @@ class Restorer:
         self._pings.stop(DisconnectedError(reason(error)))
 
     async def _restore(self) -> None:
-        # A connection may be lost again at the very moment it is restored.
+        # A connection may be lost again at the very moment it is restored, so repeat the attempts.
         while not self._connection.is_connected and not self._connection.is_closed:
             try:
                 await self._make_attempts()

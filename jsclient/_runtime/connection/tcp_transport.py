@@ -18,7 +18,7 @@ __all__ = ["TcpTransport"]
 LARGE_READ: Final = 256 * 1024
 
 _NEXT_ADDRESS: Final = 0.25
-"""Seconds until the next address of a host is tried in parallel. Source: RFC 8305."""
+"""How long to wait before the next address of a host is tried in parallel, in seconds. See RFC 8305."""
 
 
 def _nothing() -> int:
@@ -72,7 +72,8 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._transport = transport
         self.backlog = _backlog(transport)
         loop = asyncio.get_running_loop()
-        # With TLS, uvloop itself ends the iteration after each read.
+        # Without TLS, uvloop may read from the socket many times in one iteration of the event loop, so reading has to
+        # be paused explicitly. With TLS, uvloop reads only once per iteration.
         plain = transport.get_extra_info("ssl_object") is None
         self._call_soon = loop.call_soon if plain and _is_uvloop(loop) else None
 
@@ -156,8 +157,8 @@ class TcpTransport(asyncio.BufferedProtocol):
             self._changed.set()
         transport = self._transport
         if self._call_soon is not None and nbytes == READ_SIZE and transport and not transport.is_closing():
-            # uvloop would read up to 32 times before the messages are processed, and the messages would leave the
-            # cache.
+            # Otherwise, uvloop would read up to 32 times before the messages are processed, and by then they would
+            # have left the processor's cache.
             transport.pause_reading()
             self._call_soon(self._read_on)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["CLOSING", "ByteReader", "Transport"]
 
 CLOSING = 1.0
-"""Seconds to send the written bytes, and for the peer to confirm the end."""
+"""How long sending the written bytes may take, and how long the peer may take to confirm the end, in seconds."""
 
 
 class ByteReader(Protocol):

@@ -241,7 +241,7 @@ class UserConnection(Connection):
         nats_subscription, deadline = inbox.nats_subscription, self.now() + timeout
         try:
             if nats_subscription is not None and self.is_connected:
-                # nats-py's drain() waits for a PONG too, and must not be cancelled while it does.
+                # Wait for a PONG first. nats-py's drain() waits for one too, and must not be cancelled while it does.
                 await self.ping(timeout)
                 draining = self._start_waiting(nats_subscription.drain(), ends_with_connection=False)
                 # If drain() fails, the subscription is orphaned, and nats-py would resubscribe after every
@@ -284,7 +284,7 @@ class UserConnection(Connection):
             took = pinging.result()
         except (nats.errors.Error, asyncio.CancelledError) as error:
             raise DisconnectedError(str(error) or "the connection was lost before a PONG came") from error
-        # Messages that arrived before the PONG may still be in nats-py's queue.
+        # Let nats-py process messages that arrived before the PONG and may still be in its queue.
         for _ in range(3):
             await asyncio.sleep(0)
         return took

@@ -42,7 +42,7 @@ _UNREADABLE: Final = (
 
 
 class SharedReader(Generic[EntryT]):
-    """Reads the existing entries by itself, and then each change together with other watches.
+    """Reads the existing entries of a watch, and then shares the delivery of each change with other watches.
 
     The first watch reads the existing entries with a consumer, which then serves the watches that are opened later.
     Later watches read the existing entries by direct gets if possible. If not, they use a separate consumer until
@@ -59,11 +59,11 @@ class SharedReader(Generic[EntryT]):
         self._decode, self._create = query.decode, query.create
         self._member = SourceMember()
         self._source: SharedSource | None = None
-        # The readers that are used until this reader joins the others.
+        # The readers that are used until this reader joins the shared source.
         self._own: BucketReader[EntryT] | None = None
         self._log: LogEntries | None = None
-        self._era = 0  # the era of the window when one of them began
-        self._turn = asyncio.Lock()  # only one task may read until the reader has joined the others
+        self._era = 0  # the era of the window when `_own` or `_log` was opened
+        self._turn = asyncio.Lock()  # only one task may read until the reader has joined the shared source
         self.is_current: bool = False
 
     # --- opening -----------------------------------------------------------------------------------------

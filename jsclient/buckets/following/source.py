@@ -104,7 +104,7 @@ class SharedSource:
 
     @property
     def is_over(self) -> bool:
-        """Whether no message follows, because the bucket was deleted or the connection closed."""
+        """True if no more messages will arrive, because the bucket was deleted or the connection was closed."""
         return self._error is not None or (self._puller is not None and self._puller.nothing_comes)
 
     @property
@@ -143,7 +143,8 @@ class SharedSource:
         puller = reader.puller
         if self.window is not None or puller is None or self._opening.locked():
             return False
-        # Unread messages may belong to the stream before it was recreated, and the window could not tell them apart.
+        # Unread messages may belong to the stream before it was recreated. The window couldn't tell them from later
+        # ones.
         if reader.has_unread:
             return False
         reader.give_up_consumer()
@@ -216,7 +217,7 @@ class SharedSource:
                 return shared
             if frames := self._take_run(messages):
                 revisions = sequences(frames[0][1])[0], sequences(frames[-1][1])[0]
-                # If no other member needs the messages, they need not go through the window.
+                # If no other member needs the messages, return them directly instead of adding them to the window.
                 if window.pass_by(follower, revisions, len(frames)):
                     return Alone(frames)
                 window.add_frames(frames, numbers_of(frames))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_WAIT", "acquire"]
 
 MOST_WAIT: Final = 0.5
-"""Seconds after which another attempt to lock the key is made, even if no release was observed."""
+"""How long to wait before the next attempt to lock the key if no release is observed, in seconds."""
 
 _PAUSE: Final = 0.2  # seconds between attempts to acquire
 _LAST_ATTEMPT: Final = 1.0  # seconds that the last attempt may take after the timeout. The timeout may be 0
@@ -58,7 +58,7 @@ async def acquire(
 
 async def _check_bucket(kv: KeyValue[Any]) -> None:
     """Raise `ConfigError` if the server or the bucket doesn't support locks."""
-    check_server(kv._context.connection.server_version, _TTL_SERVER, "a lock")  # noqa: SLF001  one room
+    check_server(kv._context.connection.server_version, _TTL_SERVER, "a lock")  # noqa: SLF001  same package
     config = (await kv._known()).config  # noqa: SLF001
     if not config.allow_msg_ttl:
         raise ConfigError(f"bucket {kv.bucket!r} has no TTL for each key: create it with limit_marker_ttl")
@@ -92,7 +92,7 @@ async def _attempt(lease: Lease[Any]) -> bool:
 
     If the call is cancelled, a background task waits for the end of the attempt, then removes its value.
     """
-    context = lease.kv._context  # noqa: SLF001  one room
+    context = lease.kv._context  # noqa: SLF001  same package
     if context.closer is not None:  # the connection is about to be closed, so the lock would not be released
         raise ClosedError(CLOSED)
     attempt = context.tasks.start(lease.take(), f"attempt to lock {lease.key}", awaited=True)
@@ -113,7 +113,7 @@ async def _attempt(lease: Lease[Any]) -> bool:
 
 
 def _in_background(lease: Lease[Any], work: Coroutine[Any, Any, None]) -> None:
-    lease.kv._context.tasks.start(work, f"end of the wait for {lease.key}")  # noqa: SLF001  one room
+    lease.kv._context.tasks.start(work, f"end of the wait for {lease.key}")  # noqa: SLF001  same package
 
 
 async def _undo(lease: Lease[Any], attempt: asyncio.Task[bool]) -> None:
@@ -152,7 +152,7 @@ class _Release:
         """Open the watch in its own task, because a cancelled opening waits until the consumer has been deleted."""
         if self._watch is None or self._opening is None:
             self._watch = self._lease.kv.watch(self._lease.key, meta_only=True)
-            tasks = self._lease.kv._context.tasks  # noqa: SLF001  one room
+            tasks = self._lease.kv._context.tasks  # noqa: SLF001  same package
             self._opening = tasks.start(self._watch.__aenter__(), "watch of a lock", awaited=True)
         await asyncio.wait([self._opening])
         if self._opening.cancelled():  # closing the connection cancels its tasks

@@ -43,8 +43,7 @@ class KeyValueChange(NamedTuple, Generic[ValueT]):
 
 
 class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]):
-    """A local copy of a bucket that is kept up to date, as a mapping from keys to entries. Returned by
-    `KeyValue.cache`.
+    """A local copy of a bucket, as a mapping of keys to entries that is kept up to date. Returned by `KeyValue.cache`.
 
     Reading the cache sends no requests, so it is as fast as a dict::
 
@@ -52,7 +51,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
             print(cache["shop.open"].value)
 
     While the cache is open, it contains all matching keys that have a value. If the body of a loop over the cache
-    awaits anything, the cache may change meanwhile, so iterate over a copy such as ``dict(cache)``.
+    awaits anything, the cache may change in the meantime, so iterate over a copy such as ``dict(cache)``.
 
     The cache survives reconnects and server restarts. It may skip intermediate values of a key, but never misses the
     latest one. If the bucket is deleted or created again, the cache can't continue, and every access raises
@@ -185,8 +184,9 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
 
     @property
     def revision(self) -> int:
-        """The revision of the bucket that the cache has reached. It includes all changes of matching keys up to this
-        revision.
+        """The revision of the bucket that the cache has reached.
+
+        The cache includes all changes of matching keys up to this revision.
         """
         return max(self._reached, min((table.position.seq for table in self._tables), default=0))
 
@@ -216,7 +216,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         self._changes_of_connection += 1
         if self._catching_up is not None:
             self._catching_up.cancel()
-        # While tables are opened, `_open` catches up at its end.
+        # While tables are still being opened, there is nothing to do, because `_open` catches up at its end.
         if what is Lifecycle.CONNECTED and self._state is State.OPEN:
             self._catching_up = self._context.tasks.start(
                 self._catch_up(), f"catching up of {self._keys.bucket}"
@@ -344,7 +344,7 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
         cache = self._cache
 
         def has_ended_or_changed(_: object) -> bool:
-            return self.is_closed or bool(cache._following() and self._changed_part())  # noqa: SLF001  one module
+            return self.is_closed or bool(cache._following() and self._changed_part())  # noqa: SLF001  same module
 
         while True:
             if self.is_closed:
@@ -417,5 +417,5 @@ async def open_cache(
     for log in logs:
         log.is_one_subject = False  # a record with a payload is never a deletion, whatever its headers are
     cache = KeyValueCache[Any](context, keys, logs, strays, create)
-    await cache._open(check)  # noqa: SLF001  one module
+    await cache._open(check)  # noqa: SLF001  same module
     return cache

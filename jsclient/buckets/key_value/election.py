@@ -36,6 +36,6 @@ async def elect(
         except LeaseLostError as error:
             if (error.bucket, error.key, error.token) != (kv.bucket, key, lock.token):
                 raise  # the error belongs to another lock
-            kv._context.report(error)  # noqa: SLF001  one room
+            kv._context.report(error)  # noqa: SLF001  same package
             if error.reason == CONNECTION_CLOSED:
                 raise ClosedError(CLOSED) from error

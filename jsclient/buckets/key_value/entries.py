@@ -33,7 +33,7 @@ def entry_of(
     size = len(value)
     if block:  # most values have no headers
         headers = MessageHeaders(block, chosen().find_header)
-        # Searching the bytes is cheaper than parsing headers to find out that the header is missing.
+        # Search the bytes first. Usually the header is missing, and finding that out by parsing would cost more.
         if _OPERATION in block or _REASON in block:
             operation = operation_of(headers)
         if _SIZE in block and MSG_SIZE in headers:

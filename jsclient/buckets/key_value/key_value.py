@@ -125,11 +125,12 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return stored_entry(self._keys, key, message, delta)
 
     async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot[ValueT]:
-        """Return the entries of several keys as of one revision (server 2.11). Keys without a value are omitted.
+        """Return the entries of several keys as of one revision. Requires nats-server 2.11 or later.
 
         Args:
-            keys: Keys or filters, such as ``["a.1", "b.*"]``. They are requested in groups of 1,000. At most 1,024 keys
-                may match each group. Entries of later groups may be newer than the revision of the snapshot.
+            keys: Keys or filters, such as ``["a.1", "b.*"]``. Keys without a value are omitted from the result. The
+                client requests them in groups of 1,000. At most 1,024 keys may match each group. Entries of later
+                groups may be newer than the revision of the snapshot.
 
         Raises:
             TooManyResultsError: More than 1,024 keys match the filters of one request.
@@ -207,7 +208,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Keep a local copy of all matching values up to date: ``async with kv.cache("shop.*") as cache``.
 
         Args:
-            filters: The same as for `watch`. Caches of one connection share a consumer for each filter.
+            filters: Keys, or filters as in `watch`. Caches of one connection share a consumer for each filter.
             check: Interval in seconds between checks for values that a limit or an administrator has removed.
 
         Raises:
@@ -292,7 +293,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     async def create(
         self, key: str, value: ValueT, *, ttl: float | timedelta | None = None, msg_id: str | None = None
     ) -> int:
-        """Create a key, and return its revision. The arguments are those of `put`.
+        """Create a key, and return its revision. `put` describes the arguments.
 
         ``ttl`` is allowed with any history, because there is no previous value that could reappear. If the history is
         greater than 1, the server increases ``ttl`` to at least the bucket's ``limit_marker_ttl`` (ADR-43).
@@ -313,11 +314,11 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         ttl: float | timedelta | None = None,
         msg_id: str | None = None,
     ) -> int:
-        """Set the value of a key only if nobody has changed it meanwhile, and return the new revision.
+        """Set the value of a key only if no one has changed it in the meantime, and return the new revision.
 
         Args:
-            key, value, ttl, msg_id: The same as for `put`.
-            last: The revision that the key must still have. 0 means that the bucket must have no entry of the key.
+            key, value, ttl, msg_id: The key, its new value, and options. See `put`.
+            last: The revision that the key must still have. 0 means that the bucket must have no entry for the key.
 
         Raises:
             RevisionMismatchError: The key has a different revision. Nothing was stored.
@@ -346,8 +347,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Delete the value and the history of a key. Return the revision of the deletion.
 
         Args:
-            key, last: The same as for `delete`.
-            ttl: Seconds until the server removes the deletion too. The bucket needs a ``limit_marker_ttl``.
+            key, last: The key, and the revision that it must have. See `delete`.
+            ttl: How long until the server removes the deletion too, in seconds. The bucket needs ``limit_marker_ttl``.
 
         Raises:
             RevisionMismatchError: The key has a different revision. Nothing was deleted.
@@ -368,7 +369,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             attempts: Maximum number of times that ``function`` is called.
 
         Raises:
-            RevisionMismatchError: During every attempt, another client changed the value.
+            RevisionMismatchError: A different client changed the value during every attempt.
             KeyNotFoundError: The key has no value, and ``function`` returned None.
 
         May also raise any error of `get` and `put`, and any exception that ``function`` raises.
@@ -376,10 +377,10 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         return await update_with(self, key, function, attempts)
 
     def transaction(self) -> KeyValueTransaction[ValueT]:
-        """Change several keys, all or none of them: ``async with kv.transaction() as tx`` (server 2.12).
+        """Change several keys, all or none of them: ``async with kv.transaction() as tx``.
 
-        The bucket needs ``allow_atomic``. Leaving the block commits the changes, unless it raised an exception. Raises
-        `ReadOnlyError` if the handle is read-only, and `ConfigError` if the server is too old.
+        Requires nats-server 2.12 or later and ``allow_atomic``. Leaving the block commits the changes, unless it raised
+        an exception. Raises `ReadOnlyError` if the handle is read-only, or `ConfigError` if the server is too old.
         """
         self._keys.check_writable()
         return KeyValueTransaction(self)
@@ -389,12 +390,12 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     def lock(
         self, key: str, *, ttl: float = 15.0, value: ValueT | None = None, timeout: float | None = None
     ) -> Opening[KeyValueLock[ValueT]]:
-        """Acquire a lock that only one client can hold: ``async with kv.lock("reports") as lock`` (server 2.11).
+        """Acquire a lock that only one client can hold: ``async with kv.lock("reports") as lock``.
 
-        The bucket needs ``limit_marker_ttl`` and a history of 1. The lock is renewed as long as it is held. If the
-        holder dies or loses its connection, another client can acquire the lock within ``ttl + 1`` seconds. A suspended
-        process may resume after that and still believe that it holds the lock. Use `KeyValueLock.put` and
-        `KeyValueLock.token` to prevent such a process from writing.
+        Requires nats-server 2.11 or later, and a bucket with ``limit_marker_ttl`` and a history of 1. The lock is
+        renewed as long as it is held. If the holder dies or loses its connection, a different client can acquire the
+        lock within ``ttl + 1`` seconds. A suspended process may resume after that and still believe that it holds the
+        lock. Use `KeyValueLock.put` and `KeyValueLock.token` to prevent such a process from writing.
 
         Args:
             key: The key that represents the lock.
@@ -424,21 +425,21 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         ttl: float = 15.0,
         value: ValueT | None = None,
     ) -> T:
-        """Run ``work`` in only one of the clients that call this method (server 2.11). Return the result of ``work``.
+        """Run ``work`` in only one of the clients that call this method, and return its result.
+
+        Requires nats-server 2.11 or later. If the call is cancelled, ``work`` is cancelled and the lock is released.
 
         Args:
-            key, ttl, value: The same as for `lock`.
-            work: A coroutine function. It is called with the lock once this client is elected. If the lock is lost, the
-                event `ErrorRaised` reports it and ``work`` is cancelled. When this client is elected again, ``work`` is
-                called again.
+            key, ttl, value: The key, expiry and value of the lock. See `lock`.
+            work: A coroutine function, called with the lock once this client is elected. If the lock is lost, ``work``
+                is cancelled and an `ErrorRaised` event is emitted. If the client is elected again, ``work`` is called
+                again.
 
         Raises:
             ConfigError: ``work`` isn't a coroutine function.
             ClosedError: The connection was closed.
 
         May also raise any error of `lock`, and any exception that ``work`` raises.
-
-        If the call is cancelled, ``work`` is cancelled and the lock is released.
         """
         return await elect(self, key, work, ttl=ttl, value=value)
 

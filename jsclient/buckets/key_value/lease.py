@@ -45,7 +45,7 @@ class Lease(Generic[ValueT]):
 
     def __init__(self, kv: KeyValue[ValueT], key: str, value: ValueT | None, ttl: float) -> None:
         self.kv: KeyValue[ValueT] = kv
-        self.key: str = kv._keys.checked(key)  # noqa: SLF001  one room
+        self.key: str = kv._keys.checked(key)  # noqa: SLF001  same package
         self.ttl: float = ttl
         self.revision: int = 0
         self.until: float = 0.0
@@ -58,7 +58,7 @@ class Lease(Generic[ValueT]):
 
     def now(self) -> float:
         """Return the event loop time."""
-        return self.kv._context.connection.now()  # noqa: SLF001  one room
+        return self.kv._context.connection.now()  # noqa: SLF001  same package
 
     def is_ours(self, message: StoredMessage) -> bool:
         """Return whether a message is this lock's own value."""
@@ -66,7 +66,7 @@ class Lease(Generic[ValueT]):
 
     async def _newest(self, timeout: float | None = None) -> StoredMessage | None:
         """Return the newest message of the key, from the leader."""
-        body = {"last_by_subj": self.kv._keys.subject(self.key)}  # noqa: SLF001  one room
+        body = {"last_by_subj": self.kv._keys.subject(self.key)}  # noqa: SLF001  same package
         return await self.kv._stored(body, timeout)  # noqa: SLF001
 
     async def take(self) -> bool:
@@ -75,7 +75,8 @@ class Lease(Generic[ValueT]):
         if not self.may_store:
             return False
         if message is not None and has_value(self.kv, message) and not self.is_ours(message):
-            # Our own value doesn't prevent the attempt. It was stored by an earlier attempt whose reply was lost.
+            # Another client holds the key. Our own value, stored by an earlier attempt whose reply was lost, doesn't
+            # count.
             return False
         try:
             await self._store_value(0 if message is None else message.seq)
@@ -89,7 +90,7 @@ class Lease(Generic[ValueT]):
         sent = self.now()
         self._all_expired_at = sent + self.ttl + (self.kv._context.timeout if timeout is None else timeout)  # noqa: SLF001
         self.awaits_answer = True
-        self.revision = await self.kv._write(  # noqa: SLF001  one room
+        self.revision = await self.kv._write(  # noqa: SLF001  same package
             self.key,
             self._value,
             expected=expected,
@@ -120,7 +121,7 @@ class Lease(Generic[ValueT]):
 
     async def put(self, key: str, data: bytes) -> int:
         """Store an encoded value under another key, provided that the lock's key still has our revision."""
-        keys = self.kv._keys  # noqa: SLF001  one room
+        keys = self.kv._keys  # noqa: SLF001  same package
         ack = await publish(
             self.kv._context,  # noqa: SLF001
             keys.target(key),
@@ -137,7 +138,7 @@ class Lease(Generic[ValueT]):
 
         The attempt ends when the value is about to expire anyway.
         """
-        timeout = max(_LEAST, min(self.until - self.now(), self.kv._context.timeout))  # noqa: SLF001  one room
+        timeout = max(_LEAST, min(self.until - self.now(), self.kv._context.timeout))  # noqa: SLF001  same package
         try:
             async with asyncio.timeout(timeout):
                 return await self._remove()
@@ -154,7 +155,7 @@ class Lease(Generic[ValueT]):
         return True
 
     async def _purge(self) -> None:
-        await self.kv._write(  # noqa: SLF001  one room
+        await self.kv._write(  # noqa: SLF001  same package
             self.key, b"", expected=self.revision, headers={OPERATION: PURGE}, rollup="sub", ttl=self.ttl
         )
 

@@ -63,11 +63,11 @@ class KeyValueLock(Handle, Generic[ValueT]):
         self._loss: LeaseLostError | None = None
         self._block: asyncio.Task[object] | None = None
         self._cancelled = 0  # number of cancellations of the block's task before the block began
-        self._is_replaced = False  # whether a transaction of this client has replaced the value of the lock
-        self._has_cancelled = False  # whether the lock has cancelled the block
+        self._is_replaced = False  # true if a transaction of this client has replaced the value of the lock
+        self._has_cancelled = False  # true if the lock has cancelled the block
         self._ending: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
-        context = self._kv._context  # noqa: SLF001  one room
+        context = self._kv._context  # noqa: SLF001  same package
         context.attach(self, self._follow)
         self._renewing = context.tasks.start(self._renew_always(), f"lock of {self.key}")
 
@@ -138,14 +138,15 @@ class KeyValueLock(Handle, Generic[ValueT]):
         The server itself checks the lock, so a process that has lost the lock without noticing can't write.
 
         Args:
-            key, value: The same as for `KeyValue.put`.
+            key: The key, which must not be the key of the lock.
+            value: The new value, which may be empty. Without a codec, it must be bytes.
 
         Raises:
             LeaseLostError: The lock is no longer held. Nothing was stored.
 
         May also raise any error of `KeyValue.put`.
         """
-        data = check_payload(self._kv._keys.encoded(key, value))  # noqa: SLF001  one room
+        data = check_payload(self._kv._keys.encoded(key, value))  # noqa: SLF001  same package
         async with self._turn:
             self.check()
             try:
@@ -189,7 +190,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
         if self._loss is not None or self._state is not State.OPEN:
             return
         self._loss = self._lost(reason)
-        context = self._kv._context  # noqa: SLF001  one room
+        context = self._kv._context  # noqa: SLF001  same package
         context.detach(self, self._follow)
         current = asyncio.current_task()
         if self._renewing is not current:
@@ -210,7 +211,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
         The value is removed once the block has ended, so no other client gets the lock while the block is running. If
         the block doesn't end in time, or if the block itself closes the connection, the value remains until it expires.
         """
-        context = self._kv._context  # noqa: SLF001  one room
+        context = self._kv._context  # noqa: SLF001  same package
         if self._loss is not None:
             return
         self._lose(CONNECTION_CLOSED)
@@ -240,7 +241,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
         self._end()
 
     async def _finish(self) -> None:
-        context = self._kv._context  # noqa: SLF001  one room
+        context = self._kv._context  # noqa: SLF001  same package
         try:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])

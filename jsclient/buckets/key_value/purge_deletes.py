@@ -18,7 +18,7 @@ async def purge_deletes(kv: KeyValue[Any], older_than: float) -> int:
     """Remove the entries of deleted keys, and return how many keys were removed. See `KeyValue.purge_deletes`."""
     if older_than:
         check_seconds("older_than", older_than)
-    kv._keys.check_writable()  # noqa: SLF001  one room
+    kv._keys.check_writable()  # noqa: SLF001  same package
     removed = 0
     # Use the keys as they are stored, because the key codec may be unable to decode some of them.
     stored = msgspec.structs.replace(kv._keys, key_codec=None, codec=None)  # noqa: SLF001

@@ -20,13 +20,13 @@ _ExpectedT = TypeVar("_ExpectedT")
 
 def has_value(kv: KeyValue[Any], message: StoredMessage | None) -> bool:
     """Return whether the newest message of a key is a value."""
-    return message is not None and kv._keys.operation(message.headers) == "PUT"  # noqa: SLF001  one room
+    return message is not None and kv._keys.operation(message.headers) == "PUT"  # noqa: SLF001  same package
 
 
 async def store_new(kv: KeyValue[Any], key: str, value: bytes, **options: Any) -> int:
     """Create a key, and return its revision. See `KeyValue.create`."""
     try:
-        return await kv._write(key, value, expected=0, **options)  # noqa: SLF001  one room
+        return await kv._write(key, value, expected=0, **options)  # noqa: SLF001  same package
     except WrongLastSequenceError:
         message = await kv._stored({"last_by_subj": kv._keys.subject(key)})  # noqa: SLF001
     if message is None:  # the message that caused the refusal has been removed since
@@ -45,7 +45,7 @@ async def store_after(kv: KeyValue[Any], key: str, value: bytes, last: int | Non
     """Store a value or a deletion if the key still has revision ``last``. See `KeyValue.update`."""
 
     async def write(expected: int | None) -> int:
-        return await kv._write(key, value, expected=expected, **options)  # noqa: SLF001  one room
+        return await kv._write(key, value, expected=expected, **options)  # noqa: SLF001  same package
 
     async def past_stray() -> int | None:
         if not kv._keys.own:  # noqa: SLF001
@@ -53,7 +53,7 @@ async def store_after(kv: KeyValue[Any], key: str, value: bytes, last: int | Non
         message = await kv._stored({"last_by_subj": kv._keys.subject(key)})  # noqa: SLF001
         if message is None or not kv._keys.is_stray(message.headers):  # noqa: SLF001
             return None
-        kv._entry(key, message)  # noqa: SLF001  reports it
+        kv._entry(key, message)  # noqa: SLF001  reports the stray message
         return message.seq
 
     revision = await store_past(write, last, past_stray)

@@ -40,7 +40,7 @@ __all__ = ["KeyValueTransaction"]
 
 _MOST: Final = 1000  # maximum number of messages in a batch
 
-# Maps the key of each change to the expectation of its message: a key and its revision, or None.
+# Maps the key of each change to what its message expects: a key and its revision, or None for no expectation.
 _Placed: TypeAlias = dict[str, tuple[str, int] | None]
 
 
@@ -54,7 +54,7 @@ class _Change(msgspec.Struct):
 
 
 class KeyValueTransaction(Generic[ValueT]):
-    """Collects changes of several keys, of which all are stored or none. Returned by `KeyValue.transaction`.
+    """Collects changes of several keys, which are then stored all or none. Returned by `KeyValue.transaction`.
 
     Leaving the ``async with`` block commits the changes. Each key can be changed only once::
 
@@ -68,7 +68,7 @@ class KeyValueTransaction(Generic[ValueT]):
     """
 
     def __init__(self, kv: KeyValue[ValueT]) -> None:
-        check_server(kv._context.connection.server_version, BATCH_SERVER, "a transaction")  # noqa: SLF001  one room
+        check_server(kv._context.connection.server_version, BATCH_SERVER, "a transaction")  # noqa: SLF001  same package
         self._kv = kv
         self._changes: dict[str, _Change] = {}
         self._guards: dict[str, int] = {}
@@ -104,33 +104,31 @@ class KeyValueTransaction(Generic[ValueT]):
             ClosedError: The transaction has ended.
         """
         self._check_expiry(ttl)
-        self._kv._check_ttl(ttl)  # noqa: SLF001  one room
+        self._kv._check_ttl(ttl)  # noqa: SLF001  same package
         self._add(key, _Change(self._encoded(key, value), _revision("last", last), options={"ttl": ttl}))
 
     def create(self, key: str, value: ValueT, *, ttl: float | timedelta | None = None) -> None:
         """Add a change that creates a key. If the key already has a value, the commit raises `KeyExistsError`.
 
-        The arguments and errors are those of `put`.
+        `put` describes the arguments and errors.
         """
         self._check_expiry(ttl)
         self._add(key, _Change(self._encoded(key, value), 0, is_create=True, options={"ttl": ttl}))
 
     def delete(self, key: str, *, last: int | None = None) -> None:
-        """Add a change that deletes the value of a key but keeps its history. The arguments and errors are those of
-        `put`.
-        """
+        """Add a change that deletes the value of a key but keeps its history. `put` describes arguments and errors."""
         self._add(key, _Change(b"", _revision("last", last), options={"headers": {OPERATION: DELETE}}))
 
     def purge(self, key: str, *, last: int | None = None) -> None:
-        """Add a change that deletes the value and the history of a key. The arguments and errors are those of `put`."""
+        """Add a change that deletes the value and the history of a key. `put` describes arguments and errors."""
         options = {"headers": {OPERATION: PURGE}, "rollup": "sub"}
         self._add(key, _Change(b"", _revision("last", last), options=options))
 
     def _encoded(self, key: str, value: ValueT) -> bytes:
-        return check_payload(self._kv._keys.encoded(key, value))  # noqa: SLF001  one room
+        return check_payload(self._kv._keys.encoded(key, value))  # noqa: SLF001  same package
 
     def _check_expiry(self, ttl: float | timedelta | None) -> None:
-        info = self._kv._info  # noqa: SLF001  one room
+        info = self._kv._info  # noqa: SLF001  same package
         if ttl_header(ttl) is not None and info is not None and not info.config.allow_msg_ttl:
             raise ConfigError(
                 f"ttl is given, and bucket {self._kv.bucket!r} has no TTL for each key: create it with "
@@ -139,7 +137,7 @@ class KeyValueTransaction(Generic[ValueT]):
 
     def _add(self, key: str, change: _Change) -> None:
         self._check_open()
-        key = self._kv._keys.checked(key)  # noqa: SLF001  one room
+        key = self._kv._keys.checked(key)  # noqa: SLF001  same package
         if key in self._changes:
             raise ConfigError(f"the transaction changes key {key!r} already: it can change a key once")
         if len(self) >= _MOST:
@@ -186,7 +184,7 @@ class KeyValueTransaction(Generic[ValueT]):
         self._guards[key] = revision
 
     def _guard_with(self, lock: KeyValueLock[Any]) -> None:
-        if lock._kv.bucket != self._kv.bucket:  # noqa: SLF001  one room
+        if lock._kv.bucket != self._kv.bucket:  # noqa: SLF001  same package
             raise ConfigError(f"the lock is of bucket {lock._kv.bucket!r}, not of {self._kv.bucket!r}")  # noqa: SLF001
         if self._locks.get(lock.key, lock) is not lock:
             raise ConfigError(
@@ -237,13 +235,13 @@ class KeyValueTransaction(Generic[ValueT]):
         async with AsyncExitStack() as stack:
             # Prevent renewals of the locks until the commit, because a renewal changes the revision of its key.
             for lock in sorted(self._locks.values(), key=lambda lock: lock.key):
-                await stack.enter_async_context(lock._turn)  # noqa: SLF001  one room
+                await stack.enter_async_context(lock._turn)  # noqa: SLF001  same package
                 lock.check()
             locks = {key: lock._lease.revision for key, lock in self._locks.items()}  # noqa: SLF001
             await self._look_up_created()
             self.revision = await self._publish_past_strays(self._place({**self._guards, **locks}))
             for key in self._locks.keys() & self._changes.keys():
-                self._locks[key]._end_with_change()  # noqa: SLF001  one room
+                self._locks[key]._end_with_change()  # noqa: SLF001  same package
         return self.revision
 
     def _place(self, guards: Mapping[str, int]) -> _Placed:
@@ -251,10 +249,11 @@ class KeyValueTransaction(Generic[ValueT]):
         placed = {
             key: None if change.last is None else (key, change.last) for key, change in self._changes.items()
         }
-        # The change of a guarded key carries the guard. If the change has a revision too, the two are equal, because
-        # `_check_together` has refused anything else.
+        # The change of a guarded key carries the guard. If the change names a revision too, both revisions are equal,
+        # because `_check_together` refuses anything else.
         placed |= {key: (key, revision) for key, revision in guards.items() if key in placed}
-        # A message can carry one expectation, so the guard of another key needs a change without an expectation.
+        # A message can carry only one expectation. If a guarded key has no change of its own, its guard needs the
+        # change of another key that carries no expectation.
         free = [key for key, carried in placed.items() if carried is None]
         others = [(key, revision) for key, revision in guards.items() if key not in placed]
         if len(others) > len(free):
@@ -278,10 +277,10 @@ class KeyValueTransaction(Generic[ValueT]):
                 raise RevisionMismatchError(self._kv.bucket, key, guard)
 
     async def _newest(self, key: str) -> Any:
-        return await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001  one room
+        return await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001  same package
 
     def _is_stray(self, message: StoredMessage) -> bool:
-        return self._kv._keys.is_stray(message.headers)  # noqa: SLF001  one room
+        return self._kv._keys.is_stray(message.headers)  # noqa: SLF001  same package
 
     async def _publish_past_strays(self, placed: _Placed) -> int:
         """Store the changes. If other clients have stored stray messages under the keys, expect their revisions."""
@@ -299,7 +298,7 @@ class KeyValueTransaction(Generic[ValueT]):
 
     async def _past_strays(self, placed: _Placed) -> _Placed:
         """Return the expectations, with the revisions of stray messages that other clients may have stored."""
-        if not self._kv._keys.own:  # noqa: SLF001  one room
+        if not self._kv._keys.own:  # noqa: SLF001  same package
             return placed
         expected = dict(carried for carried in placed.values() if carried is not None)
         keys = expected.keys() - self._locks.keys()  # a stray message under the key of a lock ends the lock
@@ -310,14 +309,14 @@ class KeyValueTransaction(Generic[ValueT]):
             if message is not None and message.seq != expected[key] and self._is_stray(message)
         }
         for key in strays:
-            self._kv._entry(key, stored[key])  # noqa: SLF001  reports it
+            self._kv._entry(key, stored[key])  # noqa: SLF001  reports the stray message
         return {
             change: carried and (carried[0], strays.get(carried[0], carried[1]))
             for change, carried in placed.items()
         }
 
     async def _publish(self, placed: _Placed) -> int:
-        keys, last = self._kv._keys, len(self) - 1  # noqa: SLF001  one room
+        keys, last = self._kv._keys, len(self) - 1  # noqa: SLF001  same package
         async with AtomicBatch(self._kv._context, ack_every=None, timeout=None) as batch:  # noqa: SLF001
             for number, (key, change) in enumerate(self._changes.items()):
                 options = dict(change.options)
@@ -341,11 +340,12 @@ class KeyValueTransaction(Generic[ValueT]):
             for key, message in zip(expected, stored, strict=True)
             if (0 if message is None else message.seq) != expected[key]
         ]
-        # The keys are read after the refusal, so other clients may have changed them again and no key may differ.
+        # The keys are read after the refusal. If other clients have changed them again in the meantime, it may be that
+        # none of them differs. The error then names the first key.
         key = (differ or list(expected))[0]
         newest = dict(zip(expected, stored, strict=True))[key]
         lock = self._locks.get(key)
-        if lock is not None and not (newest is not None and lock._lease.is_ours(newest)):  # noqa: SLF001  one room
+        if lock is not None and not (newest is not None and lock._lease.is_ours(newest)):  # noqa: SLF001  same package
             raise LeaseLostError(self._kv.bucket, key, lock.token, "the key has another revision") from None
         if key in self._changes and self._changes[key].is_create:
             raise KeyExistsError(self._kv.bucket, key) from None

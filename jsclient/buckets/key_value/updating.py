@@ -24,7 +24,7 @@ async def update_with(kv: KeyValue[Any], key: str, function: Callable[[Any], Any
     """Replace the value of a key with the result of a function. See `KeyValue.update_with`."""
     check_handler("function", function, "value")
     check_plain("function", function)
-    kv._keys.check_writable()  # noqa: SLF001  one room
+    kv._keys.check_writable()  # noqa: SLF001  same package
     subject, tries = kv._keys.subject(key), check_count("attempts", attempts)  # noqa: SLF001
     while True:
         # Ask the leader, because a lagging replica may not have the revision that another client has stored.

@@ -75,7 +75,7 @@ class _Check:
         except (LinkError, ObjectInfoError, ObjectNotFoundError) as error:
             return error
         except ApiError as error:
-            # If the bucket doesn't exist, the link is broken. Any other error ends the check.
+            # If the bucket doesn't exist, the link is broken, so report it. Any other error ends the check.
             if error.code != 404:
                 raise
             return error

@@ -199,7 +199,7 @@ class ObjectStore(WithBucketRights):
         return token
 
     async def put_file(self, name: str, path: str | os.PathLike[str], **options: Any) -> ObjectInfo:
-        """Store a file as an object, and return its description. The options and errors are those of `put`.
+        """Store a file as an object, and return its description. `put` describes the options and errors.
 
         Also raises ``OSError`` if the file can't be read.
         """
@@ -350,7 +350,7 @@ class ObjectStore(WithBucketRights):
     def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
         """Read an object piece by piece, or from any position: ``async with store.open(name) as file``.
 
-        Memory use doesn't depend on the size of the object. The arguments and errors are those of `get`. Opening the
+        Memory use doesn't depend on the size of the object. `get` describes the arguments and errors. Opening the
         reader raises errors that concern the description, and reading raises errors that concern the content.
         """
         self._site.space.info_subject(name)
@@ -365,7 +365,7 @@ class ObjectStore(WithBucketRights):
         The content is written to a temporary file in the same directory, which is then renamed. So ``path`` never
         contains an incomplete object.
 
-        The arguments and errors are those of `get`. Also raises ``OSError`` if the file can't be written.
+        `get` describes the other arguments and errors. Also raises ``OSError`` if the file can't be written.
         """
         async with self.open(name, progress=progress) as reader:
             return await write_file(reader, Path(path))

@@ -91,8 +91,7 @@ class ObjectReader(ReadHandle[bytes]):
 
     @property
     def info(self) -> ObjectInfo:
-        """Description of the object, such as its size. If the object was opened through a link, it describes the
-        target.
+        """Description of the object, such as its size. If the object was opened through a link, that of its target.
 
         Raises:
             ConfigError: The reader isn't open.
@@ -274,7 +273,7 @@ class ObjectReader(ReadHandle[bytes]):
             size: Maximum number of bytes to return. Fewer bytes may be returned, but at least one. By default, all
                 remaining bytes are returned.
 
-        The errors are those of `next`, except that the end of the object doesn't raise `ClosedError`.
+        Raises the same errors as `next`, but not `ClosedError` at the end of the object.
         """
         if size == 0:
             return b""
@@ -302,7 +301,7 @@ class ObjectReader(ReadHandle[bytes]):
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Stop reading, and delete the consumer if there is one."""
+        """Stop reading. If the reader has created a consumer on the server, delete it."""
         self._state = State.CLOSED
         await self._end_consumer()
 

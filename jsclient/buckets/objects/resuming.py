@@ -77,7 +77,7 @@ class ResumedUpload(ChunkUpload):
         number, count = self.splitter.chunks, len(self._kept)
         if number <= count and not has_mark(self._kept[number - 1].msg_id, self._mark()):
             raise self._changed()
-        # Store the last chunk again, because `ObjectStore.gc` could mistake the upload for an abandoned one otherwise.
+        # Store the last chunk again. Otherwise, `ObjectStore.gc` could take the upload for an abandoned one.
         is_stored = number < count or (number == count and not self._can_remove_last)
         if not is_stored:
             await self._tidy()

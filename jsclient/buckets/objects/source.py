@@ -15,9 +15,10 @@ __all__ = ["BinaryFile", "check_source", "pieces_of", "size_of"]
 
 
 class BinaryFile(Protocol):
-    """A binary file that can be stored with `ObjectStore.put`, such as the result of ``open(path, "rb")``.
+    """A binary file that can be passed to `ObjectStore.put`, such as the result of ``open(path, "rb")``.
 
-    Any object will do whose ``read`` is a plain function or a coroutine function that returns bytes.
+    Any object with a ``read`` method that returns bytes is accepted. The method may be a regular or a coroutine
+    function.
     """
 
     def read(self, size: int, /) -> bytes | Awaitable[bytes]: ...

@@ -36,14 +36,14 @@ class PutCondition(msgspec.Struct, frozen=True):
 
     Attributes:
         revision: The revision that the object must have, or None if any revision will do.
-        is_absent: Whether the object must not exist.
+        is_absent: If true, store the object only if it doesn't exist yet.
     """
 
     revision: int | None = None
     is_absent: bool = False
 
     @classmethod
-    def of(cls, if_match: int | None, if_none_match: bool) -> PutCondition:  # noqa: FBT001  an argument of put
+    def of(cls, if_match: int | None, if_none_match: bool) -> PutCondition:  # noqa: FBT001  as in `put`
         """Create the condition from these arguments of `ObjectStore.put`. Raises `ConfigError` if both are given."""
         if if_match is not None:
             check_count("if_match", if_match)
@@ -94,7 +94,7 @@ async def store_object(
         info: The description, without the fields that depend on the content.
         source: The content. See `pieces_of`.
         condition: See `PutCondition`.
-        timeout: Seconds to wait for the ack of each chunk.
+        timeout: How long to wait for the ack of each chunk, in seconds.
         progress, size: See `ObjectStore.put`.
         token: The token of the upload to be resumed, or None.
     """
@@ -128,7 +128,7 @@ async def store_object(
     except BaseException:
         await upload.undo()
         raise
-    # If the task is cancelled here, it waits until it is known whether the object is stored.
+    # Shield this step. Even if this task is cancelled, it must wait to find out whether the object was stored.
     storing = site.context.tasks.start(
         _describe(site, info, current, condition, upload), "store an object", awaited=True
     )

@@ -24,7 +24,7 @@ Progress: TypeAlias = Callable[[int, int | None], object]
 
 _WINDOW: Final = 8 * 1024 * 1024  # maximum number of bytes in flight
 _MOST: Final = 4096  # maximum number of chunks in flight
-# Seconds that a failed upload waits for the acks of its chunks. Removing the chunks may take the same time again.
+# How long a failed upload waits for the acks of its chunks, in seconds. Removing the chunks may take as long again.
 _SETTLE: Final = 30.0
 _PAUSE: Final = 0.25  # seconds between two attempts
 # After this many seconds, check whether `ObjectStore.gc` has removed chunks. It keeps all chunks for a minute.
@@ -60,7 +60,7 @@ def report_progress(context: Context, progress: Progress | None, done: int, tota
         return
     try:
         progress(done, total)
-    except Exception as error:  # noqa: BLE001  a function of the user
+    except Exception as error:  # noqa: BLE001  a user's function may raise anything
         context.emit(HandlerFailed(error=error))
 
 

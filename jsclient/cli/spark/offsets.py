@@ -107,7 +107,7 @@ def _compare(report: dict[str, Any], checkpoint: Checkpoint, options: argparse.N
         if offset is None:
             continue
         lookup_and_facts = named
-        # A named stream that one source has read cannot be the stream of another source.
+        # If the named stream was read by one source, it can't be the stream of a different source.
         if named is None or (named[1].created != offset.created and named[1].created in created):
             name = _stream_created(offset.created, options)
             lookup_and_facts = None if name is None else _facts(name, options)

@@ -81,7 +81,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             return 0
         if no_wait:
             return missing
-        # Messages requested by a cancelled call may still arrive, and this call returns them.
+        # Messages requested by a cancelled call may still arrive. This call returns them, so it requests fewer.
         return missing - tracker.buffer.owed if now < self._collection.deadline else 0
 
     async def _send_request(self, pull: Pull, now: float) -> None:
@@ -101,7 +101,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
         self._puller.carry_out(self._tracker.tick_request(now))
 
     def _release_requests(self) -> None:
-        # The server continues to deliver messages for this request. They are buffered for the next call.
+        # The server continues to deliver messages for this request, so buffer them for the next call.
         self._tracker.request = None
 
 
@@ -397,7 +397,7 @@ class OrderedConsumer(Handle):
             ConfigError: An argument is invalid.
         """
         if idle_heartbeat is None and isinstance(expires, int | float):
-            # Without heartbeats a lost consumer could remain unnoticed.
+            # Always request heartbeats, because a lost consumer could remain unnoticed without them.
             idle_heartbeat = default_heartbeat(expires) or expires / 2
         pull, threshold = reader_window(
             max_messages=max_messages,

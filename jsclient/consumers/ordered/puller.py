@@ -285,12 +285,13 @@ class OrderedPuller:
                 reply=self._inbox.reply(ask.number),
             )
         except JetStreamError:
-            # After the reconnect a new consumer is created, and the request is repeated.
+            # After the reconnect, a new consumer is created and the request is repeated.
             tracker.disconnected()
 
     def _restart_consumer(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
-            # The messages in flight were lost with the connection. Waiting for a missing heartbeat would take longer.
+            # The messages in flight were lost with the connection. Don't wait until a heartbeat is missing to notice
+            # that.
             self.tracker.cursor.consumer_lost("the connection was replaced")
         elif what is Lifecycle.DISCONNECTED:
             self.tracker.disconnected()

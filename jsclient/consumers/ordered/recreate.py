@@ -40,7 +40,7 @@ from ...protocol.wire.codec import from_wire
 __all__ = ["ConsumerRecreator", "Ordered", "ReaderOperations"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
-# Seconds for which a stream must be missing, on a healthy connection, before the reader fails.
+# How long a stream must be missing, on a healthy connection, before the reader fails, in seconds.
 _GONE_AFTER = 5.0
 _MOST_FAILURES = 20  # after this many failed requests, the comparison with a stored message is abandoned
 _RECHECK = 0.5  # seconds after which a stream whose last sequence has decreased is checked again
@@ -225,7 +225,7 @@ class ConsumerRecreator:
                 self._creating = False
 
     async def _may_create(self) -> bool:
-        """Wait until a consumer can be created, or return False if the reader has ended meanwhile."""
+        """Wait until a consumer can be created, or return False if the reader has ended in the meantime."""
         while not self._tracker.may_recreate and self._needed:
             await self.capacity.wait()
         if self._needed:
@@ -361,7 +361,7 @@ class ConsumerRecreator:
     async def _settle(self, doubt: RestartCheck, verdict: Restart) -> None:
         """Find out in the background whether the stream was replaced.
 
-        Messages of the new consumer are read meanwhile.
+        Messages of the new consumer are read in the meantime.
         """
         try:
             while verdict == "ask again" and self._needed:

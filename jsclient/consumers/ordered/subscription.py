@@ -102,7 +102,11 @@ class OrderedSubscription(Subscription):
         return ordered_rights(self._context.api, self.stream, inbox_prefix=inbox_prefix)
 
     def begin_reading(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
-        """Start reading from the first consumer. Called once, by `JetStream.subscribe`. Internal."""
+        """Start reading from the consumer described by ``info``.
+
+        For internal use: `JetStream.subscribe` calls this once. If messages are missed, later consumers replace this
+        one.
+        """
         self._switch_to(inbox, intake, info)
         self.start_reading(inbox, intake)
         self._recreator.remember_stream(self._bound)
@@ -128,7 +132,8 @@ class OrderedSubscription(Subscription):
     def _follow_connection(self, what: Lifecycle) -> None:
         super()._follow_connection(what)
         if what is Lifecycle.CONNECTED:
-            # The messages in flight were lost with the connection. Waiting for a missing heartbeat would take longer.
+            # The messages in flight were lost with the connection. Don't wait until a heartbeat is missing to notice
+            # that.
             self._tracker.cursor.consumer_lost("the connection was replaced")
             self._reset_if_needed()
 

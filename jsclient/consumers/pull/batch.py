@@ -16,7 +16,7 @@ from .in_hand import Handed
 
 __all__ = ["Batch", "Collection", "in_delivery_order"]
 
-# A request sent within this many seconds of the start of the fetch still lasts the whole duration.
+# If a request is sent within this many seconds of the start of the fetch, it still gets the whole duration.
 _SAME_TIME = 0.01
 
 
@@ -54,7 +54,7 @@ class Batch(Sequence[Message]):
         return self._messages[index]
 
     def __iter__(self) -> Iterator[Message]:
-        # Faster than the method of `Sequence`, which calls __getitem__ for each message.
+        # This is faster than the method of `Sequence`, which calls __getitem__ for each message.
         return iter(self._messages)
 
     def __repr__(self) -> str:
@@ -115,7 +115,8 @@ class Collection:
             return Pull(missing, None, free, no_wait=True, group=pull.group)
         heartbeat = pull.idle_heartbeat
         if heartbeat is not None and heartbeat > remaining / 2:
-            # The server refuses requests whose heartbeat is longer than half of their duration.
+            # Leave out the heartbeat, because the server refuses one that is longer than half of the request's
+            # duration.
             heartbeat = None
         return Pull(missing, max(remaining, 0.001), free, idle_heartbeat=heartbeat, group=pull.group)
 

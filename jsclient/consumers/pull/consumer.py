@@ -98,7 +98,7 @@ class Consumer(PullReading):
         """Stop the deliveries of the consumer until a certain time.
 
         Readers stay open. They receive no messages until the pause ends or `resume` is called. Pausing requires
-        nats-server 2.11.
+        nats-server 2.11 or later.
 
         Args:
             until: The end of the pause, as a ``datetime`` with a time zone. A ``timedelta`` or a number of seconds is
@@ -120,7 +120,7 @@ class Consumer(PullReading):
         """Resume the deliveries after `pause`. Does nothing if the consumer isn't paused.
 
         Raises:
-            ConfigError: The server is too old (resuming requires nats-server 2.11).
+            ConfigError: The server is too old. Resuming requires nats-server 2.11 or later.
             ConsumerNotFoundError: The consumer was deleted.
             RequestTimeoutError: No answer arrived in time. You may call `resume` again.
             DisconnectedError: The connection was lost before the answer arrived. You may call `resume` again.
@@ -135,11 +135,12 @@ class Consumer(PullReading):
         return parse_time(answer["pause_until"]) if answer.get("paused") else None
 
     async def reset(self, seq: int | None = None) -> int:
-        """Move the consumer back to an earlier position, so it delivers the messages after it again.
+        """Move the consumer back to an earlier position, so it delivers the messages from there again.
 
         Readers stay open. Because they keep the messages in their buffers, they may return some messages twice.
-        ``metadata.consumer_seq`` restarts at 1. A push subscription emits the event `ConsumerReset`. This requires
-        nats-server 2.14. See ADR-60 for the details.
+        ``metadata.consumer_seq`` restarts at 1, and push subscriptions emit a `ConsumerReset` event.
+
+        Requires nats-server 2.14 or later. See ADR-60 for the details.
 
         Args:
             seq: Stream sequence of the first message to deliver. By default, the deliveries restart after the ack
@@ -191,7 +192,7 @@ class Consumer(PullReading):
         """Unpin the client that currently receives all messages of a priority group.
 
         The server then pins a client that is waiting for messages, which may be the same client. Use this to move the
-        work to a different client. Requires nats-server 2.11. See ADR-42 for priority groups.
+        work to a different client. Requires nats-server 2.11 or later. See ADR-42 for priority groups.
 
         Args:
             group: Name of the priority group, which must have the policy "pinned_client".

@@ -50,7 +50,8 @@ __all__ = ["Fetch", "PullReading"]
 _GRACE = 0.8  # how long a fetch waits for a reconnect, in seconds
 _MOVES = 3  # how many times a fetch repeats its request because the leader of the consumer has changed
 _MOVE_PAUSE = 0.1  # seconds before the request is repeated
-# Seconds after which a fetch with no_wait looks up the consumer, because server 2.10 reports no missing responders.
+# A fetch with no_wait that gets no response for this many seconds looks up the consumer, because server 2.10 doesn't
+# report missing responders.
 _UNANSWERED = 1.0
 _ASK_AGAIN = frozenset({Ending.FULL, Ending.DISCONNECTED})
 
@@ -192,7 +193,7 @@ class _SlotFetch(Fetch[Puller]):
                     continue  # as far as we know the consumer exists, so the answer may still arrive
             if not self._puller.was_there or self._moves >= _MOVES:
                 return ending, error
-            # The consumer exists, but a leader is being elected, or this server doesn't know a new consumer yet.
+            # The consumer exists, but a leader is being elected, or the server doesn't know it yet. So try again.
             self._moves += 1
             self._ask_after = self._puller.now() + _MOVE_PAUSE
             for slot in refused:
@@ -315,8 +316,8 @@ class PullReading(Running):
             expires: Maximum duration of the fetch in seconds, greater than 0.
             max_bytes: Maximum total size of subjects, reply subjects, headers and payloads in bytes, at least 1.
             no_wait: Return only the messages that are available immediately.
-            idle_heartbeat: Seconds between the heartbeats that the server sends while there are no messages, at most
-                half of ``expires``. If two heartbeats are missing, the fetch ends with `HeartbeatError`. Defaults to a
+            idle_heartbeat: Interval in seconds between heartbeats, which the server sends while there are no messages.
+                At most half of ``expires``. If two are missing, the fetch ends with `HeartbeatError`. Defaults to a
                 quarter of ``expires``, but at most 2 s. Requests shorter than 2 s have no heartbeats by default.
             group: Name of the priority group. Required if the consumer has priority groups (ADR-42).
             min_pending, min_ack_pending: Wait until at least this many messages are undelivered, or unacknowledged. If
@@ -386,7 +387,7 @@ class PullReading(Running):
                     return Batch(messages, Ending.FULL)
                 at = slot.request.sent_at
         result = await _SlotFetch(puller, Collection(pull, at, expires), slot).run()
-        puller.in_hand.add_batch(result._messages)  # noqa: SLF001  one room
+        puller.in_hand.add_batch(result._messages)  # noqa: SLF001  same package
         return result
 
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Handed", "InHand", "in_hand"]
 
-_REFERRED: Final = 3  # references to a message at the end of its list: the list, the loop and the argument
+# If only its list references a message, its reference count is 3: the list, the loop and the argument.
+_REFERRED: Final = 3
 
 
 class Handed(list["Message"]):
@@ -38,9 +39,10 @@ class Handed(list["Message"]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __del__(self) -> None:
-        # Usually all messages have been acked, or are garbage collected together with the list.
+        # Keep track of unacked messages that are still referenced elsewhere. Usually there are none, because all
+        # messages have been acked, or are garbage collected together with the list.
         for message in self:
-            if message._state is None and sys.getrefcount(message) > _REFERRED:  # noqa: SLF001  one room
+            if message._state is None and sys.getrefcount(message) > _REFERRED:  # noqa: SLF001  same package
                 hand: InHand | None = getattr(self, "hand", None)
                 if hand is not None and not sys.is_finalizing():
                     hand.follow_message(message)
@@ -53,7 +55,7 @@ class InHand:
     there is no point in waiting for one.
 
     Attributes:
-        has_ended: Whether the connection is being drained, so that no more messages may be requested.
+        has_ended: True if the connection is being drained. No more messages may be requested then.
         lists: The lists of messages that fetches have returned.
     """
 
@@ -71,7 +73,8 @@ class InHand:
         """Keep track of the messages that a fetch has returned."""
         self.lists.add(ref(messages, self.lists.discard))  # a WeakSet would add calls to each fetch
         messages.hand = self
-        # `next` takes its single message out of the list, which is then garbage collected.
+        # `next` takes its single message out of the list, which is then garbage collected. So follow the message
+        # itself.
         if len(messages) == 1:
             self.follow_message(messages[0])
 

@@ -54,7 +54,7 @@ class Messages(ReadHandle[Message]):
         self._inbox = ReaderInbox(puller.context.connection, self._receive_frames)
         self._timer: Timer | None = None
         self._state = State.NEW
-        # Receives the messages in flight after the iteration has ended.
+        # The task that receives the messages in flight after the iteration has ended.
         self._flush: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._newest: Message | None = None  # the message that was returned last
@@ -98,7 +98,7 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                # It may have arrived in the event loop iteration in which the timeout expired.
+                # A message may have arrived in the same event loop iteration in which the timeout expired.
                 message = self._take()
                 if message is not None:
                     self._newest = message

@@ -94,7 +94,8 @@ class PullInbox:
             )
             self.until = max(self.until, now + _LINGER)
         if self.pin is not None:
-            # The server decides which client is pinned. It puts the id of the pin in a header of each message.
+            # Read the id of the pin from the messages. The server decides which client is pinned, and adds the id to
+            # each message.
             self.puller.report_event(self.pin.message(frames[-1][2]))
             if request is not None and self.pin.id is not None:
                 request.pin = self.pin.id
@@ -146,7 +147,7 @@ class Puller:
         self._timer = Timer(self.changed.set)
         self.readers: set[Closable] = set()
         self.now: Callable[[], float] = context.connection.running_loop().time
-        # Whether the consumer existed when last looked up after a request without answer.
+        # True if the consumer existed when it was last looked up, which happens after a request without an answer.
         self.was_there: bool = False
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)

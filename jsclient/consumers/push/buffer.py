@@ -163,7 +163,7 @@ class PushBuffer:
                 try:
                     self._context.connection.send(command.subject.decode("utf-8", "surrogateescape"))
                 except JetStreamError:
-                    # The server repeats the request in a heartbeat.
+                    # The answer wasn't sent. The server repeats the request in a heartbeat, so it can be answered then.
                     self.tracker.flow.not_sent(command.subject)
             else:
                 self.emit(command.event)
@@ -301,7 +301,7 @@ class PushBuffer:
                     await threads.call(callback, message)
                 if auto_ack:
                     await self._ack(message)
-            except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001  a callback may raise anything
+            except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001  a user's callback may raise anything
                 self._callback_failed(message, error)
 
     async def _ack(self, message: Message) -> None:
@@ -330,7 +330,7 @@ class PushBuffer:
                     self._latest, remaining = calls.message, calls.remaining
                 if awaited is not None:
                     await (await_suspended(*awaited) if len(awaited) == 2 else awaited[0])
-            except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001  a callback may raise anything
+            except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001  a user's callback may raise anything
                 self._callback_failed(calls.message, error)
 
     def _callback_failed(self, message: Message, error: BaseException) -> None:

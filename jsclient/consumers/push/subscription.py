@@ -262,7 +262,7 @@ class Subscription(ReadHandle[Message], Running):
         if what is Lifecycle.CLOSED:
             self._end_subscription()
         elif what is Lifecycle.CONNECTED:
-            # The server may have removed the consumer in the meantime. Without heartbeats, only a check reveals that.
+            # Check the consumer, because the server may have removed it. Without heartbeats, nothing else reveals that.
             self._check_consumer()
 
     def _look_up_consumer(self) -> None:
@@ -326,7 +326,7 @@ class Subscription(ReadHandle[Message], Running):
         if self._state is State.CLOSED:
             return
         self._end_subscription()
-        # If the consumer is kept, wait for the server, because another subscriber can bind to it only after that.
+        # If the consumer is kept, wait for the server, because a new subscriber can bind to the consumer only then.
         await self._stop_listening(flush=not self._deletes, timeout=_FLUSH_TIMEOUT)
         await self._give_back(self._buffer.tracker.clear())
         if self._deletes:

@@ -2,7 +2,7 @@
 
 An advisory can be forged by any user who may publish to its subject, so each advisory is compared with the state of the
 consumer. If they contradict each other, the advisory isn't rejected immediately, because an old leader may answer
-during an election. The contradiction must last for `CERTAIN` seconds. Other advisories are handled meanwhile.
+during an election. The contradiction must last for `CERTAIN` seconds. Other advisories are handled in the meantime.
 
 If the state of the consumer can't be requested, the dead letter is stored and marked as unverified. An unnecessary dead
 letter is only a copy, while a missing one is a loss. No message is terminated because of an advisory.
@@ -212,7 +212,8 @@ class Advisories:
             return error
         self._answer = info
         if self._created is not None and info.created != self._created:
-            # The consumer was created again under the same name, and delivers all messages again.
+            # The consumer was recreated under the same name and delivers all messages again, so forget which ones are
+            # done.
             self._done.clear()
         self._created = info.created
         if info.config not in self._configs:
@@ -279,7 +280,8 @@ class Advisories:
                 unverified=unverified,
             )
         except MessageNotFoundError:
-            # Either the message was acked late, or the stream has removed it because of its limits.
+            # The message was acked late, or was removed by a limit of the stream. In both cases, there is nothing left
+            # to store.
             return True
         except JetStreamError as failure:
             case.not_stored += 1

@@ -289,7 +289,8 @@ class HandlerPool:
                     changed.set()
 
     def _next_turn(self) -> None:
-        # If handlers use up whole turns, they don't wait, and one task is enough. Otherwise wake up as many as needed.
+        # Handlers that use up whole turns don't wait, so one task is enough. Otherwise, wake up as many tasks as
+        # needed.
         most, self._turn_ends, self._turn_over = 1 if self._turn_over else None, None, False
         self.wake(most)
 
@@ -333,7 +334,7 @@ class HandlerPool:
             return
         if isinstance(error, asyncio.CancelledError) and not slot.is_cancelled:
             if slot.why is None:
-                # Something in the handler was cancelled, so this is a failure.
+                # The worker didn't cancel the handler, so the cancellation came from within and counts as a failure.
                 await settling.ended(work, error)
                 return
             if slot.why is Why.OVERDUE:
@@ -397,7 +398,7 @@ class HandlerPool:
         for slot in self._slots:
             if slot.work is not None and slot.task is not None:
                 slot.work.abandoned = True
-                # Either an ack is blocked, or the handler has ignored the first cancellation.
+                # Cancel the task again. Either an ack is blocked, or the handler has ignored the first cancellation.
                 slot.task.cancel()
         await asyncio.sleep(0)
         for work in self.load.held:

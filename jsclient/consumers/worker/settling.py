@@ -118,7 +118,7 @@ class DeadLetters:
 
 _STORE_TRIES = 5  # attempts to store a dead letter before the message is returned to the server
 _SYNC_TRIES = 3  # attempts to ack a message with ack_sync
-_LAST_DENIALS = 1.0  # how long a worker waits at its end for errors that concern its last acks, in seconds
+_LAST_DENIALS = 1.0  # how long an ending worker waits for errors about its last acks, in seconds
 _MOST_COUNTED = 10_000  # maximum size of `_counted`
 
 

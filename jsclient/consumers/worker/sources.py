@@ -73,7 +73,7 @@ class Source(abc.ABC):
                 raise
             return self.known  # probably still correct, and a worker needs no other permission than to read
 
-    def open_source(self, rules: WorkRules) -> None:  # noqa: B027  optional
+    def open_source(self, rules: WorkRules) -> None:  # noqa: B027  overriding it is optional
         """Prepare for reading, when the worker starts. Does nothing by default."""
 
     @abc.abstractmethod
@@ -87,7 +87,7 @@ class Source(abc.ABC):
     def take_available(self, most: int) -> list[Message]:
         """Return up to ``most`` messages already received, without waiting. Errors are raised only by `next`."""
 
-    def resize(self, pull: int) -> None:  # noqa: B027  optional
+    def resize(self, pull: int) -> None:  # noqa: B027  overriding it is optional
         """Change the maximum number of messages requested or buffered. Does nothing by default."""
 
     @abc.abstractmethod

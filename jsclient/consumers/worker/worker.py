@@ -75,7 +75,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._pool: HandlerPool | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._helpers: list[asyncio.Task[None]] = []
-        # Deletes the consumer at the end, awaited by `wait`.
+        # The task that deletes the consumer at the end. `wait` awaits it.
         self._afterwards: asyncio.Task[None] | None = None
         self._over = Signal()
         self._waiting = Waiting(context.connection.now())
@@ -246,7 +246,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
                 await self._over.wait()
         except asyncio.CancelledError:
             self.stop(0.0)
-        except Exception as error:  # noqa: BLE001  raised by `wait`
+        except Exception as error:  # noqa: BLE001  `wait` raises it
             self._error = error
         ending = asyncio.get_running_loop().create_task(self._end_work(), name="jsclient:end of a worker")
         # Another task does this, because messages would remain unsettled if it were cancelled in the middle.
@@ -344,7 +344,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
                     await self._wait_for_capacity(pool)
         except ClosedError:
             self._drained = self._source.drained
-        except Exception as error:  # noqa: BLE001  raised by `wait`
+        except Exception as error:  # noqa: BLE001  `wait` raises it
             self._error = error
         self._end_soon()
 
@@ -474,7 +474,7 @@ class Stops:
         self._waiting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        # May raise any error of ``add_signal_handler``, for example outside the main thread.
+        # This may raise any error of ``add_signal_handler``, for example if it isn't called in the main thread.
         loop = asyncio.get_running_loop()
         if self._event is not None:
             self._waiting = loop.create_task(self._wait(self._event), name="jsclient:stop a worker")

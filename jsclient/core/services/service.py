@@ -87,8 +87,8 @@ class EndpointGroup:
     ) -> Endpoint:
         """Add an endpoint whose subject starts with the prefix of the group, and start receiving its requests.
 
-        The prefix and a dot are put before ``subject``. Otherwise, the arguments and errors are the same as those of
-        `Service.add_endpoint`.
+        The subject of the endpoint is the prefix, a dot, and ``subject``. `Service.add_endpoint` describes the other
+        arguments and the errors.
         """
         return await self._service.open_endpoint(
             name,

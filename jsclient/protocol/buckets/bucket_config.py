@@ -40,14 +40,14 @@ class BucketFields(TypedDict, total=False):
     * ``history``: Number of values to keep for each key, 1 to 64. Defaults to 1.
     * ``ttl``: How long until a value expires, in seconds. By default, values never expire.
     * ``limit_marker_ttl``: How long the server keeps a marker after a value has expired, in seconds, at least 1.
-      Without markers, watches don't notice that a value has expired. The option also allows a TTL for each key. Needs
-      server 2.11.
+      Without markers, watches don't notice that a value has expired. The option also allows a TTL for each key.
+      Requires nats-server 2.11 or later.
     * ``max_value_size``: Maximum size of a value in bytes. By default, only the server's limit applies.
     * ``max_bytes``: Maximum size of the bucket in bytes. By default, there is no limit.
     * ``compression``: If true, the server compresses its files. Defaults to false.
     * ``mirror``: Name of a bucket of which this one is a copy, or a `StreamSource`. Changes go to the original.
     * ``sources``: Names of buckets from which this one copies all entries, or `StreamSource` objects.
-    * ``allow_atomic``: If true, allow transactions. Needs server 2.12.
+    * ``allow_atomic``: If true, allow transactions. Requires nats-server 2.12 or later.
     * ``extra``: Further fields of the stream's configuration, as a dict.
 
     The other options are fields of `StreamConfig`.
@@ -91,7 +91,7 @@ def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
         fields |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": marker_ttl}
     if ttl is not None:
         fields["duplicate_window"] = min(seconds_of(ttl), _WINDOW)
-    # A mirror has the subjects of its origin, and must not have subjects of its own.
+    # Don't set subjects, because a mirror has the subjects of its origin.
     if mirror is not None:
         fields |= {"mirror": _mirror(mirror), "mirror_direct": True}
     else:

@@ -105,9 +105,7 @@ class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, 
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the key has no value after this entry, because it was deleted or purged, or because its value
-        expired.
-        """
+        """True if this entry left the key without a value, because the key was deleted or purged, or has expired."""
         return self.operation != "PUT"
 
 

@@ -23,11 +23,11 @@ _WILDCARDS: Final = ("*", ">")
 
 
 class KeyCodec(Protocol):
-    """Converts keys of an application to keys that NATS allows, and back. Pass one as ``key_codec`` when you open a
-    bucket.
+    """Converts an application's keys to keys that NATS allows, and back.
 
-    `Base64Keys` and `PathKeys` are codecs. Implement this interface for a format of your own. Encoded keys must be
-    valid keys: tokens of letters, digits and ``-/_=``, separated by dots.
+    Pass a codec as ``key_codec`` when you open a bucket. `Base64Keys` and `PathKeys` are codecs. Implement this
+    interface for a format of your own. Encoded keys must be valid keys: tokens of letters, digits and ``-/_=``,
+    separated by dots.
     """
 
     def encode(self, key: str) -> str:
@@ -70,7 +70,7 @@ def _base64(token: str) -> str:
 
 
 def _text(token: str) -> str:
-    # Some clients omit the padding, or use the standard alphabet.
+    # Accept keys of clients that omit the padding or use the standard alphabet.
     padded = token.replace("+", "-").replace("/", "_").rstrip("=")
     try:
         return urlsafe_b64decode(padded + "=" * (-len(padded) % 4)).decode()
@@ -184,5 +184,5 @@ def decoded_key(codec: KeyCodec, stored: str) -> str:
     try:
         key = codec.decode(stored)
         return key if codec.encode(key) == stored else stored
-    except Exception:  # noqa: BLE001  a codec of the user
+    except Exception:  # noqa: BLE001  a user's codec may raise anything
         return stored

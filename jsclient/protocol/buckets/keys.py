@@ -40,7 +40,7 @@ def stream_of(bucket: str) -> str:
 
 
 def bucket_of(stream: str) -> str | None:
-    """Return the bucket that a stream stores, or None if the stream's name isn't that of a bucket."""
+    """Return the name of the bucket that a stream stores, or None if the stream isn't named like a bucket."""
     name = stream.removeprefix(_STREAM)
     return name if name != stream and _BUCKET.fullmatch(name) else None
 
@@ -124,7 +124,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         validates: Whether keys must be valid for every client.
         codec: Codec for values, or None if values are bytes.
         key_codec: Codec for keys, or None.
-        own: Whether to ignore values that were not written by a handle with ``own``.
+        own: If true, ignore values that weren't written by a handle with ``own``.
     """
 
     bucket: str

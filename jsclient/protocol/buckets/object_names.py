@@ -26,7 +26,7 @@ def object_stream_of(bucket: str) -> str:
 
 
 def object_bucket_of(stream: str) -> str | None:
-    """Return the bucket that a stream stores, or None if the stream's name isn't that of an object store."""
+    """Return the name of the bucket that a stream stores, or None if it isn't named like an object store."""
     name = stream.removeprefix(_STREAM)
     try:
         return check_bucket(name) if name != stream else None

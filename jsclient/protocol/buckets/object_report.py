@@ -17,10 +17,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
-    """Chunks that belong to no object, and only waste storage. Found by `ObjectStore.check` and removed by
-    `ObjectStore.gc`.
+    """Chunks that belong to no object, found by `ObjectStore.check`.
 
-    They were left behind by a failed upload, or belong to an upload that is still in progress.
+    They were left behind by a failed upload, or belong to an upload that is still in progress. `ObjectStore.gc` removes
+    abandoned chunks, which only waste storage.
 
     Attributes:
         nuid: Unique name under which the chunks are stored.

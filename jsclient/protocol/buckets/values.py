@@ -67,7 +67,7 @@ class DecodedValue:
             self.is_decoded = True
             try:
                 self.value = self.codec.decode(data)
-            except Exception as error:  # noqa: BLE001  a codec of the user
+            except Exception as error:  # noqa: BLE001  a user's codec may raise anything
                 self.error = error
         if self.error is not None:
             raise self.error

@@ -46,7 +46,7 @@ class PoolOptions(NamedTuple):
     """Options for the choice of the server.
 
     Attributes:
-        first_pause, longest_pause: Seconds between attempts at one server. They double after each failure.
+        first_pause, longest_pause: The first and the longest pause between attempts at one server, in seconds.
         max_refusals: The number of times in a row that a server may refuse the credentials before the client gives
             up. None means no limit.
         ignore_discovered: Use only the given servers.
@@ -85,7 +85,7 @@ class ServerPool:
         self.servers: list[Server] = [Server(url) for url in urls]
         self.current: Server | None = None
         self._peer = ""  # the address at the other end of the current connection
-        self._not_before = 0.0  # monotonic seconds: the first attempt after a loss
+        self._not_before = 0.0  # earliest time of the first attempt after a loss, in monotonic seconds
         self._shuffle(self.servers)
 
     def _shuffle(self, servers: list[Server]) -> None:
@@ -120,7 +120,7 @@ class ServerPool:
             server.last_attempt = None
 
     def begin(self, server: Server, now: float) -> None:
-        """Record that an attempt begins, unless the server was removed meanwhile."""
+        """Record that an attempt begins, unless the server was removed in the meantime."""
         self._take(server, now)
 
     def _take(self, server: Server, now: float) -> None:
@@ -178,7 +178,7 @@ class ServerPool:
             server.url, server.discovered = url, False
             servers.append(server)
         current = self.current
-        # The servers that the current server announces get the new user info.
+        # Set the new user info for the current server too, because the servers that it announces inherit it.
         if current is not None and current not in servers:
             current.url = current.url._replace(netloc=current.address)
         self._shuffle(servers)
@@ -200,7 +200,8 @@ class ServerPool:
                 continue
             address = url.netloc
             taken.add(address)
-            # A certificate rarely contains a numeric address, but probably the name that was given for the cluster.
+            # Certificates rarely include IP addresses. Verify the certificate of a discovered address against the host
+            # name that the user gave for the cluster.
             named = info.tls_required and _is_address(url.hostname)
             name = (current.tls_name or current.url.hostname) if named else None
             server = known.get(address) or Server(url, discovered=True, tls_name=name)

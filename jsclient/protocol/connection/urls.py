@@ -119,7 +119,8 @@ def is_websocket(url: ParseResult) -> bool:
 
 
 def _check_url(url: str) -> None:
-    # `urlparse` leaves out tabs and line breaks, so that another password would be sent. The text may show it.
+    # `urlparse` drops tabs and line breaks, so a different password would be sent. Don't show the URL, because it may
+    # contain the password.
     if _CONTROL.search(url):
         raise ConfigError(
             "a server URL has a control character, such as a tab or a line break: percent-encode it in a password, "

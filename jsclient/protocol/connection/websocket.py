@@ -122,7 +122,7 @@ def check_opened(answer: HttpAnswer, key: str, scheme: str) -> None:
     """Raise `HandshakeError` unless the answer opens the WebSocket that was requested with ``key``."""
     status = answer.status
     if 300 <= status < 400:
-        # A redirect could lead from TLS to clear text, with the headers.
+        # Don't follow redirects. A redirect could lead from TLS to clear text, and would reveal the headers.
         raise HandshakeError("what answers there redirects to another URL: use that of the server itself")
     if status in {401, 403}:
         raise HttpRefusedError(
@@ -195,7 +195,7 @@ class WebSocketFrames:
         self.ping: bytes | None = None
         self._head = b""  # the beginning of a frame whose size is not known yet, or of a control frame
         self._remaining = 0  # bytes of the current frame that have not arrived
-        self._unfinished = False  # whether the frames of the current message continue
+        self._unfinished = False  # true if more frames of the current message follow
 
     def receive(self, data: bytes) -> bytes:
         """Return the payloads in the next bytes, up to a malformed frame, which sets ``error``."""
@@ -242,7 +242,7 @@ class WebSocketFrames:
             raise ProtocolError(f"a WebSocket frame that begins with {data[pos : pos + 2].hex()}")
         if code >= _CLOSE and (size > 125 or not first & 0x80):
             raise ProtocolError("a control frame of the WebSocket that is fragmented or too long")
-        # Control frames may stand between the frames of a message. Source: RFC 6455, section 5.4.
+        # Control frames may come between the frames of a message. See RFC 6455, section 5.4.
         if code < _CLOSE and (code == _CONTINUATION) != self._unfinished:
             raise ProtocolError(f"a WebSocket frame that {_ODD_PLACE[self._unfinished]}")
         body, more = pos + 2, {126: 2, 127: 8}.get(size, 0)

@@ -127,7 +127,7 @@ def _is_jsack(tokens: list[str]) -> bool:
     if tokens[:2] != ["$JS", "ACK"] or count < 9 or count == 10 or not all(tokens):
         return False
     numbers = tokens[4:9] if count == 9 else tokens[6:11]
-    # int() alone would also accept "+1", "1_0" and digits of other scripts.
+    # Check the digits, because int() alone would also accept "+1", "1_0" and digits of other scripts.
     return all(
         token.isascii() and token.isdecimal() and len(token) <= 20 and int(token) <= _MAX_U64
         for token in numbers
@@ -157,7 +157,7 @@ class AckKind(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether no other ack may follow."""
+        """Whether this ack is the last one for its message."""
         return self is not AckKind.IN_PROGRESS
 
 
@@ -166,8 +166,8 @@ def ack_payload(kind: AckKind, *, delay: float | None = None, reason: str | None
 
     Args:
         kind: The kind of ack.
-        delay: Seconds before redelivery, 0 or more. Only for NAK.
-        reason: One line for the server's advisory (server 2.10.4 and newer). Only for TERM.
+        delay: How long until the redelivery, in seconds, 0 or more. Only for NAK.
+        reason: One line of text for the server's advisory. Only for TERM. Requires nats-server 2.10.4 or later.
     """
     if kind is AckKind.NAK and delay is not None:
         return b'-NAK {"delay": %d}' % seconds_to_ns(delay, what="nak delay")
@@ -241,7 +241,7 @@ def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -
     follows = False  # the newest frame had the next stream sequence, so the next frame may have it too
     try:
         for _, reply, _, _ in frames:
-            # Comparing with the expected text costs less than reading both numbers.
+            # Compare with the expected text first, which costs less than reading both numbers.
             if follows and reply.startswith(b"%b.%d.%d." % (run, last + 1, due)):
                 last += 1
                 due += 1
@@ -295,7 +295,7 @@ def _is_table(text: bytes, row: bytes, count: int) -> bool:
     )
 
 
-_TABLE = 32  # number of rows from which the check as a table is faster
+_TABLE = 32  # number of rows from which it is faster to check them as a table
 _NUMERALS = b"0123456789"
 _DOT = ord(".")
 
@@ -313,7 +313,7 @@ class Runs(NamedTuple):
     total_size: Callable[[list[Frame]], int] = total_size
 
 
-_MANY = 8  # number of frames from which one comparison costs less than a comparison for each
+_MANY = 8  # number of frames from which one comparison of all frames costs less than one per frame
 _DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last three digits of a number
 
 

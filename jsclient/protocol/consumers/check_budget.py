@@ -7,10 +7,10 @@ from __future__ import annotations
 
 __all__ = ["STALL_AFTER", "CheckBudget"]
 
-# Seconds without a message until the first check. The server's default ack_wait is 30 s, after which unacked messages
-# no longer show.
+# If no message arrives for this many seconds, the first check is made. The server's default ack_wait is 30 s, and after
+# that time unacked messages no longer show.
 STALL_AFTER = 25.0
-# Maximum number of first checks per second, because all readers of a program may start together.
+# Maximum number of first checks per second, because all readers of an application may start together.
 _FIRST_CHECKS = 100.0
 # Maximum number of other checks per second. At this rate, each of 250 idle readers is checked within 25 s.
 _NEXT_CHECKS = 10.0

@@ -58,7 +58,7 @@ class PullBuffer:
     paused_until: float | None = None  # when a request may be sent after a refusal, in monotonic seconds
     refusals: int = 0  # number of refusals in a row
     _requested_bytes: int = 0  # bytes of the last request, if there is a limit in bytes
-    _received_any: bool = False  # whether a message arrived since the last request
+    _received_any: bool = False  # true if a message has arrived since the last request
 
     def next_amount(self) -> tuple[int, int | None] | None:
         """Return the messages and bytes to request now, and count them as owed. None means no request."""
@@ -134,7 +134,7 @@ class PullBuffer:
             self.paused_until = None
 
 
-_BELIEVED_AFTER = 5.0  # seconds of "no responders" before the consumer is looked up
+_BELIEVED_AFTER = 5.0  # how long to believe "no responders" before the consumer is looked up, in seconds
 _REMEMBERED = 64  # number of requests whose size is remembered for a group with a pin
 
 
@@ -189,7 +189,7 @@ class ConsumeTracker:
     Attributes:
         pull: The request when the buffer is empty.
         threshold: The next request is sent when this many or fewer messages are requested or queued.
-        error: The error because of which the reader cannot continue. Queued messages can still be taken.
+        error: Why the reader can't continue, or None if it can. Queued messages can still be taken.
         pin: The pin of the priority group, if the consumer pins clients. Other readers may share it.
         front: The queued messages.
         low: While more messages than this are queued, one message may be popped from ``front`` without `take_frame`.
@@ -207,7 +207,7 @@ class ConsumeTracker:
     low: int = 0
     foreign: int = 0
     asked: int = 0  # number of requests so far
-    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
+    runs: Runs = Runs()  # noqa: RUF009  immutable default
     _shown: ShownPins | None = None
     _last: deque[tuple[int, Pull]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _refused_since: float | None = None
@@ -291,7 +291,7 @@ class ConsumeTracker:
         if self.monitor is not None:
             self.monitor.heard(now)
         commands: list[Command] = []
-        # Usually all frames are messages, and one call for all costs less than a call for each.
+        # Usually all frames are messages, and one call for all of them costs less than a call per frame.
         if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, commands)
             return commands

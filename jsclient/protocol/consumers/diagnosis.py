@@ -42,12 +42,14 @@ __all__ = [
     "no_leader",
 ]
 
-SILENT_MIRROR = 15.0  # seconds. The server itself checks its sources every 10 s
+# A copy that was silent for this many seconds is reported. The server itself checks its sources every 10 s.
+SILENT_MIRROR = 15.0
 _CONSUMER_LIMIT = 10026
-_SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
+_SLOW = 2.0  # a handler counts as hanging after this many intervals of ack_wait
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
-_NEAR = 0.9  # share of a limit from which a stream may refuse the next message
-# Seconds after a pause within which the server may still serve a waiting request, at its next heartbeat.
+_NEAR = 0.9  # above this share of a limit, a stream may refuse the next message
+# After a pause has ended, the server may need up to this many seconds, until its next heartbeat, to serve a waiting
+# request.
 _BETWEEN_CHECKS = 10.0
 _EXCEEDS = 2.0  # A handler counts as stuck if it runs this many times as long as its longest earlier run.
 
@@ -56,13 +58,13 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a client that reads from the consumer.
 
     Attributes:
-        after: Seconds without a delivery after which the client checks the consumer.
-        asks: Whether the program is waiting for a message.
+        after: If nothing is delivered for this many seconds, the client checks the consumer.
+        asks: Whether the application is waiting for a message.
         received: Number of messages that this client received.
         held: Number of messages that its worker has not settled, or None without a worker.
-        running: Seconds for which its longest handler has been running.
+        running: How long its longest handler has been running, in seconds.
         message: The message of this handler, "" if unknown.
-        longest: Seconds for which the longest handler before it ran.
+        longest: How long the longest earlier handler ran, in seconds.
         waiting: Number of messages that wait in this client for a handler.
         subject: The subject to which a push subscription has subscribed.
         pins: The ids under which it is pinned.
@@ -83,7 +85,7 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_cause(finding: Finding) -> bool:
-    """Return whether the finding explains why no message is delivered."""
+    """Return whether the finding explains why no messages are delivered."""
     return finding.level in ("warning", "error")
 
 
@@ -99,7 +101,7 @@ def diagnose(
     """
     hanging = _hanging(info, local)
     if local is not None and not local.asks:
-        return hanging  # the program is busy, so it does not wait for a message
+        return hanging  # the application is busy, so it does not wait for a message
     if info.paused:
         return [_paused(info, local)]
     if info.num_pending == 0:
@@ -228,7 +230,7 @@ def _nothing_matches(info: ConsumerInfo, stream: StreamInfo | None) -> list[Find
         return []
     config, filters = stream.config, info.config.filters
     subjects = config.subjects or []
-    # Copied and transformed messages have other subjects than the stream's.
+    # Messages that were copied or transformed have different subjects than the stream.
     if not filters or not subjects or config.mirror or config.sources or config.subject_transform:
         return []
     if any(subjects_overlap(name, subject) for name in filters for subject in subjects):
@@ -277,7 +279,7 @@ def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
         if copy is None:
             continue
         silent = copy.active is None or copy.active < 0 or copy.active > SILENT_MIRROR
-        # A copy that lags is normal while it still stores messages.
+        # It is normal for a copy to lag as long as it still stores messages.
         stands = copy.lag > 0 and not _recent(stream.state.last_ts, stream.ts, after)
         if not (silent or stands or copy.error):
             continue
@@ -356,7 +358,7 @@ def _no_interest(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     target = info.config.deliver_subject
     if not target:
         return
-    # The consumer may have been recreated with another deliver subject while this client kept its subscription.
+    # The consumer may have been recreated with a different deliver subject, while this client kept its subscription.
     elsewhere = local is not None and bool(local.subject) and local.subject != target
     if info.push_bound and not elsewhere:
         return
@@ -383,7 +385,7 @@ def _pinned(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
         return
     for group in info.priority_groups or ():
         pin = group.pinned_client_id
-        # No client is pinned for the group, or this client is.
+        # Skip the group if no client is pinned, or if this client is.
         if not pin or (local is not None and pin in local.pins):
             continue
         since = f", since {group.pinned_ts:%Y-%m-%d %H:%M:%S} UTC" if group.pinned_ts else ""
@@ -436,7 +438,7 @@ def _nobody_pulls(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is not None or info.is_push or info.num_waiting or _full(info):
         return
     waits = f"no pull request waits at the server; {_wait(info.num_pending)}"
-    # The time of the last delivery is unreliable if messages are unacked, because progress reports count as
+    # If messages are unacked, the time of the last delivery is unreliable, because progress reports count as
     # deliveries.
     if unacked := info.num_ack_pending:
         yield Finding(

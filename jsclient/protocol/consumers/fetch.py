@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 HEARTBEATS_ALLOWED = 2.0  # ADR-37: a request is lost after two intervals without a heartbeat
-ANSWERED = 5.0  # seconds within which a request with no_wait is answered
-MARGIN = 0.5  # seconds that the client waits beyond ``expires`` for the server's status
+ANSWERED = 5.0  # how long the answer to a request with no_wait may take, in seconds
+MARGIN = 0.5  # how long the client waits beyond ``expires`` for the server's status, in seconds
 
 
 def default_heartbeat(expires: float) -> float | None:
@@ -115,7 +115,7 @@ def encode_pull(pull: Pull) -> bytes:
 
 
 @lru_cache(maxsize=256, typed=True)
-def _whole(  # noqa: PLR0917  all arguments are the key of the cache
+def _whole(  # noqa: PLR0917  all arguments are part of the cache key
     batch: int,
     expires: float,
     max_bytes: int | None,
@@ -155,7 +155,7 @@ class PullRequest:
         owed_bytes: Number of bytes that the server may still send, or None if there is no limit in bytes.
         pin: The pin that the request showed, or received while it waited.
         settled: Whether the server sends no more messages for the request. Otherwise its inbox must not be reused.
-        answered: Seconds within which each answer to a request with no_wait arrives.
+        answered: How long an answer to a request with no_wait may take, in seconds.
         over_at: The time at which the server should have reported the end, in monotonic seconds.
     """
 

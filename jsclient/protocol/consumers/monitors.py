@@ -8,7 +8,7 @@ from ..events import ConsumerReset, Event, GapDetected
 
 __all__ = ["FLOW_CONTROL_WINDOW", "FlowControl", "GapTracker", "HeartbeatMonitor"]
 
-# Bytes that nats-server may have in flight to a push consumer before it waits for a flow control answer. The server
+# How many bytes nats-server may have in flight to a push consumer while it waits for a flow control answer. The server
 # starts with a sixteenth of this window. It requests an answer after half of the current window, and doubles the window
 # with each answer.
 FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
@@ -29,7 +29,7 @@ class HeartbeatMonitor:
     event loop was blocked again, and the check is repeated.
     """
 
-    interval: float  # seconds
+    interval: float  # interval between heartbeats, in seconds
     factor: float = 3.0
     grace: float = 0.1  # seconds
     last_activity: float = 0.0  # monotonic seconds
@@ -38,7 +38,7 @@ class HeartbeatMonitor:
 
     @property
     def allowed(self) -> float:
-        """Seconds of silence before an alarm."""
+        """How long the server may be silent before an alarm, in seconds."""
         return self.interval * self.factor
 
     @property
@@ -47,7 +47,7 @@ class HeartbeatMonitor:
         return self._due if self._due is not None else self.last_activity + self.interval * self.factor
 
     def check_heartbeat(self, now: float) -> tuple[bool, float]:
-        """Return whether a heartbeat is missing, so that the consumer may not exist, and when to call this again.
+        """Return whether a heartbeat is missing, which may mean that the consumer is gone, and when to call this again.
 
         This check comes long before the alarm. It costs only a request for the consumer's info, and it detects a
         deleted consumer although the server is not silent.
@@ -92,8 +92,8 @@ class FlowControl:
     """
 
     answered: bytes = b""  # the subject of the last request that was answered
-    waiting: bytes = b""  # the subject of the last request in the queue, which is not reached yet
-    repeated_at: float | None = None  # monotonic seconds at which a heartbeat repeated an answered request
+    waiting: bytes = b""  # the subject of the last request in the queue that the reader hasn't reached yet
+    repeated_at: float | None = None  # when a heartbeat repeated an answered request, in monotonic seconds
 
     def requested(self, subject: bytes) -> bool:
         """Return whether to queue a flow control request, or a stalled heartbeat that repeats the request."""

@@ -43,7 +43,7 @@ __all__ = [
     "restart_config",
 ]
 
-_LEAST_TIMEOUT: Final = 1.0  # seconds
+_LEAST_TIMEOUT: Final = 1.0  # minimum timeout, in seconds
 
 
 class Recreate(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Recreate(msgspec.Struct, frozen=True):
 
     reason: str
     unconfirmed: bool = False
-    planned: bool = False  # whether no message was lost
+    planned: bool = False  # true if the reset is intended and no message was lost
 
 
 class MessageMark(NamedTuple):
@@ -88,7 +88,7 @@ class OrderedCursor:
     expected: int = 1
     requested_from: int = 0
     wants: Recreate | None = None
-    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
+    runs: Runs = Runs()  # noqa: RUF009  immutable default
     _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
     _before: int = 0  # `last_stream_seq` before the newest message or run
     _last: bytes = b""  # JSAck of the last message that entered the queue
@@ -112,7 +112,7 @@ class OrderedCursor:
         Returns:
             The stream sequence of the last frame, for `took`, or 0 if each frame must be checked with `place`.
         """
-        # If the time or the pending count is malformed, the receiver could not read the message.
+        # If the time or the pending count is malformed, the receiver couldn't read the message.
         last = self.runs.last_of_whole_run(frames, self._run, self.expected)
         if not last:
             return 0
@@ -241,7 +241,7 @@ class RestartCheck:
 
 
 HEARTBEAT = 5.0  # seconds, the default of ADR-17
-INACTIVE_THRESHOLD = 300.0  # seconds that a pull consumer outlives its reader
+INACTIVE_THRESHOLD = 300.0  # how long a pull consumer outlives its reader, in seconds
 PUSH_INACTIVE_THRESHOLD = 30.0  # the same for a push consumer, to which no reader returns
 
 
@@ -251,7 +251,7 @@ class OrderedTracker(PushTracker):
 
     keeps_policy: InitVar[bool] = False
     cursor: OrderedCursor = field(init=False)
-    _renews: bool = False  # whether a slow reader's consumer is replaced early
+    _renews: bool = False  # true if the consumer of a slow reader is replaced early
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int, keeps_policy: bool) -> None:
         PushTracker.__post_init__(self, max_pending, max_pending_bytes)
@@ -268,7 +268,8 @@ class OrderedTracker(PushTracker):
             self._renews = True
 
     def _may_send_on(self) -> bool:
-        # After a request, half of the window waits, and an answer doubles the window.
+        # At a flow control request, half of the window is pending, and the answer doubles the window. So the server may
+        # soon have four times the pending bytes in flight.
         if self._renews and min(4 * self.pending_bytes, FLOW_CONTROL_WINDOW) > self._queue.max_bytes:
             if self.cursor.wants is None:
                 self.cursor.wants = Recreate(

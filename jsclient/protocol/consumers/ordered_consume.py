@@ -26,7 +26,8 @@ from .status import Ending, Meaning, classify
 
 __all__ = ["OrderedConsume"]
 
-_ANSWERED = 2.0  # seconds to wait for the answer to a request with no_wait. Another consumer may answer
+# How long to wait for the answer to a request with no_wait, in seconds. Another consumer may answer.
+_ANSWERED = 2.0
 _SOONER = 0.9  # share of the inactive threshold, because the server's clock may be ahead of ours
 
 
@@ -38,7 +39,7 @@ class OrderedConsume(ConsumeTracker):
         cursor: The position in the stream, and the reason if a new consumer is needed.
         reading: Whether the buffer is kept filled.
         request: The request of the fetch in flight.
-        inactive_threshold: Seconds without a request after which the server removes the consumer.
+        inactive_threshold: Without a request for this many seconds, the server removes the consumer.
     """
 
     keeps_policy: InitVar[bool] = False
@@ -48,7 +49,7 @@ class OrderedConsume(ConsumeTracker):
     request: PullRequest | None = None
     may_recreate: bool = True  # always true, because the requests never exceed the capacity
     _number: bytes = b""  # the number of the request: the last token of the subject of its statuses
-    _active_at: float = 0.0  # monotonic seconds: when the consumer was last active
+    _active_at: float = 0.0  # when the consumer was last active, in monotonic seconds
 
     def __post_init__(self, threshold: int, keeps_policy: bool) -> None:
         ConsumeTracker.__post_init__(self, threshold)

@@ -109,7 +109,7 @@ def group_request(
 def _check_policy(name: str, config: ConsumerConfig) -> None:
     needed = PriorityPolicy.PRIORITIZED if name == "priority" else PriorityPolicy.OVERFLOW
     policy = config.priority_policy
-    # An unknown policy of a newer server may accept them too.
+    # A newer server may have further policies that accept these options, so don't refuse an unknown policy.
     if policy != needed and policy in set(PriorityPolicy):
         raise ConfigError(f"{name} requires the priority policy {needed.value}; the consumer's is {policy}")
 
@@ -165,7 +165,6 @@ class Pin:
 
     def given_since(self, seen: int) -> tuple[bool, str | None]:
         """Return whether a request sent without a pin, after ``seen`` ids, may have received a pin, and the pin's id.
-        id.
 
         The server assigns a pin to a waiting request, with a message. If more than one id was seen since, the id is
         unknown (None), and the answer to the next request shows it.
@@ -201,5 +200,5 @@ class ShownPins:
             if number >= first:
                 had, pin_id = self.pin.given_since(seen) if shown is None else (True, shown)
                 return had, self.pin.refused(code, pin_id) if had else None
-        # The request is too old to decide. A refusal of the next request will show it.
+        # The request is too old to tell whether it had a pin. A refusal of the next request will show that.
         return number > 0, None

@@ -66,7 +66,7 @@ class DeliveryQueue(Generic[Mark]):
     max_bytes: int
     total_size: Callable[[list[Frame]], int] = total_size
     front: deque[Frame] = field(default_factory=deque)
-    # Everything after `front`. It starts with a mark.
+    # What follows `front` in the queue. It starts with a mark.
     _after: deque[list[Frame] | Mark] = field(default_factory=deque)
     _messages: int = 0  # number of messages in `_after`
     marks: int = 0  # number of marks in `_after`
@@ -129,7 +129,8 @@ class DeliveryQueue(Generic[Mark]):
         if waiting or count > 1:
             if waiting + count > self.max_messages:
                 return False
-            # `_bytes` may still count taken messages of the first run. `bytes` is exact.
+            # `_bytes` may still include messages of the first run that have been taken, so also check `bytes`, which is
+            # exact.
             if self._bytes + size > self.max_bytes and self.bytes + size > self.max_bytes:
                 return False
         if self._after:
@@ -231,21 +232,21 @@ class PushTracker:
     max_pending_bytes: InitVar[int]  # capacity in bytes, as the server counts them
     heartbeat: HeartbeatMonitor | None = None
     gaps: GapTracker | None = None
-    raises: bool = True  # whether errors enter the queue, otherwise they become events
+    raises: bool = True  # true if errors enter the queue. Otherwise, they become events
     api_prefix: bytes = b"$JS.API"  # subjects under this prefix are never answered as flow control
     flow_prefixes: tuple[bytes, ...] = ()  # prefixes of subjects to answer, in addition to nats-server's
     flow: FlowControl = field(default_factory=FlowControl)
-    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
+    runs: Runs = Runs()  # noqa: RUF009  immutable default
     received: int = 0
     dropped: int = 0
     foreign: int = 0
     # Messages that can be taken from the left without calling `take_frame`.
     front: deque[Frame] = field(init=False)
-    # The queue. Its marks are flow control requests and errors to raise.
+    # The queue of messages, with marks for flow control requests and for errors to raise.
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
     _overflow: SlowConsumer | None = None  # the current episode of drops
-    _odd: bool = False  # whether an unknown status 100 was reported
+    _odd: bool = False  # true once an unknown status 100 has been reported
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
         self._queue = DeliveryQueue(max_pending, max_pending_bytes, self.runs.total_size)

@@ -109,7 +109,7 @@ def _for_worker(
         publish += [f"$JS.ACK.{stream}.{consumer}.>", f"$JS.ACK.*.*.{stream}.{consumer}.>"]
     if dead_letter is None:
         return publish, []
-    # A worker requests the names when it starts, and a message when its last delivery failed in another worker.
+    # A worker requests the names when it starts. It requests a message when the last delivery failed in another worker.
     publish += [check_filter_subject(dead_letter), api.stream_names(), api.stream_msg_get(stream)]
     return publish, [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"]
 

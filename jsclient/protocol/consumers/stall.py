@@ -1,9 +1,9 @@
 """Decides when to check a consumer from which no message arrives, and what to report.
 
 A reader is polled twenty times within `StallTracker.after`, so that a message costs no time here. A reader is stalled
-if its program waits and no message arrives. Every ``after`` seconds the consumer is checked (`diagnosis`). After a
-reason was reported, the pauses double up to five minutes. All readers of a connection share a `CheckBudget`, so that
-thousands of idle readers do not send requests all the time.
+if its application waits and no message arrives. Its consumer is then checked every ``after`` seconds (`diagnosis`).
+After a reason has been reported, the pauses double up to five minutes. All readers of a connection share a
+`CheckBudget`, so that thousands of idle readers don't send requests all the time.
 
 Source: ADR-15 (asynchronous error callback).
 """
@@ -33,10 +33,12 @@ _REPORTED = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between checks
 _SLOW = 2.0  # a handler counts as stuck after this many intervals of ack_wait
 _EXCEEDS = 2.0  # a handler counts as stuck if it runs this many times as long as its longest earlier run
-_AGAIN = 0.42  # share of ``after`` until the second check, which reports messages that no rule explains
-# The program is busy after this many polls without a waiting call. A single poll may fall between two calls.
+# Share of ``after`` until the second check, which reports pending messages that no rule explains.
+_AGAIN = 0.42
+# The application is busy after this many polls without a waiting call. A single poll may fall between two calls.
 _BUSY = 2
-_RECURS = "max_ack_pending"  # this reason ends briefly with each redelivery if a program never acks
+# If an application never acks, this reason disappears briefly with each redelivery.
+_RECURS = "max_ack_pending"
 _LONGEST_MUTE = 3600.0  # seconds until that reason is reported again
 # The first check is due after this many polls. Even if it is late, it must precede the default ack_wait.
 _POLLS = 20
@@ -69,7 +71,7 @@ class StallTracker:
     """Decides when to check the consumer and what to report.
 
     Attributes:
-        after: Seconds without a message until the first check.
+        after: If no message arrives for this many seconds, the first check is made.
         budget: The budget of the reader's connection.
         before: The info at the last check, if it showed no reason and no message arrived since.
     """
@@ -80,21 +82,21 @@ class StallTracker:
     _arrived: int | None = None
     _asks: int = 0
     _misses: int = 0  # number of polls in a row at which no call waited
-    _since: float = 0.0  # since this time the program has been waiting and no message has arrived
+    _since: float = 0.0  # since this time the application has been waiting and no message has arrived
     _requested_at: float = 0.0
     _check_at: float = 0.0
     _pause: float = 0.0  # seconds until the next check
-    _is_first: bool = True  # the next check is the first since a message arrived
-    _has_moment: bool = False  # the budget has set the time of the next check
+    _is_first: bool = True  # true if the next check is the first since a message arrived
+    _has_moment: bool = False  # true if the budget has set the time of the next check
     _reason: str = ""
     _stalled_at: float = 0.0
-    _is_muted: bool = False  # whether the reason was reported not long ago
+    _is_muted: bool = False  # true if the reason was reported recently
     _recurs_at: float = 0.0  # the time at which `_RECURS` may be reported again
     _mute: float = 0.0  # seconds, or 0.0 if it was not reported
 
     @property
     def interval(self) -> float:
-        """Seconds between polls."""
+        """Interval between polls, in seconds."""
         return self.after / _POLLS
 
     def poll(
@@ -106,8 +108,8 @@ class StallTracker:
             now: Monotonic seconds.
             arrived: Number of messages that have arrived so far. With handlers, it counts messages whose handler has
                 ended.
-            asks: Number of times that the program has requested a message so far.
-            asking: Whether the program waits for a message now, or a handler runs.
+            asks: Number of times that the application has requested a message so far.
+            asking: Whether the application waits for a message now, or a handler runs.
             stream, consumer: The names for events.
         """
         asks_now = asking or asks != self._asks
@@ -121,7 +123,7 @@ class StallTracker:
             self._begin_wait(now)
             return [] if is_first else [*self._resumed(now, stream, consumer)]
         if self._misses >= _BUSY:
-            self._begin_wait(now)  # the program is busy with other work and does not wait for a message
+            self._begin_wait(now)  # the application is busy with other work and does not wait for a message
         elif asks_now and now >= self._check_at:
             return self._due(now)
         return []
@@ -139,7 +141,7 @@ class StallTracker:
         return [Look(now - self._since)]
 
     def is_idle(self, now: float) -> bool:
-        """Return whether the program has not requested a message for so long that polling may stop until it does."""
+        """Return True if the last request is so long ago that polling may stop until the next request."""
         return now - self._requested_at >= self.after
 
     def looked(
@@ -161,7 +163,7 @@ class StallTracker:
             stood_for: The value in the `Look`.
             stream, consumer: The names for events.
             info: The consumer's state, if it was received.
-            due: Seconds until a handler counts as hanging, when the next check follows.
+            due: How long until a handler counts as hanging, in seconds. The next check is made then.
         """
         if due is not None:
             self._check_at = min(self._check_at, now + due)
@@ -223,7 +225,7 @@ class StallTracker:
 class HandlerTimes:
     """Tracks how long handlers run, from occasional observations."""
 
-    longest: float = 0.0  # seconds for which the longest ended handler had run when it was last observed
+    longest: float = 0.0  # the longest time that a handler was seen running before it ended, in seconds
     _seen: dict[Hashable, float] = field(default_factory=dict)  # the start time of each running handler
     _seen_at: float = 0.0
     _reported: dict[Hashable, float] = field(default_factory=dict)  # the start of each reported handler
@@ -245,7 +247,7 @@ class HandlerTimes:
         """Return the handlers that hang and were not reported before, with their run times, the longest first.
 
         A handler hangs when it has run for twice the ``ack_wait`` and twice as long as the longest handler that has
-        ended. So a program whose handlers are always slow gets one report, not a report for each handler.
+        ended. So an application whose handlers are always slow gets one report, not a report for each handler.
         """
         limit = max(_SLOW * ack_wait, _EXCEEDS * self.longest)
         late = {

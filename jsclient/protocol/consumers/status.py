@@ -114,7 +114,7 @@ _TABLE: Final = (
 def classify(code: int, description: str) -> Verdict:
     """Return the meaning of a status. An unknown status counts as a refusal, which is reported and never retried."""
     lowered = description.strip().lower()
-    # The server's spelling is "FlowControl Request". A spelling with a space has been seen as well.
+    # The server writes "FlowControl Request". Accept the spelling with a space too, because it has been seen as well.
     if code == 100 and lowered.startswith("flow control"):
         lowered = "flowcontrol"
     for row_code, start, verdict in _TABLE:

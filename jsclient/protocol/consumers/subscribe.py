@@ -162,7 +162,7 @@ def _wrong_group(request: SubscribeRequest, info: ConsumerInfo) -> _Wrong | None
             f"its group is {group!r}; give queue={group!r}"
         )
     if queue is None and info.push_bound:
-        # Without a group both subscribers would receive every message.
+        # Refuse a second subscriber. Without a group, both would receive every message.
         return DuplicateSubscriptionError, (
             "duplicate subscription: another subscriber receives from it already; "
             "use another durable, or a queue group"
@@ -246,7 +246,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         return self.config is not None and bool(self.config.durable_name)
 
 
-def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Binding]:  # noqa: C901  the ADR's own order
+def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Binding]:  # noqa: C901  the ADR's steps
     """Find the stream, and bind to the consumer or create it.
 
     Raises:
@@ -272,7 +272,7 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
             if request.consumer is not None:
                 if not request.pull:
                     raise
-                # A pull works without the info, and this user may have no permission to request it.
+                # Pulling doesn't need the info, and this user may not be allowed to request it.
                 return Binding(stream=stream, consumer=name, info=None, created=False)
             if not isinstance(error, ConsumerNotFoundError):
                 raise
@@ -284,7 +284,7 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
 
     config = creation_config(request)
     if not request.pull:
-        # Subscribe first, because the server recognizes a durable in use by the interest in its deliver subject.
+        # Subscribe first. The server considers a durable to be in use if there is interest in its deliver subject.
         deliver_subject: str = yield Listen(config.deliver_subject, request.queue)
         config = config.replace(deliver_subject=deliver_subject)
     try:

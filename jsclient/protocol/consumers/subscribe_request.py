@@ -38,7 +38,8 @@ class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
     ordered: bool = False
     max_pending: int | None = None  # capacity in messages, None for the default
     max_pending_bytes: int | None = None
-    heartbeat_alarm: float = 3.0  # intervals without a message or heartbeat
+    # Number of heartbeat intervals without a message or heartbeat before the alarm.
+    heartbeat_alarm: float = 3.0
     gap_alarm: bool = True
     flow_control_prefixes: tuple[str, ...] = ()
     mark: str = ""  # unique to this call: see `subscribe._marked`
@@ -182,7 +183,7 @@ def check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
         check_count("max_pending", request.max_pending)
     if limit is not None:
         check_count("max_pending_bytes", limit)
-    # After an overflow an ordered reader resumes at its position. Other readers would lose messages or get
+    # After an overflow, an ordered reader resumes at its position, but other readers would lose messages or get
     # redeliveries.
     if limit is not None and config.flow_control and not request.ordered and limit < FLOW_CONTROL_WINDOW:
         raise ConfigError(

@@ -29,11 +29,11 @@ Changes: TypeAlias = Sequence[tuple[T, int]]
 
 
 class Order(Protocol[T]):
-    """Defines the times of epochs: which one is the least, and which come before others. `Int` and `Product` are
-    orders.
+    """Defines the times of epochs: which one is the least, and which come before others.
 
-    Implement it to use times of your own, such as dates. Times must be hashable, and two different times must not be
-    equal. They need not be totally ordered: two times may be such that neither is before the other.
+    `Int` and `Product` are orders. Implement this interface to use times of your own, such as dates. Times must be
+    hashable, and two different times must not be equal. They needn't be totally ordered, so there may be two times of
+    which neither is before the other.
 
     Two further members are optional. ``name`` identifies the order in the stored schema of a topic, so that subscribers
     with a different order are refused. ``successor(time)`` returns the next time, which
@@ -134,11 +134,11 @@ def in_order(order: Order[T], times: Iterable[T]) -> list[T]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Antichain(Generic[T]):
-    """A set of times none of which is before another. The frontier of an epoch topic is such a set.
+    """A set of times in which no time is before another. The frontier of an epoch topic is such a set.
 
-    A frontier marks the progress of a topic: no more data will arrive for the times before it. If times are integers,
-    it contains a single time, or none when the topic has ended. Two antichains are equal if they contain the same
-    times.
+    A frontier marks the progress of a topic. All further data is at or after one of its times. If times are integers,
+    the frontier contains a single time, or none when the topic has ended. Two antichains are equal if they contain the
+    same times.
 
     Attributes:
         order: The order of the times.
@@ -180,7 +180,7 @@ class Antichain(Generic[T]):
         For the frontier of a topic, this tells whether data of this time may still arrive.
         """
         less_equal = self.order.less_equal
-        for element in self.elements:  # noqa: SIM110  a generator for each message costs time
+        for element in self.elements:  # noqa: SIM110  a generator per message would be slow
             if less_equal(element, time):
                 return True
         return False
@@ -342,7 +342,8 @@ class Capabilities(Generic[T]):
         """Replace all capabilities before a time by a capability for this time. Incomparable capabilities remain."""
         self.check_time(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
-        # No further check is needed: only capabilities in ``_held`` are dropped, and the time was allowed before.
+        # No further check is needed, because only capabilities in ``_held`` are dropped, and the time was allowed
+        # before.
         return self._held.update([*((time, -self._held.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:

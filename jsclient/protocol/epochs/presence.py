@@ -18,7 +18,7 @@ Verb = Literal["ask", "take", "alive"]
 """The question, the command to end (for the publisher of a live topic), and the answer to both."""
 
 ANSWER: Final = 1.0
-"""Seconds within which a publisher must answer. After that it counts as dead."""
+"""How long a publisher may take to answer, in seconds. After that, it counts as dead."""
 
 
 class _Presence(msgspec.Struct, frozen=True):

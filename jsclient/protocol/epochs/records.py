@@ -419,7 +419,7 @@ class EpochReading(Generic[T]):
             return None
         if entry.producer == self.owners.get(partition):
             return partition, entry.record.update
-        # For a producer's first record, the change is the difference from the frontier that the reader knows.
+        # For the first record of a producer, compute the change from the frontier that the reader knows.
         old, new = lower(partition), entry.record.lower
         reopened = [time for time in new if not old.some_below(time)]
         if reopened and record.seq > self.joined.get(partition, 0):

@@ -80,7 +80,7 @@ class EpochPublisher(Generic[T]):
         self.order: Order[T] = order
         self.capabilities: Capabilities[T] = Capabilities(order)
         self.upper: Antichain[T] = Antichain(order)
-        # Times for which this publisher has sent data, and which it hasn't completed yet.
+        # Times for which this publisher has sent data, but which it hasn't completed yet.
         self._active: set[T] = set()
         self._restored = Antichain(order)  # the upper frontier at the restart
 
@@ -167,7 +167,7 @@ class EpochSubscriber(Generic[T]):
         coarser: Further times to drop, together with all times before them.
         max_held: Maximum number of messages that wait for the last snapshot.
         resumed: The position of an earlier subscriber of the same partitions, to continue from.
-        hold: Whether completed epochs count as not consumed, for `position`, until `release` is called for each.
+        hold: If true, `position` treats each completed epoch as not consumed until `release` is called for it.
         filter: Times at or before any element are dropped.
         invalid: The sequences and errors of invalid messages that had waited for the last snapshot. The caller
             removes them.
@@ -235,7 +235,7 @@ class EpochSubscriber(Generic[T]):
         """The position of this subscriber. Its partitions must be in one stream, and all snapshots have arrived."""
         newest = self._read + 1, self._frontier_seqs
         first, seqs = min(self._unconsumed.values(), key=itemgetter(0), default=newest)
-        # Completed epochs that haven't been consumed are at or after these times, and consumed ones aren't.
+        # Completed epochs that haven't been consumed are at or after one of these times. Consumed epochs aren't.
         held = [time for time in self._unconsumed if self.is_completed(time)] if self.hold else []
         consumed = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
         records: Any = tuple(sorted(seqs.items()))
@@ -294,7 +294,7 @@ class EpochSubscriber(Generic[T]):
         self._missed = self._missed.with_maximal(*snapshot.upper)
         if self._waiting:
             return []
-        # All snapshots have arrived. A subscriber that resumes takes over the filter of its predecessor.
+        # All snapshots have arrived. If this subscriber resumes, it takes over the filter of its predecessor.
         self._read = min(self._joined.values())
         if self.resumed is not None:
             self._read = self.resumed.since

@@ -8,10 +8,10 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 __all__ = ["CERTAIN", "STEPPED_DOWN", "BackwardCheck", "Direction", "ReportedEnd", "StreamEnd"]
 
 CERTAIN: Final = 10.0
-"""Seconds for which the answers must agree to be trusted."""
+"""How long the answers must agree before they are trusted, in seconds."""
 
 STEPPED_DOWN: Final = 3.0
-"""Seconds within which a former leader that is reachable again learns of its successor."""
+"""How long it takes a former leader that is reachable again to learn of its successor, in seconds."""
 
 
 class StreamEnd(Protocol):
@@ -59,7 +59,7 @@ class BackwardCheck:
     """
 
     since: float | None = None
-    _covered_since: float | None = None  # since this time the stream's end has not been before the record
+    _covered_since: float | None = None  # since when the end of the stream has included the record
     _connects: int = 0
 
     def check_end(self, seen: int, end: StreamEnd | None, now: float, *, incarnation: str = "") -> Direction:

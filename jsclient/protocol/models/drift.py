@@ -110,7 +110,7 @@ def config_mismatches(expected: ConsumerConfig, current: ConsumerConfig) -> list
 
 
 def _is_overruled(name: str, value: Any, config: ConsumerConfig, actual: ConsumerConfig) -> bool:
-    """Return whether the server replaces this value of ``config``, so that it does not count as a difference."""
+    """Return whether the server replaces this value of ``config``, so it doesn't count as a difference."""
     if name in _REPLACED and value <= 0:
         return True
     if name in _UNLIMITED and value == 0:
@@ -132,7 +132,7 @@ def changed_consumer(expected: ConsumerConfig, current: ConsumerConfig) -> Consu
     """Return a copy of ``current`` with the fields that are set in ``expected``."""
     changes = {field: value for field, value in user_set(expected).items() if field not in expected.extra}
     if "filter_subject" in changes or "filter_subjects" in changes:
-        # Both fields set the filters, and the server accepts only one of them.
+        # Reset the other field too, because both set the filters, and the server accepts only one of them.
         changes = {"filter_subject": None, "filter_subjects": None} | changes
     return current.replace(**changes, extra=current.extra | expected.extra)
 

@@ -51,7 +51,7 @@ def _copied(origin: StreamSource) -> Iterable[str] | None:
 def _transformed(subject: str, src: str, dest: str | None) -> list[str]:
     if not dest or not subjects_overlap(subject, src):
         return [subject]
-    # Some messages of a wider pattern keep their subjects.
+    # If the pattern is wider than ``src``, some of its messages keep their subjects.
     return [_pattern(dest)] if subject_matches(src, subject) else [_pattern(dest), subject]
 
 

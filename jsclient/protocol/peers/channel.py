@@ -232,7 +232,7 @@ class Permissions(NamedTuple):
         }
 
 
-# The server ignores an empty list of allowed subjects.
+# The server ignores an empty list of allowed subjects, so deny all subjects instead.
 _NOTHING: Final = {"deny": [">"]}
 
 
@@ -271,8 +271,7 @@ class Channel:
         )
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
-        """Return ``accounts`` for the server's configuration that let users of a different account send on this
-        channel.
+        """Return ``accounts`` for the server's configuration, so that a different account can send on this channel.
 
         Use it for users whom you don't trust. The answers to their requests stay in their account. A user of the peer's
         own account, on the other hand, can have an answer stored under any subject, because NATS doesn't check reply

@@ -104,9 +104,9 @@ class PeerTracker:
     _channels: dict[str, tuple[StoredChannel, int]] = field(default_factory=dict)
     _records: dict[str, tuple[Relationship, int]] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)  # keys of channels and relationships, by ECI
-    # ids of outbox items that are being carried out, by key
+    # IDs of outbox items that are being carried out, by the key of the relationship's record.
     _started: dict[str, set[str]] = field(default_factory=dict)
-    # ids of items that were carried out but are still stored
+    # IDs of items that have been carried out but are still in the stored outbox, by the same key.
     _done: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

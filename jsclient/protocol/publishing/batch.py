@@ -118,7 +118,7 @@ class BatchTracker:
     ack_every: int | None = None  # request an answer every n messages. The first message is always answered
     count: int = 0  # number of messages in the batch
     sent: int = 0  # number of messages returned for sending
-    accepted: bool = False  # whether the server has confirmed the batch
+    accepted: bool = False  # true once the server has confirmed the batch
     state: BatchState = BatchState.OPEN
     _held: BatchMessage | None = None
     # All messages that were sent, or None if they are too large.
@@ -126,9 +126,10 @@ class BatchTracker:
     _buffered_size: int = 0
     first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)
-    _plain: bytes = field(init=False)  # a header block without headers of the user, up to the number
+    _plain: bytes = field(init=False)  # the header block of a message without user headers, up to the number
     _lines: _PlainLines | None = field(default=None, init=False, compare=False)  # used for the latest command
-    overhead: int = field(init=False)  # bytes that the batch adds to the headers of a message at most
+    # Maximum number of bytes that the batch adds to the headers of a message.
+    overhead: int = field(init=False)
 
     def __post_init__(self) -> None:
         self._id_line = f"{BATCH_ID}: {self.id}\r\n{BATCH_SEQUENCE}: ".encode()
@@ -237,7 +238,8 @@ class BatchTracker:
         except ApiError:
             self.state = BatchState.ABANDONED
             raise
-        # A server without support for batches stores each message, and its ack has neither batch nor count.
+        # If the ack has neither batch nor count, the server doesn't support batches and stores each message
+        # individually.
         if ack.batch is None and ack.count is None:
             self.state = BatchState.UNKNOWN
             raise BatchNotAtomicError(self.id, ack.stream, ack.seq)
@@ -261,7 +263,7 @@ class BatchTracker:
             if self._buffered_size > MAX_KEPT:
                 self._buffered = None
         start, end = header[:-2] if header else _START, _COMMIT_LINE if commit else b""
-        # `start` ends before its last, empty line.
+        # `start` doesn't include the empty line at the end of the block.
         block = b"%b%b%d\r\n%b\r\n" % (start, self._id_line, number, end)
         return BatchMessage(message.subject, block, payload, acked)
 

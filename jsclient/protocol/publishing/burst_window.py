@@ -22,8 +22,8 @@ from .publish_window import NEVER, Failures, PublishWindow, Sends
 
 __all__ = ["Burst", "BurstWindow", "JoinAcks"]
 
-# If answers arrive out of order, for example from several streams, the next bursts probably have such answers too. So
-# each publish of this many bursts gets its record immediately.
+# If answers arrive out of order, for example because they come from several streams, those to the next bursts probably
+# will too. So for this many bursts, each publish gets its record immediately.
 _SCATTERED = 64
 _RUN = 8  # if at least this many acks arrive, searching for a run costs less than reading each ack
 
@@ -71,9 +71,9 @@ class BurstWindow(PublishWindow[TicketT]):
     runs: list[AckRun] = field(default_factory=list)
     progress: Progress = field(default_factory=lambda: Progress(NEVER))
     join_acks: JoinAcks | None = None
-    _bursts: deque[Burst[TicketT]] = field(default_factory=deque)  # newer than all of `in_flight`
+    _bursts: deque[Burst[TicketT]] = field(default_factory=deque)  # newer than all publishes in `in_flight`
     _in_bursts: int = 0
-    _scattered: int = 0  # number of later bursts that get records at once
+    _scattered: int = 0  # how many of the next bursts get their records immediately
 
     @property
     def count(self) -> int:
@@ -198,7 +198,8 @@ def _joined(answers: list[Frame], replies: list[bytes]) -> bytes:
         return b""
     texts = [frame[3] for frame in answers]
     joined = b",".join(texts)
-    # Each text must begin with its only brace. Otherwise malformed answers could form acks when they are joined.
+    # The only brace of each text must be its first byte. Otherwise, malformed answers could form valid acks when
+    # joined.
     if joined.count(b"{") != len(texts) or {text[:1] for text in texts} != {b"{"}:
         return b""
     return b"[%b]" % joined

@@ -1,9 +1,9 @@
 """A chain of publishes, in which each record is stored directly after its predecessor or not at all.
 
-On a single server a record expects the id of its predecessor as the last message id, so thousands may be in flight. A
-replicated stream must not get such an expectation, because from 2.14 on, a mismatch stops the stream for good. There
-a record expects the sequence of its predecessor, and only one record may be in flight. Otherwise the record of
-another client could be stored between two records unnoticed.
+On a single server, a record expects the id of its predecessor as the last message id, so thousands may be in flight. A
+replicated stream must not get such an expectation, because from 2.14 on, a mismatch stops the stream permanently. In
+this case, a record expects the sequence of its predecessor, and only one record may be in flight. Otherwise, the record
+of a different client could be stored between two records unnoticed.
 
 If a record is refused or not answered, its successors are lost too, and in older clusters their ids remain in use
 although no message is stored under them. So a *broken* chain sends no record until the last record of the stream is
@@ -42,12 +42,12 @@ class ChainWindow(PublishWindow[TicketT]):
 
     name: str = ""
     link: str | int | None = 0
-    # Whether a record names its predecessor by id. If not, it names a sequence, and records are sent one at a time.
+    # True if a record names its predecessor by ID. Otherwise, it names a sequence, and records are sent one at a time.
     by_id: bool = True
     is_fenced: bool = False  # another client has written the last record
     _seen: tuple[int, int] = (0, 0)  # number and sequence of the last record seen, or stored before the chain
     _round: int = 0
-    _gaps: set[int] = field(default_factory=set)  # numbers without a stored record
+    _gaps: set[int] = field(default_factory=set)  # numbers of records that were not stored
     _ended: set[int] = field(default_factory=set)  # records that ended without a confirmation
     _link_before: str | int | None = None  # the predecessor of the record that was added last
 
@@ -163,7 +163,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self._gaps.discard(number)
         before, self._seen = self._gaps, (number, seq)
         self._ended = {ended for ended in self._ended if ended > number}
-        end = min(self._ended, default=None)  # the later records have no predecessor
+        end = min(self._ended, default=None)  # the predecessor of all later records is missing
         failures: Failures[TicketT] = []
         sends: Sends[TicketT] = []
         link: str | int = seq
@@ -203,7 +203,8 @@ class ChainWindow(PublishWindow[TicketT]):
         self.size: int = self.size + size - entry.size
         entry.size = size
         recovery = entry.recovery = entry.recovery or Recovery(unconfirmed=True)
-        recovery.unconfirmed |= not recovery.waits  # its last attempt was not answered yet
+        # A record that isn't waiting to be sent again is in flight, so its last attempt hasn't been answered yet.
+        recovery.unconfirmed |= not recovery.waits
         recovery.waits, recovery.overtaken = False, None
         recovery.tries += 1
         entry.due = min(entry.deadline, now + recovery.attempt)

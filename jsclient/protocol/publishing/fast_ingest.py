@@ -82,13 +82,13 @@ class IngestTracker:
     limit: int = 1  # the highest number that may be sent
     lost: int = 0  # number of messages that did not reach the stream
     refused: int = 0  # number of messages that the stream refused
-    closing: bool = False  # whether the client may send only the end
+    closing: bool = False  # true if the client may only send the end
     final: PubAck | None = None
     failure: JetStreamError | None = None  # the error that has ended the ingest, or will end it
-    # set if no stream received the first message, which can then be sent again
+    # Set if no stream received the first message, which can then be sent again.
     no_stream: NoRespondersError | None = None
-    ended: bool = False  # whether the server sends no more answers
-    complete: bool = False  # whether exactly the messages up to `acked` were stored
+    ended: bool = False  # true if the server won't send any more answers
+    complete: bool = False  # true if exactly the messages up to `acked` were stored
     _opened: int = -1  # `acked` when the limit was last raised by one
     # Numbers of messages that were refused without being counted. The server will report them as missing.
     _unnumbered: list[int] = field(default_factory=list)
@@ -147,7 +147,7 @@ class IngestTracker:
         """
         if self.ended:
             return None
-        # The ping and the end are repeated, so a lost request needs no reaction.
+        # Pings and the end are sent repeatedly, so nothing has to be done if one of them is lost.
         is_repeated = frame[0].endswith((_PONG, _ENDED))
         if not frame[3] and inline_status(frame[2]) == 503:
             if is_repeated:
@@ -212,7 +212,8 @@ class IngestTracker:
             return None
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _UNKNOWN_ID and self.accepted and not end:
-            # The server has lost the ingest, or another stream received the message. The answer to the end decides
+            # Either the server has lost the ingest, or a different stream received the message. The answer to the end
+            # shows
             # which.
             self.fail_ingest(error)
             return None
@@ -242,7 +243,8 @@ class IngestTracker:
             )
             return
         count = min(ack.count or 0, self.sent)
-        # If the server has lost the ingest, a ping about its first message starts a new ingest.
+        # If the server has lost the ingest, a ping about its first message starts a new one. A count of 0 is then no
+        # proof that the message wasn't stored.
         forgotten = self.accepted and self.sent == 1 and not count
         if self.gap_ok:
             self.acked = self.sent if self.closing else max(self.acked, count)

@@ -41,22 +41,27 @@ __all__ = [
     "unknown",
 ]
 
-MAX_IN_FLIGHT: Final = 4000  # default number of publishes in flight of a publisher
-MAX_BYTES: Final = 64 * 1024 * 1024  # default maximum size of their headers and payloads, in bytes
+MAX_IN_FLIGHT: Final = 4000  # default limit of a publisher's messages in flight
+MAX_BYTES: Final = 64 * 1024 * 1024  # default limit of the size of headers and payloads in flight, in bytes
 ACK_EVERY: Final = 200  # default number of messages per ack of a fast ingest
 
 ATTEMPT = 2.0
-"""Seconds without an answer before a message with an id is sent again. They double after each unanswered attempt."""
+"""How long to wait for an answer before a message with an ID is sent again, in seconds.
+
+The time doubles after each unanswered attempt.
+"""
 
 PAUSE = 0.25
-"""Seconds before an attempt that was refused is repeated (ADR-22)."""
+"""How long to wait before a refused attempt is repeated, in seconds. See ADR-22 for retries."""
 
-# Seconds of the longest pause, which is reached after three attempts, because an election takes seconds.
+# The longest pause between attempts, in seconds. It is reached after three attempts, because an election takes seconds.
 _LONGEST_PAUSE = 1.0
-# Seconds. Elections may follow each other, and a leader may fail before it answers an attempt.
+# The longest time to wait for one attempt, in seconds. Elections may follow one another, and a leader may fail before
+# it answers.
 _LONGEST_ATTEMPT = 8.0
-_ATTEMPTS_WITHOUT_STREAM = 3  # attempts on a subject where no stream has answered (ADR-22)
-# An earlier attempt is still being stored, so the next attempt is answered as a duplicate.
+_ATTEMPTS_WITHOUT_STREAM = 3  # how often to try a subject on which no stream has answered (ADR-22)
+# Error codes of the server. With the first, the server is still storing an earlier attempt, so the next attempt is
+# answered as a duplicate.
 _DUPLICATE_IN_PROCESS = 10158
 _WRONG_LAST_MSG_ID = 10070
 _ROLLUP_FAILED = 10111
@@ -73,7 +78,7 @@ class AnsweredSubjects:
     LIMIT = 4096
 
     def __init__(self) -> None:
-        # Oldest first. The window adds subjects directly, then calls `trim`.
+        # The subjects, oldest first. The window adds subjects directly, and then calls `trim`.
         self.subjects: dict[bytes, None] = {}
 
     def __contains__(self, subject: bytes) -> bool:
@@ -108,18 +113,18 @@ class Ticket(Protocol):
 class Recovery(msgspec.Struct):
     """The history of a publish whose first attempt was not acked in the ordinary way."""
 
-    waits: bool = False  # whether it waits to be sent again, at ``due`` or on the next connection
+    waits: bool = False  # true if the message waits to be sent again, at ``due`` or on the next connection
     tries: int = 1
     silent: int = 0  # number of attempts that were not answered in time
     refused: int = 0  # number of attempts that found no responders
-    unconfirmed: bool = False  # whether an earlier attempt may have been stored
-    # Received while unconfirmed. The next attempt asks whether an earlier attempt was stored.
+    unconfirmed: bool = False  # true if an earlier attempt may have been stored
+    # The error received while unconfirmed. The next attempt asks whether an earlier attempt was stored.
     mismatch: ApiError | None = None
     overtaken: ApiError | None = None  # error 10070, received while its predecessor was in flight
 
     @property
     def attempt(self) -> float:
-        """Seconds to wait for an answer to the next attempt before it is repeated."""
+        """How long to wait for an answer to the next attempt before it is repeated, in seconds."""
         return min(ATTEMPT * (1 << min(self.silent, 10)), _LONGEST_ATTEMPT)
 
     def refusal(
@@ -137,7 +142,7 @@ class Recovery(msgspec.Struct):
         Args:
             error: The error in the answer.
             to: The subject, for error texts.
-            left: Seconds until the deadline.
+            left: The time until the deadline, in seconds.
             expected: Whether a stream is expected on the subject, so that "no responders" is retried until the
                 deadline.
             behind: Whether its predecessor is still in flight.
@@ -173,7 +178,8 @@ class Recovery(msgspec.Struct):
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _DUPLICATE_IN_PROCESS and identified:
             if self.overtaken is not None:
-                # In a cluster the id of an overtaken message remains in use although no message is stored under it.
+                # In a cluster, the ID of an overtaken message stays in use although no message is stored under it. So
+                # this error doesn't mean that the message is being stored.
                 return unknown if self.unconfirmed else self.overtaken, None
             self.unconfirmed = True
             return unknown, PAUSE
@@ -183,7 +189,8 @@ class Recovery(msgspec.Struct):
             self.overtaken = error if behind else None
             return error, PAUSE if behind else None
         if self.unconfirmed and isinstance(error, ApiError):
-            # The server checks sequences and limits before ids, so the error says nothing about the earlier attempt.
+            # The server checks sequences and limits before IDs, so this error doesn't say whether an earlier attempt
+            # was stored. Ask immediately.
             self.mismatch = error
             return unknown, 0.0
         if isinstance(error, WrongLastSequenceError) and error.advice:
@@ -201,7 +208,7 @@ class InFlight(msgspec.Struct, Generic[TicketT], gc=False):
     size: int  # bytes of header and payload
     number: int  # the position in the order of sending
     deadline: float
-    due: float  # when to check it next: the end of its attempt, its pause or its time
+    due: float  # when the current attempt, the pause or the deadline ends
     repeatable: bool = False
     recovery: Recovery | None = None
 
@@ -251,8 +258,8 @@ def question(header: bytes, never_an_id: str) -> bytes:
 
     A single server checks sequences before ids, so a second attempt fails because the first attempt was stored. It
     checks the id of the last message after duplicate ids. With an id that cannot exist, the answer is "duplicate" or
-    "wrong last id". A cluster checks the last id when it applies the message, and from 2.14 on a mismatch stops the
-    stream for good. An unknown roll-up prevents that, because a cluster checks the roll-up earlier, but after
+    "wrong last id". A cluster checks the last id when it applies the message, and from 2.14 on, a mismatch stops the
+    stream permanently. An unknown roll-up prevents that, because a cluster checks the roll-up earlier, but after
     duplicate ids.
     """
     return question_about(parse_headers(header)[1][MSG_ID], never_an_id)

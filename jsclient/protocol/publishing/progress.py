@@ -11,7 +11,7 @@ class Progress:
     """Tracks the moment at which a call fails. Times are monotonic seconds.
 
     Each stored message restarts the timeout. Time that the caller spends elsewhere, to create the next messages, does
-    not count, because acks that arrive meanwhile may not be read before the caller returns.
+    not count, because acks that arrive in the meantime may not be read before the caller returns.
 
     Attributes:
         gives_up_at: The time at which the call fails. Infinite while the call does not wait.

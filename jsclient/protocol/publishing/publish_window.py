@@ -65,13 +65,13 @@ class PublishWindow(Generic[TicketT]):
 
     never_an_id: str  # an id that no message has
     answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
-    # By reply subject, oldest first.
+    # The messages in flight by reply subject, oldest first.
     in_flight: dict[bytes, InFlight[TicketT]] = field(default_factory=dict, init=False)
     size: int = field(default=0, init=False)  # bytes of headers and payloads in flight
     next_check: float = field(default=NEVER, init=False)  # when to call `check_publishes`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
-    # Whether the chain must be repaired before the next publish.
+    # True if the chain must be repaired before the next publish.
     is_broken: bool = field(default=False, init=False)
     _connected: bool = field(default=True, init=False)
 
@@ -163,7 +163,7 @@ class PublishWindow(Generic[TicketT]):
             recovery = entry.recovery = entry.recovery or Recovery()
             if recovery.waits or number != recovery.tries:
                 return []  # an answer to an earlier attempt, not to the attempt on the wire
-            # Frames in the error would form a reference cycle with the entry.
+            # Drop the traceback, because its frames would form a reference cycle with the entry.
             error.__traceback__ = error.__context__ = None
             if isinstance(error, ApiError):
                 self.answered.add(entry.subject)

@@ -85,7 +85,7 @@ def schedule_headers(
             raise ConfigError("time_zone is given without cron: leave it out with at and every")
         headers[SCHEDULE_TIME_ZONE] = _zone(time_zone)
     if source is not None:
-        # The server copies the last message of the source, which must be neither the schedule nor an earlier copy.
+        # The server copies the last message of the source. This must not be the schedule itself or an earlier copy.
         if check_publish_subject(source) in (subject, target):
             raise ConfigError(
                 f"the source {source!r} is the subject or the target of the schedule: give another one"
@@ -131,7 +131,7 @@ def check_cron(pattern: str) -> str:
     if pattern.startswith("@"):
         words = ", ".join(_PREDEFINED)
         raise ConfigError(f"cron: {pattern!r:.60} is not one of {words}; use the arguments at and every")
-    # The server splits at any white space. Headers cannot contain line breaks, and other kinds only look like spaces.
+    # The server splits at any white space. Refuse all but spaces, because other kinds only look like spaces.
     if not pattern.isascii() or not pattern.isprintable():
         raise ConfigError(f"cron: {pattern!r:.60} has a character that is not allowed in a field")
     fields = pattern.split()

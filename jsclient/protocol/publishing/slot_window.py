@@ -16,8 +16,8 @@ from .publish_window import Failures, PublishWindow, Sends
 
 __all__ = ["Commands", "SlotWindow", "Slots"]
 
-# Number of publishes that get records at once after an unusual answer. The next publishes would probably need records
-# as well, for example if a stream does not write its acks as others do.
+# How many publishes get their records immediately after an unusual answer. The next publishes will probably need
+# records too, for example if the stream doesn't write its acks in the usual form.
 _RESTING = 1000
 
 
@@ -154,7 +154,8 @@ class SlotWindow(PublishWindow[TicketT]):
             if stop == start:
                 while stop < count and frames[stop][0] in in_flight:
                     stop += 1
-                # The next frame is an error, an unusual ack, or an answer to no publish or to a repeated attempt.
+                # The next frame is unusual: an error, an ack in another form, or an answer to a repeated attempt or to
+                # no publish.
                 if stop == start:
                     self.expand()
                     slots.rest(_RESTING)

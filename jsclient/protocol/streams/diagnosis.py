@@ -25,8 +25,8 @@ def diagnose_stream(
 
     Args:
         info: The state of the stream.
-        after: Seconds without a record after which the reader checks the stream.
-        failure: The error because of which the reader cannot read the history, if all its attempts have failed.
+        after: If no record arrives for this many seconds, the reader checks the stream.
+        failure: Why the reader can't read the history, if all its attempts have failed. Otherwise None.
     """
     findings = [*no_leader("stream", info.cluster), *copies(info, after)]
     if failure is not None:

@@ -157,9 +157,9 @@ class DirectBatchTracker:
     error: JetStreamError | None = None
     num_pending: int = 0  # number of further messages that match
     last_seq: int = 0  # stream sequence of the last message
-    # for a request for last messages, the sequence after which messages were ignored
+    # The sequence after which messages were ignored, for a request for the last messages.
     up_to_seq: int | None = None
-    # The time stamp of the last message without its fraction, and its value.
+    # A cache of the last parsed time stamp: its text without the fraction, and its value.
     _second: bytes = b""
     _moment: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     _seconds: int = 0
@@ -250,9 +250,9 @@ class DirectBatchTracker:
         return message, int(last)
 
     def _follows(self, previous: int) -> bool:
-        """Return whether no message is missing after ``previous``, the sequence that the server sent last.
+        """Return whether the last message received is ``previous``, the message that the server sent last.
 
-        If not, end the batch with an error.
+        If it isn't, messages were lost, so end the batch with an error.
         """
         if previous == self.last_seq:
             return True

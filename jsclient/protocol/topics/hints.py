@@ -19,11 +19,12 @@ from ..wire.names import subject_matches, subjects_overlap
 
 __all__ = ["CreateAgain", "Hints", "are_all_heard", "heard_subjects"]
 
-_SOON: Final = 0.02  # seconds from a hint to the first check, because the record must be stored first
+# How long after a hint the first check is made, in seconds. The record must be stored first.
+_SOON: Final = 0.02
 _PAUSE: Final = 0.2  # seconds between two checks of the history, doubled while they find no record
-# Longest pause in seconds. It is also the pause of readers that don't get a hint for every record.
+# The longest pause, in seconds. Readers that don't get a hint for every record also use it.
 _LONGEST: Final = 0.8
-_PATIENCE: Final = 2.0  # seconds after a hint by which its record has been stored or refused
+_PATIENCE: Final = 2.0  # how long after a hint its record may be stored or refused, in seconds
 _MAX_SUBJECTS: Final = 16  # maximum number of subjects to subscribe to
 
 
@@ -112,7 +113,7 @@ class Hints:
         self.deadline = math.inf
         if not readers:
             return []
-        # So long after the last hint, records that were not found have been refused. This is the last check.
+        # This long after the last hint, every record that was not found must have been refused. This is the last check.
         if now - self._hint_at > _PATIENCE:
             self._behind = dict.fromkeys(self._behind, 0)
             self._pause = _PAUSE

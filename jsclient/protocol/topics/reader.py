@@ -81,7 +81,7 @@ class Reader:
         repeated: Number of duplicates so far.
         discarded: Number of pushes discarded so far because of a gap or a full queue.
         error: The error to raise when the queue is empty.
-        ended: Whether no record follows the records in the queue, as the topic has ended or the reader was closed.
+        ended: True if the queue contains the last records, because the topic has ended or the reader was closed.
         id: The id of the current subscription, ``<name>-1``, ``<name>-2`` …, or None if it is not subscribed.
         is_subscribed: Whether the current subscription is known to exist.
     """
@@ -107,22 +107,23 @@ class Reader:
     _links: LinkTracker = field(init=False)
     _queue: RecordQueue = field(init=False)
     _out_of_order: Aside = field(init=False)
-    _renew: bool = False  # whether to subscribe again once the history has been read
+    _renew: bool = False  # true if the reader must subscribe again once the history has been read
     _added_at: float = 0.0
     _hint: int = 0  # a later sequence that is known to exist, although records before it are missing
     _newest_ns: int = 0  # the latest time stamp of a record, 0 if unknown
-    _recheck: bool = False  # whether the stream may have been recreated, so that its extent is needed
+    _recheck: bool = False  # true if the stream may have been recreated, so its extent must be requested
     _end_check: EndCheck = field(default_factory=EndCheck)
-    # A page, the floor, and the length of the run that `MissingRule.run_length` returned for both of them.
+    # The arguments and the result of the last call of `MissingRule.run_length`: a page, the floor, and the length of
+    # the run.
     _checked_run: tuple[Sequence[Record], int, int] = ((), 0, 0)
-    # A record didn't fit in the queue, so it must be requested again once there is capacity.
+    # True if a record didn't fit in the queue. It must be requested again once there is capacity.
     _full: bool = False
     # A round of requests reads the history to its end, one request at a time.
-    request_needed: bool = False  # whether the history must be requested again
+    request_needed: bool = False  # true if the history must be requested again
     _in_flight: AskHistory | None = None  # the request in flight
-    _by_timer: bool = False  # whether the timer started the round
+    _by_timer: bool = False  # true if the timer started the round
     _new_records: int = 0  # number of new records in this round
-    _advanced: bool = False  # whether this round has moved the floor
+    _advanced: bool = False  # true if this round has moved the floor
     # A gap was noticed after the request was sent, so the answer may be older than the gap.
     _late: bool = False
 
@@ -133,7 +134,7 @@ class Reader:
             max_pending // _OUT_OF_ORDER_SHARE, max_pending_bytes // _OUT_OF_ORDER_SHARE
         )
         self._newest_ns = self.start.time_ns
-        # With several subjects, the last record ends its own subject only.
+        # If the reader has several subjects, the last record of one of them doesn't end the reader.
         self.ends = self.ends and not self.missing.by_subject
 
     @property
@@ -239,7 +240,7 @@ class Reader:
         if self.ended:
             return self._cancel()
         if self._recheck and not was_rechecking and self.is_subscribed:
-            # The stream may have been recreated. In that case, the consumer of the subscription no longer exists.
+            # The stream may have been recreated, and the consumer of the subscription may be gone. So subscribe again.
             return self.feed_lost(id, now)
         late = self._hint > self._links.floor and self._in_flight is None
         return self._request_history() if late and self.catch_up == "at once" else []
@@ -290,8 +291,8 @@ class Reader:
                 self._full = self.request_needed = True
                 self._hint = max(self._hint, record.seq)
             return True
-        # A record is known to be missing. If a limit has removed that record in the meantime, no link refers to it, so
-        # this record would wrongly seem to follow directly.
+        # A record is known to be missing. If a limit has removed it from the stream in the meantime, no link refers to
+        # it, and this record would wrongly seem to be the next one.
         if (
             self._hint > links.floor
             and record.seq > links.floor + 1
@@ -304,7 +305,7 @@ class Reader:
         elif offer is Link.DUPLICATE:
             self.repeated += 1
             if 0 < self._newest_ns < record.time_ns:
-                self._recheck = True  # the record is newer than every other record, but its sequence is old
+                self._recheck = True  # a record that is newer than every other record has an old sequence
         else:
             return False
         return True
@@ -401,7 +402,7 @@ class Reader:
         for record in remainder:
             if record.seq <= links.floor:
                 continue
-            # A push may have added the record while the request was in flight.
+            # Skip records that a push has added while the request was in flight.
             is_new = not links.had(record.seq, record.subject)
             if is_new and not self._queue.has_room(record):
                 self._full = True

@@ -41,7 +41,7 @@ class RecordHeaders(Headers):
     def __init__(self, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
         own = headers if type(headers) is Headers else Headers(headers)
         dict.update(self, own)
-        self._repeated = {name: list(values) for name, values in own._repeated.items()}  # noqa: SLF001  a Headers, too
+        self._repeated = {name: list(values) for name, values in own._repeated.items()}  # noqa: SLF001  also a Headers
         self.size = sum(map(len, own)) + sum(map(len, own.values()))
         for values in self._repeated.values():
             self.size += sum(map(len, values))
@@ -150,7 +150,7 @@ class RecordQueue:
     pending_bytes: int = 0
     _records: deque[Record] = field(default_factory=deque)
     _sizes: deque[int] = field(default_factory=deque)  # sizes of the records
-    # Sequence of a record to the sequence of the position after it, if that differs.
+    # Maps the sequence of a record to the sequence of the position after it, if the two differ.
     _positions: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -205,7 +205,7 @@ class RecordQueue:
             last = taken[-1]
             self.kept, self.kept_time_ns = last.seq, last.time_ns
             if self._positions:
-                # Remove the entries of all records taken. The last of them decides.
+                # Remove the entries of all records taken. The entry of the last one determines `kept`.
                 for record in taken:
                     self.kept = self._positions.pop(record.seq, record.seq)
         return taken

@@ -57,7 +57,7 @@ def account_rights(
     for subject in services:
         response = {"response": _MANY_ANSWERS} if subject in several else {}
         exports.append({"service": subject, **response, "accounts": [guests]})
-        # The subjects of the API get the prefix of the owner, other subjects are unchanged.
+        # Subjects of the API get the prefix of the owner. All other subjects remain unchanged.
         to = f"{imported_prefix(owner)}.{subject[len(api) :]}" if subject.startswith(api) else subject
         renamed = {} if to == subject else {"to": to}
         imports.append({"service": {"account": owner, "subject": subject}, **renamed})

@@ -195,7 +195,7 @@ class Api:
 
 
 def is_question(api: Api, subject: str) -> bool:
-    """Return whether an API request on ``subject`` changes nothing, so that it can be repeated."""
+    """Return whether an API request on ``subject`` only reads, so it can be repeated."""
     return subject.startswith(api.prefix) and subject[len(api.prefix) + 1 :].startswith(_QUESTIONS)
 
 

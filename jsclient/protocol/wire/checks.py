@@ -119,7 +119,7 @@ def deadline_of(timeout: Any, now: float) -> float | None:
     """Return when a timeout ends, or None if there is none. Raises `ConfigError` if it is not a number of seconds."""
     if timeout is None:
         return None
-    # The event loop cannot wait for NaN.
+    # Refuse NaN too, because the event loop can't wait for it.
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
         raise ConfigError(f"timeout is {timeout!r:.40}: a number of seconds or None is needed")
     return now + timeout

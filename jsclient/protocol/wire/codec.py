@@ -166,12 +166,12 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     if not isinstance(data, Mapping):
         raise _WrongValueError(f"an object is needed, not {type(data).__name__}")
     kinds = _kinds(cls)
-    # The constructor would check the values and refuse words that it does not know.
+    # Bypass the constructor, which would check the values and refuse words that it doesn't know.
     model: ModelT = copy.copy(_blank(cls))
     extra: dict[str, Any] = {}
     for name, value in data.items():
         if kind := kinds.get(name):
-            # Most values are plain and need no call. A stream info has 60 of them.
+            # Most values are plain and need no call, which matters because a stream info has 60 values.
             same = kind.same if type(value) is kind.same else None
             if same is str and value.isascii():
                 force_setattr(model, name, kind.words.get(value, value))

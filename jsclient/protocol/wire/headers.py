@@ -182,7 +182,7 @@ def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
             values[name] = value.strip(" \t")
     headers = Headers.__new__(Headers)
     headers.update(values)
-    headers._repeated = {}  # noqa: SLF001  a class of this module
+    headers._repeated = {}  # noqa: SLF001  same module
     for name, value in repeated or ():
         headers.add(name, value)
     code = 0 if len(first) == 8 else inline_status(block)
@@ -190,7 +190,7 @@ def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
 
 
 _MAX_KNOWN: Final = 1024  # maximum number of names
-# Names that `find_header` has searched for, with the bytes that begin their line.
+# Maps each name that `find_header` has searched for to the bytes that begin its line.
 _searched: dict[str, bytes] = {}
 
 
@@ -203,7 +203,7 @@ def find_header(block: bytes, name: str) -> str | None:
     if not start:
         return parse_headers(block)[1].get(name)
     offset = block.find(start)
-    # Bytes after an empty line are no headers.
+    # Ignore what follows an empty line, because these bytes aren't headers.
     if offset < 0 or block[:8] != _VERSION or block.find(b"\r\n\r\n", 0, offset + 2) >= 0:
         return None
     offset += len(start)
@@ -246,7 +246,7 @@ def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-_checked: dict[str, str] = {}  # valid names, each with the text that begins its line
+_checked: dict[str, str] = {}  # maps each valid name to the text that begins its line
 
 
 def ordinary_block(headers: dict[str, str | Sequence[str]]) -> bytes | None:
@@ -307,8 +307,8 @@ def publish_headers(
         expected_last_subject_seq: The required last sequence of the message's subject. 0 means no message yet.
         expected_last_subject_seq_subject: Check the last sequence of this subject instead. Wildcards are allowed.
         expected_last_msg_id: The required message id of the stream's last message.
-        ttl: Seconds after which the server removes the message, 1 or more, or ``"never"``. The server truncates to full
-            seconds, so a fraction is rounded up: a message lives at least as long as requested.
+        ttl: How long the server keeps the message, in seconds, 1 or more, or ``"never"``. The server truncates to full
+            seconds, so a fraction is rounded up here. The message then lives at least as long as requested.
         rollup: With ``"sub"`` the message replaces all earlier messages of its subject, with ``"all"`` of the stream.
 
     Raises:

@@ -217,7 +217,8 @@ def no_attribute(self: object, name: str) -> NoReturn:
     if hasattr(cls, name):  # a property of this name raised an AttributeError, which is raised again
         object.__getattribute__(self, name)
     text = _advice(cls, name) if name[:1] != "_" else f"{cls.__name__} has no attribute {name!r}"
-    # Without an object in the error, Python does not add "Did you mean", which could name a private attribute.
+    # Leave the object out of the error. Otherwise, Python would add "Did you mean", which could name a private
+    # attribute.
     raise AttributeError(text, name=name, obj=None)
 
 

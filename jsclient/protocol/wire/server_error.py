@@ -11,7 +11,7 @@ __all__ = ["ServerError", "is_authentication", "read_server_error"]
 
 _PERMISSION = re.compile(r"permissions violation for (publish|subscription) to \"(.*?)\"", re.IGNORECASE)
 _AUTHENTICATION = re.compile(r"authorization|authentication|(expired|revoked)", re.IGNORECASE)
-# After these errors the connection stays open.
+# After these errors, the connection stays open.
 _HARMLESS = (
     "invalid subject",
     "invalid publish subject",

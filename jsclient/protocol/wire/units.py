@@ -65,7 +65,7 @@ def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum
     else:
         above, below = seconds.as_integer_ratio()
         ns, remainder = divmod(above * _NS, below)
-        # Round exactly, and half to even, like round().
+        # Round exactly, and round halves to the even number, like round().
         if 2 * remainder > below or (2 * remainder == below and ns % 2):
             ns += 1
     if abs(ns) > _MAX_NS:

@@ -47,16 +47,16 @@ def ack_batch(
 ) -> int:
     """Ack all messages of a batch, and wait until the server has processed the acks.
 
-    It is for queries that read in mode ``queue`` with ``ackOn="manual"``. Call it at the end of ``foreachBatch``, after
-    the results have been stored. If the job fails earlier, the server redelivers the messages::
+    Use this in queries that read in mode ``queue`` with ``ackOn="manual"``. Call it at the end of ``foreachBatch``,
+    after the results have been stored. If the job fails earlier, the server redelivers the messages::
 
         def handle(df, batch_id):
             df.write.mode("append").saveAsTable("orders")
             ack_batch(df, "nats://127.0.0.1:4222")
 
     Args:
-        df: Rows with the column ``reply``. ``policy`` "all" also needs ``consumer_sequence``.
-        servers: Comma-separated URLs, or connection options under the same names as for the source.
+        df: A DataFrame with a ``reply`` column. With the policy "all", it also needs a ``consumer_sequence`` column.
+        servers: Comma-separated URLs, or a mapping of connection options, named as in the streaming source.
         on: "executors", the default, sends acks from the executors that have the rows. "driver" collects the replies
             first, which is faster for batches that fit into its memory (about 100 bytes per row).
         policy: "each", the default, sends one ack per message. "all" sends one ack for the highest message of each
@@ -64,12 +64,12 @@ def ack_batch(
             policy "all".
 
     Returns:
-        The number of settled messages. With "executors" it is the number of rows. With "driver" it excludes messages
-        whose delivery the server lost in a crash. The server redelivers these messages, and the event `ClaimsLapsed`
+        How many messages were acked. With "executors", this is the number of rows. With "driver", it excludes messages
+        whose delivery the server lost in a crash. The server redelivers these messages, and a `ClaimsLapsed` event
         reports them.
 
     Raises:
-        ConfigError: A column is missing, an option is wrong, or the consumer has a different ack policy.
+        ConfigError: A column is missing, an option is invalid, or the consumer has a different ack policy.
         NotJetStreamMessageError: A reply isn't a JSAck subject.
         NoRespondersError: The consumer no longer exists.
         RequestTimeoutError, DisconnectedError: Some acks may not have been processed. Acking again is safe.
@@ -86,20 +86,21 @@ def ack_batch(
 def nak_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", delay: float | None = None
 ) -> int:
-    """Refuse all messages of a batch for now, so that the server redelivers them.
+    """Reject all messages of a batch for now, so that the server redelivers them.
 
-    Use it if the batch can't be handled at the moment. If Spark retries a task, its messages are nak'd twice and may be
-    redelivered twice.
+    Use this if the batch can't be processed at the moment. If Spark retries a task, its messages are nak'd twice and
+    may be redelivered twice.
 
     Args:
-        df: Rows with the column ``reply``.
-        servers, on: The same as for `ack_batch`.
+        df: A DataFrame with a ``reply`` column.
+        servers: Comma-separated URLs, or a mapping of connection options, named as in the streaming source.
+        on: Where to send the naks from, "executors" (the default) or "driver". See `ack_batch`.
         delay: How long the server waits before it redelivers the messages, in seconds. By default, it doesn't wait.
 
     Returns:
-        The number of settled messages, as for `ack_batch`.
+        How many messages were rejected. `ack_batch` describes which messages aren't counted.
 
-    The errors are those of `ack_batch`.
+    Raises the same errors as `ack_batch`.
     """
     return _settle(df, servers, ack_payload(AckKind.NAK, delay=delay), on)
 
@@ -107,19 +108,20 @@ def nak_batch(
 def term_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", reason: str | None = None
 ) -> int:
-    """Refuse all messages of a batch for good, so that the server never redelivers them.
+    """Terminate all messages of a batch, so that the server never redelivers them.
 
-    Use it for messages that can never be handled.
+    Use this for messages that can't be processed, however often they are retried.
 
     Args:
-        df: Rows with the column ``reply``.
-        servers, on: The same as for `ack_batch`.
-        reason: A single line, which appears in the server's advisories. By default, no reason is given.
+        df: A DataFrame with a ``reply`` column.
+        servers: Comma-separated URLs, or a mapping of connection options, named as in the streaming source.
+        on: Where to send the acks from, "executors" (the default) or "driver". See `ack_batch`.
+        reason: A single line of text, included in the server's advisories. Omitted by default.
 
     Returns:
-        The number of settled messages, as for `ack_batch`.
+        How many messages were terminated. `ack_batch` describes which messages aren't counted.
 
-    The errors are those of `ack_batch`.
+    Raises the same errors as `ack_batch`.
     """
     return _settle(df, servers, ack_payload(AckKind.TERM, reason=reason), on)
 
@@ -261,29 +263,29 @@ async def _check_policy(opened: Session, of: Metadata) -> None:
 def heartbeat(
     df: DataFrame, servers: str | Mapping[str, str], *, every: float | None = None
 ) -> Iterator[int]:
-    """Keep the messages of a batch from being redelivered while a block is running.
+    """Prevent the messages of a batch from being redelivered while a ``with`` block runs.
 
-    Use it around work that may take longer than the consumer's ``ack_wait``::
+    Use this around work that may take longer than the consumer's ``ack_wait``::
 
         with heartbeat(df, servers):
             slow_work(df)
         ack_batch(df, servers)
 
-    The driver collects the replies (about 100 bytes per row) and periodically sends in-progress acks, for the first
-    time before the block is entered. An ack that fails later is reported as an event and retried. If ``ack_wait``
-    expires before an ack succeeds, the event `ClaimsLapsed` reports it.
+    The driver collects the replies (about 100 bytes per row). It sends in-progress acks before the block is entered,
+    and periodically after that. If an ack fails later, an event reports the error and the ack is retried. If
+    ``ack_wait`` expires in the meantime, a `ClaimsLapsed` event warns that the messages may be redelivered.
 
     Args:
-        df: Rows with the column ``reply``.
-        servers: Comma-separated URLs, or connection options under the same names as for the source.
+        df: A DataFrame with a ``reply`` column.
+        servers: Comma-separated URLs, or a mapping of connection options, named as in the streaming source.
         every: Interval between in-progress acks, in seconds. Defaults to a third of the consumers' shortest
             ``ack_wait``.
 
     Yields:
-        The number of messages.
+        How many messages the batch contains.
 
     Raises:
-        ConfigError: The column is missing, an option is wrong, or the user isn't allowed to ack.
+        ConfigError: The column is missing, an option is invalid, or the user isn't allowed to ack.
 
     May also raise any error of `ack_batch`.
     """

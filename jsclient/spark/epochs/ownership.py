@@ -174,7 +174,8 @@ class SinkTopic:
                 return
             except WrongLastSequenceError as error:
                 owned = await self.read_owner(partition)
-                # If the last record is still the same, only an invalid message was stored meanwhile. Retry.
+                # If the last record is still the same, only an invalid message has been stored in the meantime, so
+                # retry.
                 if owned is None or owned.entry.seq != last.seq:
                     raise ProducerFencedError(subject, last.seq) from error
         raise ProducerFencedError(subject, last.seq)
@@ -219,7 +220,7 @@ class SinkTopic:
 
 
 class _Raced(Exception):
-    """Raised when another producer has written a frontier record meanwhile."""
+    """Raised when another producer has written a frontier record in the meantime."""
 
 
 class _Outlet(Outlet):

@@ -48,7 +48,8 @@ class Segment:
     partition: int
     first: int  # first stream sequence
     last: int  # last stream sequence, inclusive
-    # Pairs of a sequence and the producer whose data is valid after it, in order. The first pair precedes ``first``.
+    # Each pair is a sequence and the producer whose data is valid after it, in order. The first pair is before
+    # ``first``.
     owners: tuple[tuple[int, str], ...]
 
     @property
@@ -110,7 +111,7 @@ class TopicHistory(Generic[T]):
         """
         missed = [*request.missed]
         for number, entries in enumerate(self._entries):
-            # The first record whose upper frontier covers all removed data.
+            # Find the first record whose upper frontier covers all removed data. Its epochs may have lost data.
             knows = next((entry for entry in entries if entry.up_to + 1 >= first_seq), None)
             if knows is not None:
                 missed += knows.record.upper
@@ -129,7 +130,7 @@ class TopicHistory(Generic[T]):
         return self._plainly(self.whole(ReadRequest(self.order, (self.order.bottom,)), first_seq))
 
     def latest(self) -> ReadRequest[T]:
-        """Return a request for all epochs of which no data was sent yet."""
+        """Return a request for all epochs that have no data yet."""
         sent = [time for entries in self._entries if entries for time in entries[-1].record.upper]
         return self._plainly(ReadRequest(self.order, self.lower_frontier.elements, missed=sent))
 
@@ -220,7 +221,8 @@ class TopicHistory(Generic[T]):
         for number, entries in enumerate(self._entries):
             anchor = self._anchor(number, beginning)
             first = 0 if anchor is None else entries.index(anchor)
-            # No data of the epochs follows the first record whose lower frontier has passed their end.
+            # Find the first record whose lower frontier has passed the end of the epochs. None of their data follows
+            # it.
             done = next(
                 (
                     at

@@ -37,11 +37,11 @@ class EpochSpec:
     read: ReadSpec  # how to read messages, and the columns of the rows
     topic: str
     order: str = "int"  # name of the order of the topic's times, from its schema
-    # The epochs to read, as the JSON of the fields of a `ReadRequest`.
+    # The epochs to read: the fields of a `ReadRequest` as JSON.
     start: str = "[]"
     end: str = "[]"
     missed: str = "[]"
-    numbers: bool = True  # whether the column ``epoch`` has numbers instead of JSON
+    numbers: bool = True  # true if the column ``epoch`` contains numbers instead of JSON
 
     def between(self, order: Order[Any], request: ReadRequest[Any]) -> EpochSpec:
         """Return a copy for these epochs, which must have an end."""
@@ -155,7 +155,7 @@ def _filtered(
             seq = sequences(frame[1])[0] if by_consumer else direct_sequence(frame)
             while owners and owners[0][0] < seq:
                 owner = owners.pop(0)[1]
-        # The data of a producer is invalid after another producer has taken the partition.
+        # Skip the data of producers that no longer owned the partition, because it is invalid.
         if _header(frame[2], _PRODUCER_LINE, PRODUCER) != owner:
             continue
         text = _header(frame[2], _EPOCH_LINE, EPOCH)

@@ -174,7 +174,7 @@ def epoch_plan(options: SinkOptions, shape: RowShape, ids: str, attempt: WriteAt
     this attempt a duplicate.
     """
     prefix = f"{attempt.query}.{attempt.epoch:x}.{attempt.run}.".encode()
-    # A repetition may move rows to other partitions, which have other subjects, so ids do not depend on subjects.
+    # A repeated batch may move rows to other partitions, which have other subjects. So ids must not depend on subjects.
     return WritePlan(options, shape, ids, attempt.query, attempt.epoch, None, prefix, subject_in_ids=False)
 
 

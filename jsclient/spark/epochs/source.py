@@ -188,7 +188,7 @@ class EpochPartition(InputPartition):
 class _Source:
     """Base class of both readers. Only the driver looks up the topic."""
 
-    def __init__(self, options: EpochSourceOptions, columns: tuple[str, ...], numbers: bool | None) -> None:  # noqa: FBT001  private
+    def __init__(self, options: EpochSourceOptions, columns: tuple[str, ...], numbers: bool | None) -> None:  # noqa: FBT001  internal
         """Create a reader. ``numbers`` is whether the column ``epoch`` is numeric, or None without that column."""
         self._options = options
         # Missing messages are always an error on executors, because an epoch is read completely or not at all.
@@ -199,7 +199,7 @@ class _Source:
         self._topic: TopicLook | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors do not look up the topic.
+        # Leave out the topic, because executors don't look it up.
         return {**self.__dict__, "_topic": None}
 
     def _open_topic(self) -> TopicLook:
@@ -271,7 +271,7 @@ def _comes_after(start: Antichain[Any], end: Antichain[Any]) -> bool:
 
 
 class EpochBatchReader(_Source, DataSourceReader):
-    """Batch reader for all epochs that are complete when the read is planned and of which no data was removed."""
+    """Batch reader for all epochs that are complete when the read is planned, and whose data is still stored."""
 
     def partitions(self) -> Sequence[EpochPartition]:
         topic = self._open_topic()

@@ -14,7 +14,7 @@ class TriggerDelay:
 
     Args:
         least: Number of messages that a batch waits for, or None if batches never wait.
-        most: Seconds after the start of the previous batch. After that, a batch starts with any number of messages.
+        most: This many seconds after the start of the previous batch, a batch starts with any number of messages.
         now: The monotonic clock.
 
     Attributes:

@@ -55,7 +55,7 @@ class Members:
         self._pace = SharedPace(options.poll_interval)
         self._planners: dict[str, StreamPlanner] = {}
         self._pending: dict[str, Future[StreamPlanner]] = {}  # planners that `look_up` has opened
-        self._checked = False  # whether the filters were checked
+        self._checked = False  # true once the filters have been checked
         self._logged: set[str] = set()  # names of streams that were logged as not read any further
         self._refused: dict[str, float] = {}  # work queues, with the monotonic time of the next attempt
 
@@ -73,7 +73,7 @@ class Members:
             self.names = tuple(name for name in matching if self._refused.get(name, now) <= now)
             self._listing.names = frozenset(self.names)
         except JetStreamError as error:
-            # If an earlier search has succeeded, the options are right and the failure is transient.
+            # If an earlier search has succeeded, the options are right, so the failure is transient.
             if self._next == -math.inf:
                 raise
             log.warning("option 'streamPattern': %s; asking again", error)
@@ -108,7 +108,7 @@ class Members:
         known = bool(self._planners)
         lookup = Lookup(self._options.for_stream(name), narrows=True, known=known, listing=self._listing)
         planner = StreamPlanner(self._options.for_stream(name), lookup, pace=self._pace)
-        planner.facts  # noqa: B018  requests the facts
+        planner.facts  # noqa: B018  reading the property requests the facts
         return planner
 
     def look_up(self, names: Iterable[str]) -> None:
@@ -214,7 +214,7 @@ class Members:
         if name in self.names:
             return True
         if pattern is not None and matches(name, pattern):
-            # The list of names is not a snapshot, and may have missed the stream.
+            # The list of names isn't a snapshot and may have missed the stream, so look it up.
             self.planner(name).lookup.facts()
             return True
         if name not in self._logged:

@@ -95,7 +95,7 @@ class Mirror:
         try:
             config = (await stream.consumer(self._name)).config
         except ConsumerNotFoundError:
-            return  # the consumer was deleted meanwhile, and `done` will create it again
+            return  # the consumer was deleted in the meantime, and `done` will create it again
         current_owner = (config.metadata or {}).get(_OWNER)
         if current_owner not in (None, owner):
             raise ConfigError(
@@ -139,6 +139,6 @@ class Mirror:
         try:
             await self._consumer.reset(seq)
         except ConsumerNotFoundError:
-            self._consumer = None  # the consumer was deleted meanwhile
+            self._consumer = None  # the consumer was deleted in the meantime
             self._consumer = (await self._ensured(stream))[0]
             await self._consumer.reset(seq)

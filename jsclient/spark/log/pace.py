@@ -14,7 +14,7 @@ class Pace:
     """Rate limit for requests about one stream, with a mean rate of at most one request per interval.
 
     Args:
-        interval: Seconds between requests.
+        interval: Interval between requests, in seconds.
         now: The monotonic clock.
         sleep: A function that sleeps for a number of seconds.
     """
@@ -32,7 +32,7 @@ class Pace:
 
     @property
     def is_due(self) -> bool:
-        """Whether `wait_until_due` would not sleep."""
+        """Whether `wait_until_due` would return immediately."""
         return self._now() >= self._next
 
     def wait_until_due(self) -> None:

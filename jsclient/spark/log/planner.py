@@ -74,7 +74,7 @@ class StreamPlanner:
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # the read mode that was chosen by the last check of the stream
         self._checked_for: tuple[str, ...] = ()  # the filters at the last check of the stream
-        # The mark of the last comparison, and the stream's last message at that time.
+        # The mark that was last compared, and the last message of the stream at that time.
         self._compared: object = None
         self._losses = Losses()
         self._sizes = Sizes()
@@ -124,7 +124,7 @@ class StreamPlanner:
         return self._target is not None
 
     def is_read(self, checkpoint: LogOffset) -> bool:
-        """Return whether the stream had no matching message after an offset at the last lookup."""
+        """Return True if the last lookup found no matching message after the offset."""
         return self._head.last <= checkpoint.seq
 
     def ahead(self, checkpoint: LogOffset, *, look: bool) -> Ahead | LogOffset:
@@ -157,7 +157,7 @@ class StreamPlanner:
         free = head.free_after(begin.seq)
         if last <= begin.seq:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
-                # Messages after the offset expire, but none of them matched. Advance with an empty batch.
+                # Messages after the offset have expired, but none of them matched. Advance with an empty batch.
                 return LogOffset(free, facts.created, free=free, mark=facts.mark)
             return checkpoint
         if free > begin.seq:
@@ -283,9 +283,10 @@ class StreamPlanner:
         if most is None or whole.width <= most:
             return whole.last
         if not lookup.subjects and not facts.gaps:
-            # Do not count the messages that were removed at the head. A compacted stream would get empty batches.
+            # Don't count messages that were removed at the head of the stream. Otherwise, a compacted stream would get
+            # empty batches.
             return min(whole.last, max(whole.first, facts.first_seq) + most - 1)
-        # Count the later messages first, so that a message stored meanwhile cannot make the result too low.
+        # Count the later messages first, so that a message stored in the meantime cannot make the result too low.
         after = lookup.rest(whole.last + 1, facts)
         rest = lookup.rest(whole.first, facts)
         steps = {} if lookup.counts_cheaply(facts) else {"steps": _STEPS_BY_CONSUMER}
@@ -390,7 +391,7 @@ class Losses:
         self._counted = 0  # sequence up to which losses were counted
         self._lost = 0  # messages removed before their batch was planned
         self._superseded = 0  # messages superseded, or expired by themselves, before their batch was planned
-        self._expired = 0  # messages removed while their batch ran, of which tasks may have read some
+        self._expired = 0  # messages removed while their batch ran. Tasks may have read some of them
 
     def before(self, first: int, last: int) -> None:
         """Count the messages of a range that were removed before their batch was planned, each once."""
@@ -448,9 +449,9 @@ class Head:
         self._pace = pace
         self.facts: StreamFacts | None = None
         self.last: int = 0  # sequence of the last matching message
-        # The state of the stream and the filters for which `last` was looked up.
+        # What `last` was looked up for: the state of the stream and the filters.
         self._facts_key: object = None
-        self._seen_free = (0, 0)  # no message matched after the first sequence and up to the second
+        self._seen_free = (0, 0)  # no message after the first sequence and up to the second matched
 
     def refresh_facts(self) -> StreamFacts:
         """Refresh and return the facts. Sleeps until the pace allows a request."""
@@ -464,7 +465,7 @@ class Head:
         elif self._facts_key != facts_key:
             self.last = lookup.last_matching() if lookup.fits else 0
             asked += len(lookup.subjects) if lookup.fits else 0
-            # A message was stored between the two requests. Request facts that include it.
+            # A message was stored between the two requests, so request facts that include it.
             if self.last > facts.last_seq:
                 facts = lookup.facts()
                 asked += 1
@@ -481,7 +482,7 @@ class Head:
 
     @property
     def is_due(self) -> bool:
-        """Whether `refresh_facts` would not sleep."""
+        """Whether `refresh_facts` would request the facts without sleeping."""
         return self._pace.is_due
 
     def nothing_after(self, seq: int) -> None:

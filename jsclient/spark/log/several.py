@@ -99,7 +99,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if members.reads(name, offset):
                     ahead[name] = members.planner(name).ahead(offset, look=False)
             except NoSuchStreamError:
-                # No filter could match a message before an idle offset, so the deletion has lost no message there.
+                # Up to an idle offset, no message matched a filter, so nothing is lost if the stream was deleted.
                 if not offset.idle:
                     members.policy.accept(deleted(name, offset))
                 if members.forget_stream(name):
@@ -130,7 +130,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {name: ahead.width for name, ahead in pending.items()}
         most = self._most(pending, waiting, limit)
         if most is not None and sum(waiting.values()) > most:
-            # The counts may be wrong. This does no harm, because a replay uses the division that the offset records.
+            # The counts may be inaccurate. This does no harm, because a replay uses the division recorded in the
+            # offset.
             waiting = {name: max(1, rows) for name, rows in self._rows(pending).items()}
             most = self._most(pending, waiting, limit)
         counts = list(waiting.values())
@@ -180,7 +181,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins = {}
         self._members().refresh_facts([name for name, stop in ends.items() if begins.get(name) != stop])
         tasks: list[LogPartition] = []
-        # The widths of the recorded tasks, so that a task whose messages were removed keeps its number.
+        # Keep the widths of the recorded tasks, so that a task keeps its number even if its messages were removed.
         widths: list[int] = []
         for name, stop in sorted(ends.items()):
             planned = self._tasks(name, begins.get(name) or stop.first, stop)

@@ -24,7 +24,7 @@ MOST_MEASURED = 16_384
 """Maximum number of messages to measure for one batch. This takes a tenth of a second of CPU time."""
 
 _AT_ONCE = 4096  # messages to request at a time
-# Bytes that the server may load for one request. It reads payloads even if it does not send them.
+# How many bytes the server may load for one request. It reads payloads even if it doesn't send them.
 _LOADED = 16 * 1024 * 1024
 _REMEMBERED = 100  # number of earlier ends of the stream that are remembered
 _SIZE = f"{MSG_SIZE}: ".encode()
@@ -36,7 +36,7 @@ class Measured:
 
     Attributes:
         last: The last sequence that fits, or the last measured sequence if `MOST_MEASURED` messages fit.
-        is_end: Whether no further message of the range fits. If False, more messages may fit.
+        is_end: True if no further message of the range fits. If False, more messages may fit.
         count: The number of messages, at least 1 unless the range has none.
         bytes: The size of the messages.
     """
@@ -60,12 +60,13 @@ class Sizes:
     """
 
     def __init__(self) -> None:
-        # Earlier ends of the stream: its last sequence, and its total bytes at that time.
+        # Earlier ends of the stream, each with the last sequence and the total bytes at that time.
         self._ends: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
-        # The stream, its first sequence and its gaps, for which the ends are valid.
+        # The stream, first sequence and gaps for which `_ends` is valid.
         self._ends_of: object = None
         self._seen_of: object = None  # the stream and the filters of the measured messages
-        # The first and the last measured sequence. The arrays have the sequence and the size of every message between.
+        # The first and the last measured sequence. The arrays contain the sequence and size of every message in
+        # between.
         self._seen = (1, 0)
         self._seqs = array("q")
         self._bytes = array("q")

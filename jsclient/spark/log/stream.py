@@ -65,7 +65,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner.check_facts(planner.facts)
         owner = offset.owner
         if mirror is not None:
-            # Before the first batch of a new query, the checkpoint does not have the name of the query.
+            # Before the first batch of a new query, the checkpoint doesn't contain the query's name yet.
             mirror.claim("" if offset.init else owner)
             owner = owner or secrets.token_hex(8)
             if not offset.init and offset.created == planner.facts.created:

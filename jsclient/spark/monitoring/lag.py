@@ -39,7 +39,7 @@ class LagWatch(Generic[K]):
 
     Args:
         options: How to connect to the server.
-        every: Seconds between two rounds of requests.
+        every: Interval between two rounds of requests, in seconds.
         query_positions: A function that returns the positions to ask about.
         answer: A function that receives the answer about a position, or None if the server did not answer.
     """
@@ -61,7 +61,7 @@ class LagWatch(Generic[K]):
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._closed = False
         self._timeout = options.timeout * _TIMEOUTS
-        # Streams by the error that they had in the last round. An error that persists is logged once.
+        # Maps each error to the streams that had it in the last round. An error that persists is logged only once.
         self._problems: dict[str, set[str]] = {}
 
     def start_thread(self) -> None:
@@ -91,7 +91,7 @@ class LagWatch(Generic[K]):
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 asyncio.run(self._watch())
-        except Exception as error:  # noqa: BLE001  it is logged
+        except Exception as error:  # noqa: BLE001  the error is logged
             self._log.warn_once("the lag in seconds cannot be measured", error)
         with self._lock:
             self._ended()
@@ -133,7 +133,7 @@ class LagWatch(Generic[K]):
             try:
                 async with limit, asyncio.timeout(self._timeout):
                     self._answer(key, query_position, await unread_after(js, query_position))
-            except Exception as error:  # noqa: BLE001  it is logged, and the other positions are requested
+            except Exception as error:  # noqa: BLE001  the error is logged, and the other positions are still requested
                 failed(error, key, query_position)
 
         def failed(error: Exception, key: K, query_position: QueryPosition) -> None:

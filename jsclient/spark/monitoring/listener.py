@@ -48,7 +48,7 @@ def _harmless(
     def called(self: JetStreamListener, event: E) -> None:
         try:
             callback(self, event)
-        except Exception as error:  # noqa: BLE001  it is logged
+        except Exception as error:  # noqa: BLE001  the error is logged
             self._log.warn_once(f"an event of a query was not counted ({callback.__name__})", error)
 
     return called

@@ -28,7 +28,7 @@ class SinkOptions:
     # How equal rows with content ids are stored. "partition" stores each of them. "epoch" stores equal rows of
     # different partitions once, so that a replay may move rows between partitions.
     dedup_scope: str = "partition"
-    # Whether headers of a row whose names begin with "Nats-" are dropped ("own") or published ("keep").
+    # What to do with headers of a row whose names begin with "Nats-": "own" drops them, "keep" publishes them.
     headers: str = "own"
     # "window" works within the stream's duplicate window, "ledger" at any time. "none" stores rows at least once.
     exactly_once: str = "window"
@@ -40,7 +40,7 @@ class SinkOptions:
     window: int = 4000  # messages in flight per task
     window_bytes: int = MAX_BYTES  # bytes in flight per task
     ledger: str = "jsclient_spark"  # name of the bucket with the ledgers
-    fail_on_older_checkpoint: bool = True  # whether a query whose ledger has later epochs is refused
+    fail_on_older_checkpoint: bool = True  # true if a query is refused when its ledger has later epochs
     # Name of a batch write, and its number under that name. Repeating a write with the same key and number stores no
     # row twice.
     dedup_key: str | None = None
@@ -61,7 +61,7 @@ class SinkOptions:
                 f"options 'dedup' and 'exactlyOnce' are 'none' and {exactly_once!r}: without message ids "
                 "nothing is stored exactly once; omit 'dedup', or set 'exactlyOnce' to 'none'"
             )
-        # Storing rows at least once needs no message ids.
+        # If rows are stored at least once, no message ids are needed.
         if dedup == "auto" and exactly_once == "none":
             dedup = "none"
         subject, stream = reader.text("subject"), reader.text("expectedStream")

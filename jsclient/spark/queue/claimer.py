@@ -69,9 +69,9 @@ class _Held:
     """The claims of one batch that are kept alive."""
 
     offset: QueueOffset
-    # Monotonic time when claiming began, or when the last confirmed in-progress acks were sent.
+    # Monotonic time when claiming began, or when the last in-progress acks that the server confirmed were sent.
     alive_at: float
-    unconfirmed: bool = False  # whether ack_wait may have expired, so that the server may redeliver claims
+    unconfirmed: bool = False  # true if ack_wait may have expired, so the server may redeliver claims
     reported: int = 0  # number of claims that were reported as lapsed
 
 
@@ -85,7 +85,7 @@ class Holder:
         forgotten: Stream sequences of messages that were processed but could not be acked, because the server lost the
             delivery. They are acked when the server redelivers them.
         lapsed: Number of claims that other clients may have received as well.
-        ack_wait: Seconds after which the server redelivers a message.
+        ack_wait: How long the server waits before it redelivers a message, in seconds.
     """
 
     def __init__(self, js: JetStream, stream: Stream, consumer: Consumer, options: SourceOptions) -> None:
@@ -232,7 +232,8 @@ class Holder:
         elif self._options.ack_on != "manual":
             held = self._held.get(offset.batch)
             if held is not None and held.unconfirmed:
-                # The server redelivers expired claims to any client, even if in-progress acks follow.
+                # In-progress acks can't recover expired claims, because the server may already have redelivered the
+                # messages to a different client. Report these claims as lapsed.
                 await self._count_lapsed(held, "they were delivered again during the batch")
             try:
                 if self._options.ack_on != "purge" or not await self._purge(offset):
@@ -276,7 +277,7 @@ async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Con
         consumer = await stream.consumer(consumer_name)
         check_queue(stream.config, consumer.cached_info, options.ack_on)
         option, why = "stream", "executors read claimed messages by direct get"
-        # This request shows whether direct gets are permitted. The message need not exist.
+        # Send a request to find out whether direct gets are permitted. The message needn't exist.
         try:
             await get_directly(context_of(js), name, {"seq": max(1, stream.cached_info.state.first_seq)})
         except MessageNotFoundError:
@@ -311,11 +312,11 @@ class Claimer:
         self._options = options
         self._holder = holder
         self._config = consumer.config
-        self._idle = False  # whether the last pull returned no message, so that the next pull may wait
+        self._idle = False  # true if the last pull returned no messages, so the next pull may wait
         self._seen_at = self._now()  # monotonic time when the consumer was last known to exist
         self._again: list[bytes] = []  # replies of redelivered messages that were already processed
         self.pending: int = consumer.cached_info.num_pending
-        self._is_new = True  # whether nothing was claimed yet
+        self._is_new = True  # true until the first message is claimed
         self._is_paused = False
         self.unclaimed: Unclaimed = Unclaimed(
             stream, consumer, LossPolicy(options.fail_on_data_loss), self._context.connection.max_payload
@@ -334,7 +335,7 @@ class Claimer:
             batch: Number of the batch.
             most: Maximum number of messages.
             most_bytes: Maximum size in bytes. The first message may exceed it.
-            wait: Seconds to wait for the first message. With 0, this does not wait.
+            wait: How long to wait for the first message, in seconds. With 0, the call doesn't wait.
 
         Raises:
             ConfigError: The user may not pull or ack.
@@ -367,7 +368,7 @@ class Claimer:
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "messages are claimed by pulls") from error
         except JetStreamError:
-            # The claims so far form a batch. If the error lasts, the next batch raises it.
+            # If there are claims already, return them as a batch. If the error lasts, the next batch raises it.
             if not collector.count:
                 raise
         finally:
@@ -393,7 +394,7 @@ class Claimer:
                 self._context.report(error)  # the next batch tries again
 
     async def _pull(self, most: int, free: int | None, wait: float, *, first: bool) -> Batch:
-        # The server refuses pulls that exceed the limits of the consumer.
+        # Respect the limits of the consumer, because the server refuses pulls that exceed them.
         most = min(most, _PULL, self._config.max_batch or most)
         wait = min(wait, _LONGEST_WAIT, self._config.max_expires or wait)
         bound = self._config.max_bytes
@@ -412,7 +413,7 @@ class Claimer:
     async def _fetch(self, most: int, most_bytes: int, *, first: bool) -> Batch:
         messages = await self._consumer.fetch(most, no_wait=True, max_bytes=most_bytes)
         if first and not messages and messages.ending is Ending.MAX_BYTES:
-            # The first message is larger than the byte limit of a pull.
+            # The first message is larger than the byte limit of a pull, so request it without a limit.
             return await self._consumer.fetch(1, no_wait=True)
         return messages
 
@@ -434,7 +435,7 @@ class Claimer:
             await self.outstanding()
 
     async def is_empty(self) -> bool:
-        """Return whether no message is pending, or the consumer is paused or has reached ``max_ack_pending``."""
+        """Return True if no message is pending, or if the consumer is paused or has reached ``max_ack_pending``."""
         info = await self._info()
         bound = self._config.max_ack_pending or 0
         full = bound > 0 and info.num_ack_pending >= bound

@@ -7,7 +7,7 @@ messages pending after it. Consecutive claims form a run, so 50,000 claims take 
      "ack": "$JS.ACK.ORDERS.spark", "made": "2026-01-31T12:00:00+00:00", "at": 1769860800000}
 
 In a run, both sequences count up and the number of pending messages counts down. That number is exact unless messages
-are published meanwhile, and acks do not depend on it. The offset also stores the start of the ack subjects as the
+are published in the meantime, and acks do not depend on it. The offset also stores the start of the ack subjects as the
 server has sent it, so the claims can be acked with nothing but the offset.
 """
 
@@ -42,7 +42,8 @@ __all__ = [
 
 _FIRST_FORM = 9  # tokens of a JSAck in its first form. The second form has 11 or more
 _NUMBERS = 5
-NEAR = 64  # up to this many sequences between two runs are read and dropped, which is cheaper than a second request
+# Up to this many sequences between two runs are read and dropped, because a second request would cost more.
+NEAR = 64
 _FEW = 4  # groups of up to this many claims are read one claim at a time
 _SINGLES = 512  # maximum number of claims of a span whose claims are read one at a time
 _ACK_WAIT = 30.0  # the server's default in seconds
@@ -143,7 +144,7 @@ class ClaimCollector:
         self._runs: list[list[int]] = []  # the fields of each `Run`
         # The fields of a delivery that would continue the last run.
         self._next_stream_seq = self._next_consumer_seq = self._delivered = 0
-        self._again = False  # whether a message may have been added twice
+        self._again = False  # true if a message may have been added twice
 
     @property
     def run_count(self) -> int:
@@ -232,7 +233,7 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
         """Parse an offset from a checkpoint. Raises `PositionInvalidError` if it is not valid in queue mode."""
         try:
             read = msgspec.convert(dict(offset), cls)
-            # Acks must only be published to JSAck subjects.
+            # Acks are published to these subjects, so refuse anything but JSAck subjects.
             form = read.ack + read.behind
             if read.runs and (not form.startswith("$JS.ACK.") or any(map(str.isspace, form))):
                 raise msgspec.ValidationError("'ack' is not a JSAck")
@@ -278,7 +279,8 @@ def spans(runs: Sequence[Run], *, by_filter: bool, batches: bool = True) -> list
     result: list[Span] = []
     scattered: list[Run] = []
     for group in groups:
-        # A few claims are read with one request each, together with other scattered claims.
+        # If a group has only a few claims, read each of them with its own request, together with other scattered
+        # claims.
         if claimed(group) <= _FEW:
             scattered += group
             continue

@@ -41,7 +41,7 @@ __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
 _PAGE = 20_000  # maximum number of messages per direct get
 _AT_ONCE = 64  # maximum number of direct gets of single messages in flight
 _RETRY = RetryPolicy(0.1, 0.1, patience=60.0)
-# Headers of a batch reply that the reply to a single direct get lacks.
+# Headers that the reply to a batch request has, and the reply to a single direct get lacks.
 _AS_IN_BATCH = b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
 
 
@@ -56,8 +56,8 @@ class ClaimSpec:
     columns: tuple[str, ...]  # names of columns, in the order of the rows
     batch_rows: int  # maximum number of rows per record batch
     fetch_max_bytes: int  # bytes per request
-    fail_on_data_loss: bool  # whether missing messages are an error
-    # Whether tasks terminate missing messages. These have no rows, so the user cannot ack them.
+    fail_on_data_loss: bool  # true if missing messages are an error
+    # True if tasks terminate missing messages. These have no rows, so the user can't ack them.
     term_missing: bool
     created: str = ""  # when the stream was created, in ISO format
 
@@ -148,7 +148,7 @@ class _ClaimReader:
                 if not await self._retry.again(error):
                     raise
                 continue
-            # The rows are progress, so retry a later failure for the full time again.
+            # Reading rows is progress, so a later failure may again be retried for the full time.
             if rows[0]:
                 self._retry = Retry(_RETRY)
                 return rows
@@ -252,7 +252,7 @@ class _ClaimReader:
             return 0
 
     async def _were_acked(self) -> bool:
-        """Return whether only acks of the batch can have removed the missing messages, because no limit was reached."""
+        """Return True if only acks of the batch can have removed the missing messages, because no limit was reached."""
         if not self._partition.acks_remove:
             return False
         largest = self._context.connection.max_payload

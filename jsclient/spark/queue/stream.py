@@ -146,8 +146,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "'asyncProgressTrackingEnabled', which mode 'queue' cannot work with: turn it off"
             )
         ours = self._on_driver(lambda driver: driver.keep(claims))
-        # If a batch is read again, a work queue has removed the messages that the user has acked, which is no loss. A
-        # batch that this process has just claimed cannot have been acked yet, but two actions may read it.
+        # When a batch is read again, messages that the user has acked may be gone from a work queue. They don't count
+        # as lost. A batch that this process has just claimed hasn't been acked yet, but a second action may read it
+        # later.
         acks_remove = self._options.ack_on == "manual" and self._removes_acked
         lapsed = not ours or (acks_remove and not self._on_driver(lambda driver: driver.has_claimed(claims)))
         parts = claims.parts or pieces_of(self._options, claimed(claims.runs))
@@ -189,10 +190,11 @@ class _Driver:
         self._options = options
         self._handed_out: QueueOffset | None = None
         self._finished = 0  # the last batch that was settled
-        self._remaining: int | None = None  # with AvailableNow, how many messages remain to be claimed
-        self._newest = 0  # with AvailableNow, the stream's last sequence when the query started
-        # With AvailableNow, the monotonic time by which the server redelivers messages that other clients had when the
-        # query started.
+        # The remaining attributes are used only with AvailableNow.
+        self._remaining: int | None = None  # how many messages remain to be claimed
+        self._newest = 0  # the last sequence of the stream when the query started
+        # The monotonic time after which the messages that other clients had claimed when the query started have either
+        # been acked or been redelivered.
         self._others_until: float | None = None
 
     @classmethod
@@ -244,7 +246,8 @@ class _Driver:
         )
         sizes = [limit for limit in (size, self._options.max_bytes_per_trigger) if limit]
         if self._remaining is not None:
-            # A server counts a stored message as pending a moment later, so the first count may be too low.
+            # The server counts a stored message as pending with a short delay, so the first count may be too low. Count
+            # again before the query ends.
             if not self._remaining:
                 self._remaining = await self._with_retries(lambda: self.claimer.pending_up_to(self._newest))
             most = min(most, self._remaining)

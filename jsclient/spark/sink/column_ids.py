@@ -151,10 +151,11 @@ class ColumnIds:
             sequences = sorted(set(known))
             try:
                 reasons.append(
-                    await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited
+                    await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited here
                 )
             except (ApiError, NoRespondersError, PermissionDeniedError, StreamNotFoundError) as error:
-                # A user who may publish to the stream does not always have access to the JetStream API.
+                # Don't require access to the JetStream API, which a user who may publish to the stream doesn't always
+                # have.
                 if is_transient(error) and not _is_without_jetstream(error):
                     raise
                 reasons.append(f"stream {name!r} cannot be read ({error})")
@@ -201,8 +202,8 @@ class ColumnIds:
         others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
         if not len(others):
             return
-        # A row with the same id may have been stored by another stream. So compare two counts: the rows that were acked
-        # with the sequence of the message, and the rows that have its subject.
+        # A row with the same ID may have been stored in a different stream. To find out, compare how many rows were
+        # acked with the message's sequence, and how many rows have its subject.
         equal = Counter(indexes.filter(same).to_pylist())
         depth = _Depth(self.sequences.ranges()[name])
         for row in others.to_pylist():

@@ -29,7 +29,7 @@ class LedgerLocation:
     query: str
     target: str  # name of the target stream
     run: str  # id of this run, which is Spark's attempt to write an epoch
-    ascending: bool = False  # whether an epoch before the newest epoch is an error
+    ascending: bool = False  # true if an epoch before the latest epoch is an error
 
     def keys(self, js: JetStream) -> StoredState:
         """Return the query's keys in the bucket."""

@@ -109,7 +109,7 @@ class ContentIds:
     def __init__(self, epoch: bytes, partition: int | None) -> None:
         self.prefix: bytes = epoch if partition is None else b"%b%x." % (epoch, partition)
         self._starts = _Starts()
-        # The salt prevents a collision with a payload that looks like headers and a payload.
+        # Use a salt, so that a payload that looks like headers and a payload doesn't get the same hash as those.
         self._with_headers = _Starts(b"headers")
         self._seen: set[bytes] = set()
         self._again: dict[bytes, int] = {}  # number of repetitions by digest

@@ -54,11 +54,11 @@ class Checked:
     stream: str
     start: int
     end: int  # earlier runs have stored their rows at sequences from ``start`` up to ``end``, exclusive
-    # The next two fields are ends of ids, separated by spaces. One string takes much less memory than a list.
+    # The next two fields contain ends of IDs, separated by spaces. A string takes much less memory than a list.
     open: bytes = b""  # rows that the task left to the driver
     missing: bytes = b""  # stored rows of its partition that the task did not receive
-    # Unix time of the latest earlier run, if earlier runs stored rows of the task under ids that the stream has
-    # forgotten since. Otherwise 0.
+    # Unix time of the latest earlier run, if the stream has since forgotten the IDs under which earlier runs stored
+    # rows of the task. Otherwise 0.
     old: int = 0
 
 

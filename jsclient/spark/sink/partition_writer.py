@@ -62,7 +62,7 @@ class WritePlan:
     ledger: LedgerLocation | None
     prefix: bytes = b""  # common prefix of the message ids. If empty, it is made from query and epoch
     line: bytes = b""  # additional header lines of every message
-    subject_in_ids: bool = True  # whether equal rows with different subjects have different ids
+    subject_in_ids: bool = True  # true if equal rows with different subjects get different ids
     reserved: frozenset[str] = frozenset()  # names of additional headers that rows cannot set
     runs: RunLocation | None = None  # the record of the runs of the batch, or None if no record is kept
     target: str | None = None  # name of the target stream, or None if it depends on the rows
@@ -86,7 +86,8 @@ class Outcome:
     rows: int = 0  # number of rows, all of which are stored
     duplicates: int = 0  # rows that were already stored, according to the stream's duplicate window
     skipped: int = 0  # rows that were already stored, according to the ledger
-    # Messages of this partition that an earlier run of the epoch stored, but that match none of its rows now.
+    # Number of messages that an earlier run of the epoch stored in this partition, but that match none of its current
+    # rows.
     unmatched: int = 0
     resent: int = 0  # number of messages that were sent again
     first_seq: int = 0  # first sequence of the newly stored messages, or 0 if no message is new
@@ -99,7 +100,8 @@ class Outcome:
     checked: Checked | None = None
     unchecked: str = ""  # the reason why the rows could not be compared with the rows of earlier runs, or ""
     keys: RowKeys | None = None  # keys of all rows with ids from a column, or None if not recorded
-    # Why it is unknown whether rows with ids from a column were omitted because of messages with other subjects, or "".
+    # With IDs from a column: the reason why it is unknown whether rows were dropped as duplicates of messages with
+    # different subjects, or "".
     unseen: str = ""
 
 
@@ -198,7 +200,7 @@ class PartitionWriter:
                 raise
             self._unchecked = f"stream {name!r} cannot be read ({error})"
             return
-        # Check after the read, because the read does not see messages that were removed before it.
+        # Check after the read, because the read doesn't notice messages that were removed before it.
         self._unchecked = await why_removed(target, sequences)
         if not self._unchecked:
             self._earlier, self.stored = rows, rows.own
@@ -334,7 +336,7 @@ class PartitionWriter:
             await self._recover()
             if error is None:
                 continue
-            # The row at which sending stopped was not sent.
+            # The row at which sending stopped was not sent, so the error names that row.
             if not isinstance(error, RequestTimeoutError) or tries >= self._plan.options.retries:
                 about = "data" if isinstance(error, MaxPayloadError) else ""
                 raise await self._failed(error, rows[done], subjects[done].decode(), about) from error
@@ -453,7 +455,7 @@ def _rows_of_step(payloads: pa.Array) -> int:
 
 def _column_ids(plan: WritePlan) -> ColumnIds | None:
     options = plan.options
-    # Headers that are kept may contain ids.
+    # Also look for ids if headers are kept, because they may contain some.
     kept = plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers
     if not kept and plan.ids != "column":
         return None

@@ -36,8 +36,8 @@ def publish_batch(
         stream.writeStream.foreachBatch(write).start()
 
     Args:
-        df: Rows with the columns of the sink: ``data`` or ``value``, ``subject`` unless the option sets it, and
-            optionally ``headers`` and ``msg_id``.
+        df: A DataFrame with a ``data`` or ``value`` column, a ``subject`` column unless the option sets the subject,
+            and optionally ``headers`` and ``msg_id`` columns.
         options: Options of the sink, or only the URLs of the servers.
         batch_id: The batch id that ``foreachBatch`` passes. A repeated batch then stores no row twice, under the same
             conditions as with the sink. By default, only retries of this call's tasks are deduplicated.
@@ -50,7 +50,7 @@ def publish_batch(
             always under Spark Connect, give these calls different names.
 
     Raises:
-        ConfigError: An option is wrong, ``batch_id`` is given and the query is unknown, or ``query`` is given without
+        ConfigError: An option is invalid, ``batch_id`` is given but the query is unknown, or ``query`` is given without
             ``batch_id``. No row was published.
 
     Other errors are raised as Spark's exceptions. They quote the error of the task, which says which row was rejected,

@@ -21,7 +21,7 @@ from .stored_ids import each_stored
 __all__ = ["publish_remainder"]
 
 _DRIVER = Task(-1, 0)
-# The consumers of the tasks may still exist, but are being deleted.
+# Retry if the limit of consumers is reached, because the consumers of the tasks are still being deleted.
 _READING = RetryPolicy(0.25, 1.0, patience=30.0, also=(ConsumerLimitError,))
 _ROWS = 1000  # rows published at a time
 
@@ -39,7 +39,7 @@ async def publish_remainder(js: JetStream, plan: WritePlan, tasks: Mapping[int, 
         tasks: The reports of the tasks that had rows, by partition.
 
     Raises:
-        ConfigError: A stored message that has to be copied was removed meanwhile.
+        ConfigError: A stored message that has to be copied was removed in the meantime.
         RowError: A row could not be published.
     """
     # Group the tasks by the part of a stream with which they have compared their rows.
@@ -50,7 +50,8 @@ async def publish_remainder(js: JetStream, plan: WritePlan, tasks: Mapping[int, 
     whole = Remainder()
     for (name, part), checked in parts.items():
         target = await js.stream(name)
-        # Tasks with another part, or without a report, did not compare their rows with this part.
+        # These tasks compared their rows with a different part, or sent no report. It is unknown which stored rows of
+        # this part they still have, so no open row is taken for one of them.
         others = tasks.keys() - checked.keys()
         remainder = await Retry(_READING).run(partial(_remaining_in, target, part, plan, checked, others))
         if remainder.ids:
@@ -68,10 +69,11 @@ async def _remaining_in(
     checked: Mapping[int, Checked],
     not_compared: AbstractSet[int],
 ) -> Remainder:
-    """Return the rows that remain of the tasks that have compared their rows with this part of a stream."""
+    """Return the rows left to publish for the ``checked`` tasks, which compared their rows with ``part``."""
     prefix, subject = epoch_prefix(plan.query, plan.epoch), plan.subject_in(target)
     compared = {b"%x" % partition for partition in checked.keys() | not_compared}
-    # Omit the stored rows of partitions that have rows now. They may be many, and the tasks have compared them.
+    # Skip stored rows whose partition has rows in this run. There may be many of them, and they can't be rows that have
+    # moved to a different partition.
     stored_rows = each_stored(target, part, prefix, subject)
     stored = [tail async for tail, _, _ in stored_rows if tail.partition(b".")[0] not in compared]
     return remainder_of(checked, stored, not_compared=not_compared)

@@ -42,12 +42,13 @@ _ALLOWED = {
 }
 _SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigint"}  # with dedup=source
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
-# The server executes messages to these subjects, and no stream stores them. $JS.EVENT is for advisories, which streams
-# can store.
+# Messages to these subjects are executed by the server, and aren't stored by any stream. $JS.EVENT is for advisories,
+# which streams can store.
 _REQUEST = re.compile(rb"\$(SYS\.|JS\.(?!EVENT\.))")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
-# A copied message has these headers from its publisher or from the server. In another stream they act as commands.
+# A copied message has these headers from its publisher or from the server. In a different stream, they would act as
+# commands.
 _OF_SERVER = re.compile("nats-", re.IGNORECASE)
 
 # With these headers, the server would hold rows back until their batch is complete, in the order of their numbers.
@@ -71,7 +72,7 @@ class RowShape:
     has_id: bool
     # Subject of rows whose subject is null or that have no such column, or None without a default.
     subject: str | None
-    by_source: bool = False  # whether ids are made from the columns that identify the message of the source
+    by_source: bool = False  # true if ids are made from the columns that identify the source message
 
 
 def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
@@ -213,7 +214,7 @@ class RowReader:
             of_server = {name for name in set(names) if name is not None and _OF_SERVER.match(name)}
             self.dropped |= of_server - replaced
             replaced |= of_server
-        for row, (start, end, null) in enumerate(zip(offsets, offsets[1:], nulls)):  # noqa: B905  one more offset
+        for row, (start, end, null) in enumerate(zip(offsets, offsets[1:], nulls)):  # noqa: B905  one extra offset
             if null or start == end:
                 blocks.append(_NO_BLOCK)
                 continue
@@ -305,7 +306,7 @@ def whole_headers(
         if not line:
             return list(blocks)
         return [b"%b%b\r\n" % (block[:-2] if block else b"NATS/1.0\r\n", line) for block in blocks]
-    # A block without its last two bytes, which are the empty line at the end, can be continued.
+    # Omit the empty line at the end, which is the last two bytes of a block, so that headers can be appended.
     end = b"%bNats-Msg-Id: %b" % (line, prefix)
     head = b"NATS/1.0\r\n" + end
     if blocks is None:

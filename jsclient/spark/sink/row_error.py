@@ -64,7 +64,7 @@ class RowError(PublishError):
         unknown: Number of rows that may or may not be stored.
     """
 
-    def __init__(  # noqa: PLR0917  as pickled
+    def __init__(  # noqa: PLR0917  unpickling passes positional arguments
         self, partition: int, row: int, subject: str, column: str, reason: str, stored: int, unknown: int
     ) -> None:
         super().__init__(partition, row, subject, column, reason, stored, unknown)

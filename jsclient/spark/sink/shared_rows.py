@@ -55,7 +55,7 @@ def refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
         raise ConfigError(f"{_named(keys, rows)}, {message}. {ONE_ROW_AN_ID}")
     if search.complete:
         return  # the different rows with the same id have gone to different streams
-    # Not all shared messages could be read, so the number of rows without a new message decides.
+    # Some shared messages couldn't be read, so decide by the number of rows that didn't create a new message.
     pair = different_rows(keys, sum(run.count for run in runs))
     if pair is not None:
         raise ConfigError(f"{_named(keys, pair)}. {ONE_ROW_AN_ID}")
@@ -152,9 +152,9 @@ def _of_one_message(shared: Shared, options: SinkOptions) -> str:
 class _SharedMessages:
     """The result of reading the shared messages."""
 
-    # The hash of an id that different rows have, and a description of the message with the id.
+    # If different rows have the same ID: the hash of the ID, and a description of the message with the ID.
     lost: tuple[int, str] | None = None
-    complete: bool = True  # whether all shared messages were read
+    complete: bool = True  # true if all shared messages were read
 
 
 def _search(shared: Sequence[Shared], candidates: Iterable[int], options: SinkOptions) -> _SharedMessages:

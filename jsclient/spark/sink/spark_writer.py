@@ -78,7 +78,7 @@ class Written(WriterCommitMessage):
 class _Writer:
     """Common base of the batch writer and the stream writer."""
 
-    _ascending = False  # whether epochs are written in order
+    _ascending = False  # true if epochs are written in order
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Prepare a write. Raises `ConfigError` if rows of this schema cannot be written with these options."""

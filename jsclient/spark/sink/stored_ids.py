@@ -83,7 +83,7 @@ async def messages_at(target: Stream, positions: Sequence[int]) -> AsyncIterator
         target: The target stream.
         positions: Sequences in ascending order. Removed messages are skipped.
     """
-    # On a work queue, another consumer would take messages away from the queue's own consumers.
+    # Don't create a consumer on a work queue, where it would take messages away from the queue's own consumers.
     few = _FEW if target.cached_info.config.retention in (None, RetentionPolicy.LIMITS) else len(positions)
     for part in _close_together(positions):
         if len(part) > few:

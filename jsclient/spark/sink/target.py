@@ -25,7 +25,7 @@ class Target:
     """The target of a write, as far as the driver knows it."""
 
     stream: str | None  # the name of the stream, or None if it depends on the rows
-    keeps_runs: bool  # whether a record of the runs of each batch is kept
+    keeps_runs: bool  # true if a record of the runs of each batch is kept
 
 
 async def look(
@@ -117,7 +117,7 @@ def _check_open(name: str, config: StreamConfig) -> None:
 
 
 def needs_runs(options: SinkOptions, ids: str) -> bool:
-    """Return whether a repeated batch must be compared with earlier runs, because ids do not recognize moved rows."""
+    """Return True if a repeated batch must be compared with earlier runs, because its ids don't identify moved rows."""
     return ids == "content" and options.dedup_scope == "partition" and options.exactly_once != "none"
 
 

@@ -121,12 +121,12 @@ class CompletedEpochs(Generic[T]):
 
     @property
     def open(self) -> int:
-        """The number of incomplete epochs of which data has arrived."""
+        """The number of epochs that aren't complete yet, but for which data has arrived."""
         return len(self._buffer)
 
     @property
     def retained_bytes(self) -> int:
-        """The size of the data that is kept in memory for incomplete epochs, in bytes."""
+        """How much data is kept in memory for incomplete epochs, in bytes."""
         return self._buffer.retained_bytes
 
     def __aiter__(self) -> Self:

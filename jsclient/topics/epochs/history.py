@@ -91,8 +91,7 @@ class Wait:
 
 
 class LastFrontier(NamedTuple, Generic[T]):
-    """The newest valid frontier record of a partition, and the message that contains it. Both are None if none
-    exists.
+    """The newest valid frontier record of a partition, and the message that contains it, or None for both.
 
     ``last_seq`` is the sequence of the subject's last message, which the next record must follow, or 0 for an empty
     subject. Messages between the frontier record and this sequence are invalid.
@@ -235,7 +234,7 @@ class EpochHistory(Generic[T]):
                     return Taken(publisher, producer, seq)
                 return await self._continued(partition, last, producer, write)
             except WrongLastSequenceError:
-                pass  # another producer took the partition meanwhile
+                pass  # another producer took the partition in the meantime
         raise ProducerFencedError(frontier_subject(self.topic, partition))
 
     async def _new(self, start: T | None) -> EpochPublisher[T]:
@@ -270,7 +269,7 @@ class EpochHistory(Generic[T]):
             more = page.more
         publisher = EpochPublisher.restored(self.order, last.record, times)
         seq = await write(FrontierEntry(publisher.record(), 0, producer, up_to, last.producer))
-        # Data stored before the new frontier record belongs to the predecessor, and counts.
+        # Data stored before the new frontier record still belongs to the predecessor, so it counts.
         later: set[T] = set()
         await self._scan_to(seq, reading, up_to, later)
         if later:
@@ -348,7 +347,7 @@ class EpochHistory(Generic[T]):
         pauses, read = Wait(self.log.emit, self.topic), partial(self._read_entries, partitions, start)
         while True:
             entries, extent = await (self._retried(read) if wait else read())
-            # The records after a snapshot's sequence must still be stored.
+            # A snapshot is usable only if all records after its sequence are still stored.
             missing = [
                 partition
                 for partition in partitions

@@ -243,7 +243,7 @@ class Home(abc.ABC):
 
     @property
     def max_age(self) -> float:
-        """Seconds after which messages are removed, or 0 if they never are."""
+        """How long messages are stored, in seconds, or 0 if they are stored indefinitely."""
         return 0.0
 
     @abc.abstractmethod
@@ -325,7 +325,7 @@ class StreamHome(Home):
     def __init__(self, streams: StreamManager, topic: str, stream: str) -> None:
         self.topic = topic
         self._streams = streams
-        self._context = streams._context  # noqa: SLF001  shared by all handles
+        self._context = streams._context  # noqa: SLF001  shared by all handles of a connection
         self._name = stream
         self._stream: Stream | None = None
 

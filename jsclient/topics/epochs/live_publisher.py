@@ -62,7 +62,7 @@ class LivePublisher(Handle, Generic[T]):
         self._types = f"order {order_name(order)}, codec {codec_name(codec)}"
         self._broadcast: EpochBroadcast[T] = EpochBroadcast(EpochPublisher(order))
         self._sent: dict[str, int] = {}  # number of the last message sent to each subscriber
-        self._last_signs: dict[str, float] = {}  # monotonic time of each subscriber's last sign of life
+        self._last_signs: dict[str, float] = {}  # monotonic time of each subscriber's last heartbeat
         self._wake, self._changed = Signal(), Signal()
         self._inbox: Inbox | None = None
         self._presence = Presence(
@@ -96,7 +96,7 @@ class LivePublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The earliest times for which data may still be sent. All epochs before them are completed."""
+        """The earliest times for which data may still be sent. All earlier epochs are complete."""
         return self._broadcast.publisher.lower
 
     @property
@@ -171,7 +171,7 @@ class LivePublisher(Handle, Generic[T]):
             changes: The times, each with +1 to add a capability or -1 to drop one. `PartitionPublisher.update` explains
                 capabilities.
 
-        The errors are those of `advance`.
+        Raises the same errors as `advance`.
         """
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
         await self._change(lambda: self._broadcast.update(pairs))
@@ -240,7 +240,7 @@ class LivePublisher(Handle, Generic[T]):
             except ProtocolError as error:
                 self._refuse_request(error)
                 continue
-            # Any other verb is a sign of life, possibly from a subscriber that this publisher has dropped.
+            # Any other request is a heartbeat, possibly of a subscriber that this publisher has dropped.
             if request.verb == "leave":
                 self._forget_subscriber(who)
             elif request.verb == "connect":

@@ -37,7 +37,7 @@ T = TypeVar("T", bound=Hashable)
 
 _MAX_PENDING: Final = 100_000  # messages
 _PAUSE: Final = 0.1  # seconds between two attempts to connect
-_SILENT_BEATS: Final = 3  # unanswered signs of life in a row before a publisher counts as lost
+_SILENT_BEATS: Final = 3  # unanswered heartbeats in a row before a publisher counts as lost
 
 
 @dataclass(slots=True)
@@ -53,13 +53,13 @@ class _Channel:
 class LiveSubscription(EpochEvents[T]):
     """Reads epochs from live publishers, which store nothing. Opened by `EpochTopic.live_subscribe`.
 
-    Read whole epochs with `completed`, or single `Data` and `FrontierUpdate` events with ``async for``. By default,
-    only complete epochs are returned: any epoch of which data had already been sent when the subscription connected is
-    skipped. The loop ends when every partition has ended.
+    Read whole epochs with `completed`, or iterate over the subscription to get individual `Data` and `FrontierUpdate`
+    events. With the default ``filter``, "atomic", an epoch is skipped if some of its data was sent before the
+    subscription connected. Iteration ends when all partitions have ended.
 
-    If a message is lost or a publisher is replaced, the next read raises `EpochsLostError` once. Discard the data that
-    you have received of the epochs named in the error, because the rest of it won't arrive. The following reads wait
-    until all partitions are connected again.
+    If a message is lost or a publisher is replaced, the next read raises `EpochsLostError` once. The remaining data of
+    the epochs named in the error won't arrive, so discard what you have received of them. Further reads wait until all
+    partitions are connected again.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class LiveSubscription(EpochEvents[T]):
         channel = self._channels[partition]
         channel.last_activity = asyncio.get_running_loop().time()
         self._missing.discard(partition)
-        # A gap in the numbers means that a message was lost. Signs of life carry the last number, too.
+        # A gap in the numbers means that a message was lost. Heartbeats contain the last number too.
         if live.what == "mismatch":
             own_types = f"order {order_name(self._order)}, codec {codec_name(self._codec)}"
             self._error = TopicMismatchError(self._topic, [("types", own_types, live.text)])
@@ -196,7 +196,7 @@ class LiveSubscription(EpochEvents[T]):
             self._queue.append((partition, live.message))
 
     async def _tend(self) -> None:
-        """Connect to the publishers, send signs of life, and detect silent publishers."""
+        """Connect to the publishers, send heartbeats, and detect silent publishers."""
         wait = Wait(self._context.emit, self._topic)
         before: set[int] = set()  # partitions that were missing at the last check
         while not self.is_closed:

@@ -46,13 +46,13 @@ class PartitionPublisher(Handle, Generic[T]):
             await publisher.send(7, ["more", "items"])
             await publisher.advance(8)  # subscribers now receive epoch 7
 
-    A partition has one publisher at a time. A publisher that takes over the partition ends the previous one: data that
-    it had sent by then counts, subscribers skip what it sends later, and its next call that changes the frontier raises
-    `ProducerFencedError`.
+    A partition has one publisher at a time. If a new publisher takes over the partition, data that the previous one has
+    sent by then remains valid, but subscribers skip anything that it sends later. Its next call that changes the
+    frontier raises `ProducerFencedError`.
 
     Data is sent without waiting for acks, but an epoch is only completed when all its data has been stored. If data was
-    refused, if its outcome is unknown, or if another publisher took over the partition, every further call raises that
-    error. In this case, open another publisher, check its `frontier`, and send the data of the open epochs again.
+    refused, if its outcome is unknown, or if a different publisher took over the partition, every further call raises
+    that error. In this case, open a new publisher, check its `frontier`, and send the data of the open epochs again.
 
     Leaving ``async with`` waits until the data has been stored, and releases the partition. Open epochs stay open, and
     a later publisher can continue them. Call `close` to end the partition.
@@ -86,15 +86,16 @@ class PartitionPublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The earliest times for which data may still be sent. All epochs before them are completed.
+        """The earliest times for which data may still be sent, as an antichain.
 
-        If times are integers, it contains a single time. It is empty once the partition has ended.
+        An epoch is complete once no element of the frontier is less than or equal to its time. If times are integers,
+        the frontier contains a single time. It is empty once the partition has ended.
         """
         return self._core.lower
 
     @property
     def upper(self) -> Antichain[T]:
-        """The latest times for which data was ever sent. Empty if no data was sent."""
+        """The latest times for which data has been sent, as an antichain. Empty if no data has been sent."""
         return self._core.upper
 
     def state(self, time: T) -> EpochState:
@@ -200,7 +201,7 @@ class PartitionPublisher(Handle, Generic[T]):
         Initially, it has one for the least time. An epoch is completed when no capability allows it any more. If times
         aren't totally ordered, a publisher may need several capabilities at once.
 
-        The call waits, raises and handles cancellation in the same way as `advance`.
+        The call waits, raises errors and handles cancellation just like `advance`.
 
         Args:
             changes: The times, each with +1 to add a capability or -1 to drop one. Only times that an existing
@@ -210,10 +211,10 @@ class PartitionPublisher(Handle, Generic[T]):
         await self._in_background(self._write_change(lambda: self._core.update(pairs)))
 
     async def close(self) -> None:
-        """Complete all epochs, which ends the partition for good. No publisher can send to the partition afterwards.
+        """Complete all epochs, and end the partition permanently. No publisher can send to the partition afterwards.
 
         A subscription ends when all its partitions have ended. To stop without ending the partition, use `release`. The
-        call waits, raises and handles cancellation in the same way as `advance`.
+        call waits, raises errors and handles cancellation just like `advance`.
         """
         await self._in_background(self._write_change(self._core.close))
         await self.release()
@@ -221,10 +222,11 @@ class PartitionPublisher(Handle, Generic[T]):
     async def commit_epoch(self, time: T, *batches: Any, to: T | None = None) -> None:
         """Send all data of an epoch and complete the epoch.
 
-        If the stream allows atomic batches (server 2.12, ``allow_atomic``), the epoch is stored completely or not at
-        all. If not, the call is equivalent to `send` and `advance`, and a crash may leave the epoch open with some of
-        its data stored. That data isn't stored twice if you commit the epoch again within the duplicate window of the
-        stream. In both cases, subscribers receive the epoch completely or not at all.
+        If the stream allows atomic batches, the epoch is stored completely or not at all. This requires nats-server
+        2.12 or later and ``allow_atomic``. Otherwise, the call is equivalent to `send` and `advance`, and a crash may
+        leave the epoch open with some of its data stored. That data isn't stored twice if you commit the epoch again
+        within the duplicate window of the stream. In both cases, subscribers receive the epoch completely or not at
+        all.
 
         If the call is cancelled, the epoch may or may not be committed.
 
@@ -251,7 +253,7 @@ class PartitionPublisher(Handle, Generic[T]):
         self._core.order.encode(after)
         if time == after or not self._core.order.less_equal(time, after):
             raise ConfigError(f"{time!r} is not completed by going to {after!r}")
-        # Without atomic batches, message ids prevent a repeated commit from storing data twice.
+        # Without atomic batches, use message ids, so that a repeated commit doesn't store data twice.
         if not self._out.is_atomic:
             for number, batch in enumerate(batches):
                 await self.send(time, batch, msg_id=f"of all {number}")
@@ -372,7 +374,7 @@ class PartitionPublisher(Handle, Generic[T]):
         counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)
         for message, seq in repeated:
             if seq not in counts:
-                # A later publisher that sends this message again will derive the same id.
+                # Derive the id, so that a later publisher that sends this message again uses the same id.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
             del self._out.repeated[0]  # only now, so that a message that failed to be sent stays in the list
 

@@ -33,7 +33,7 @@ _AT_ONCE = 500  # records taken from the reader at once
 
 
 class EpochSubscription(EpochEvents[T]):
-    """Reads epochs from the partitions of a topic. Opened by `EpochTopic.subscribe`.
+    """Reads the epochs of a topic from its partitions. Created by `EpochTopic.subscribe`.
 
     Read whole epochs with `completed`, which is what most applications need::
 
@@ -41,14 +41,15 @@ class EpochSubscription(EpochEvents[T]):
             await store(epoch.time, epoch.items)
             save(subscription.position.to_json())
 
-    You can also read single `Data` and `FrontierUpdate` events with ``async for`` or `next`, to handle data before its
-    epoch is complete. All further data is at or after one of the times in `frontier`. By default, only complete epochs
-    are returned: any epoch of which data had already been sent when the subscription started is skipped. The loop ends
-    when every partition has ended. Cancelling a read loses no event.
+    To process data before its epoch is complete, iterate over the subscription or call `next`. Both return individual
+    `Data` and `FrontierUpdate` events. The time of every later `Data` event is at or after an element of `frontier`.
 
-    If records were removed from the stream before they were read, the next read raises `EpochsLostError` once. Discard
-    the data that you have received of the epochs named in the error, because the rest of it is gone. The following
-    reads continue with the epochs after the loss.
+    With the default ``filter``, "atomic", an epoch is skipped if some of its data was sent before the subscription
+    started. Iteration ends when all partitions have ended. Cancelling a read doesn't lose events.
+
+    If records were removed from the stream before they were read, the next read raises `EpochsLostError` once. Part of
+    the data of the epochs named in the error is lost, so discard what you have received of them. Reading then continues
+    with later epochs.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def position(self) -> EpochPosition[T]:
-        """The position from which another subscription can continue in any process.
+        """The position from which a new subscription can continue, in this or a different process.
 
         The new subscription returns all data of the epochs that are still open, including data that this subscription
         has already returned. Store the position as ``position.to_json()``, and read it with `EpochPosition.from_json`.
@@ -96,8 +97,8 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def refused(self) -> int:
-        """The number of data messages skipped because a publisher sent them after it had been replaced, or because they
-        name none.
+        """The number of data messages skipped because they name no publisher, or a publisher that had been replaced
+        before it sent them.
         """
         return self._reading.refused
 

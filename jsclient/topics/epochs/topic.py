@@ -57,7 +57,7 @@ class EpochTopic(Generic[T]):
     subscriber receives either all of an epoch or none of it, even if the data comes from several publishers.
 
     The topic is divided into partitions. Each partition has one publisher at a time, which sends data and then advances
-    to a later time. That completes all earlier epochs of its partition. An epoch is complete when all partitions have
+    to a later time. This completes all earlier epochs in its partition. An epoch is complete once all partitions have
     completed it::
 
         topic = js.epochs("trades")
@@ -204,9 +204,9 @@ class EpochTopic(Generic[T]):
 
         Args:
             partitions: Numbers of the partitions. Defaults to all partitions.
-            filter: Which epochs to return. ``"atomic"`` returns only complete epochs: it skips any epoch of which data
-                had already been sent when the subscription started. ``None`` skips nothing, so parts of epochs already
-                in progress are returned too, with ``Data.whole`` set to False. An iterable of times works like
+            filter: Which epochs to return. ``"atomic"`` returns only complete epochs. It skips an epoch if some of its
+                data was sent before the subscription started. ``None`` skips nothing, so parts of epochs already in
+                progress are returned too, with ``Data.whole`` set to False. An iterable of times works like
                 ``"atomic"``, and also skips all epochs at or before any of these times.
             start: ``"now"`` starts with the epochs that have no data yet, and ``"first"`` with the oldest epochs that
                 are stored in full. To continue an earlier subscription to the same partitions, pass its
@@ -267,7 +267,7 @@ class EpochTopic(Generic[T]):
             takeover: If true, end a live publisher that is still alive. Its next call then raises
                 `ProducerFencedError`. By default, this call raises an error instead. A publisher that doesn't answer
                 within a second counts as dead.
-            beat: Interval between signs of life, in seconds. A subscriber that is silent for three times as long is
+            beat: Interval between heartbeats, in seconds. A subscriber that is silent for three times as long is
                 dropped.
             max_subscribers: Maximum number of connected subscribers. Further subscribers are refused.
             reply_prefix: The prefix that the inboxes of subscribers must have. Other subscribers are refused. By
@@ -316,7 +316,7 @@ class EpochTopic(Generic[T]):
                 instead. If the wait is long, the event `PartitionsMissing` is emitted, even for a wait after a
                 publisher has ended.
             timeout: How long to wait for the publishers, in seconds. By default, wait indefinitely.
-            beat: Interval between signs of life, in seconds. A publisher that is silent for three times as long counts
+            beat: Interval between heartbeats, in seconds. A publisher that is silent for three times as long counts
                 as lost.
 
         Raises:

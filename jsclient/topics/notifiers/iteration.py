@@ -228,8 +228,9 @@ class Notifier:
         return UpdateRecord(entry.value, entry.number if entry.kind is Kind.VALUE else None)
 
     async def completion(self) -> Any:
-        """Wait until the producer finishes the iteration, and return its completion. If the producer fails, raise the
-        reason.
+        """Wait until the producer finishes the iteration, and return its completion.
+
+        If the producer fails, the call raises the reason.
         """
         count = None
         while True:
@@ -316,8 +317,9 @@ class IterationSubscription:
         return SubscriptionIterator(self._source, self._position)
 
     async def completion(self) -> Any:
-        """Read all values, and return the completion when the producer finishes. If the producer fails, raise the
-        reason.
+        """Read all values, and return the completion when the producer finishes.
+
+        If the producer fails, the call raises the reason.
         """
         iterator = aiter(self)
         try:
@@ -328,8 +330,7 @@ class IterationSubscription:
         return iterator.completion
 
     async def get_sharable_subscription_internals(self) -> Any:
-        """Return a reference to this subscription, from which another one with the same starting position can be
-        created.
+        """Return a reference from which a new subscription with the same starting position can be created.
 
         If the values are stored on a server, the reference is a JSON-compatible dict. Pass it to
         `JetStream.make_subscription` in any process. If they are in memory, it is only valid in this process. Pass it
@@ -384,8 +385,9 @@ class NotifierKit(NamedTuple):
 
 
 class SubscriptionKit(NamedTuple):
-    """Two objects: one publishes values, and the other lets consumers read all of them. Returned by
-    `make_subscription_kit`.
+    """An object that publishes values, and an object from which consumers read all of them.
+
+    Returned by `make_subscription_kit`.
 
     Keep the ``publication``, which publishes values and ends the iteration, to yourself. Give the ``subscription`` to
     consumers, which can't publish with it.

@@ -98,11 +98,10 @@ class _WithRights:
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """A producer of states and a notifier for its consumers, with the states on a server. Returned by
-    `JetStream.notifier_kit`.
+    """A producer of states and a notifier for its consumers, with the states on a server.
 
-    It has the attributes of `NotifierKit`. The methods `permissions` and `account_rights` return what the server's
-    configuration needs, so consumers can't publish.
+    Returned by `JetStream.notifier_kit`. It has the attributes of `NotifierKit`. The methods `permissions` and
+    `account_rights` return what the server's configuration needs, so that consumers can't publish.
     """
 
 
@@ -126,7 +125,7 @@ async def open_notifier_kit(
     fields: dict[str, Any],
 ) -> StreamNotifierKit:
     """Open a lossy kit. See `JetStream.notifier_kit`."""
-    context = manager._context  # noqa: SLF001  shared by all handles
+    context = manager._context  # noqa: SLF001  shared by all handles of a connection
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
     if initial is not NO_STATE:
@@ -140,7 +139,7 @@ async def open_notifier_kit(
         await producer.publish(Kind.VALUE, initial)
     kit = StreamNotifierKit(Producer(producer.publish), notifier)
     alone = handle.config.subjects == [subject]
-    kit._set_rights(at, history=False, alone=alone)  # noqa: SLF001  its own module
+    kit._set_rights(at, history=False, alone=alone)  # noqa: SLF001  same module
     return kit
 
 
@@ -156,7 +155,7 @@ async def open_subscription_kit(
     fields: dict[str, Any],
 ) -> StreamSubscriptionKit:
     """Open a lossless kit. See `JetStream.subscription_kit`."""
-    context = manager._context  # noqa: SLF001  shared by all handles
+    context = manager._context  # noqa: SLF001  shared by all handles of a connection
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
     handle = await stream_for(manager, subject, stream, fields)
@@ -174,7 +173,7 @@ async def open_subscription_kit(
     kit = StreamSubscriptionKit(Producer(producer.publish), IterationSubscription(source))
     newest = notifier_descriptor(context, handle, subject, codec_name(codec))
     alone = handle.config.subjects == [subject]
-    kit._set_rights(newest, history=True, alone=alone)  # noqa: SLF001  its own module
+    kit._set_rights(newest, history=True, alone=alone)  # noqa: SLF001  same module
     return kit
 
 

@@ -104,8 +104,8 @@ class LogProducer:
         log: A log of one subject.
         last: The newest record of the log.
         codec: Encodes the values.
-        timeout: Seconds after which a member that could not be stored has failed, including restarts of servers. The
-            time starts when all earlier members are stored or have failed.
+        timeout: How long to try to store a member before it fails, in seconds, including restarts of servers. The time
+            starts when all earlier members have been stored or have failed.
         max_pending, max_pending_bytes: The number and size of the members that may wait to be stored.
     """
 
@@ -218,7 +218,7 @@ class LogProducer:
         After an error, a task checks whether the member was stored.
         """
         if not self._waiting or self._waiting[0] is not member:
-            return  # the member has failed meanwhile, because the connection is being closed
+            return  # the member has failed in the meantime, because the connection is being closed
         if isinstance(answer, JetStreamError):
             self._unconfirmed = True
             self._start_task()
@@ -263,7 +263,8 @@ class LogProducer:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._log.wait_ready()
-                    # An earlier attempt may have stored the member although it failed or its answer was lost.
+                    # Look for the member first. An earlier attempt may have stored it, although it failed or its answer
+                    # was lost.
                     if self._unconfirmed and (seq := await self._look(member)):
                         return seq
                     position = await self._log.append(
@@ -296,7 +297,7 @@ class LogProducer:
         record, expected, self._last = newest.record, self._last, newest.last_seq
         self._unconfirmed = False
         if record is None or record.seq <= expected:
-            # The records were removed, or only other clients have stored records since.
+            # The records were removed, or only other clients have stored records since. So the member isn't stored.
             return 0
         sent = kit_id(record.headers)
         if sent == member.id:

@@ -72,8 +72,8 @@ def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
     Values that all consumers have read are freed, once nobody refers to the subscription.
 
     Args:
-        codec: Encodes and decodes the values, as for `jsclient.kits.make_notifier_kit`. By default, consumers receive
-            the published objects themselves.
+        codec: Encodes and decodes the values, as on a server. By default, consumers receive the published
+            objects themselves.
 
     Returns:
         The publication and the subscription.
@@ -142,7 +142,7 @@ class _Cells:
         if self._codec is not None:
             if kind is Kind.FAIL:
                 value, traceback = passable_reason(value), None
-            # Consumers get the same value that they would get from a server.
+            # Encode and decode the value, so that consumers get the same value as from a server.
             value = self._codec.decode(self._codec.encode(value))
         number = 1 if self.newest is None else self.newest.number + 1
         self.newest = Member(kind, value, number, traceback)

@@ -60,7 +60,7 @@ class NewestLog(abc.ABC):
     Args:
         context: The context of the handle.
         at: The descriptor of the stream and subject.
-        quiet: Seconds of waiting after which the newest record is requested again.
+        quiet: After waiting for this many seconds, request the newest record again.
         origin: See `Record`.
     """
 
@@ -101,7 +101,8 @@ class NewestLog(abc.ABC):
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError) as error:
-            # Either the stream has no leader, or it was deleted. An API request is answered in both cases.
+            # Either the stream has no leader, or it was deleted. Ask the leader, because API requests are answered in
+            # both cases.
             try:
                 return await self.read_leader()
             except PermissionDeniedError:
@@ -177,7 +178,7 @@ class _Republished(NewestLog):
         self._known, early, self._early = seq, self._early, None
         if early is not None and self._arrived is not None:
             self._arrived(self._checked(early, seq))
-        # If the subscription is refused, the refusal arrives before the answer to this request.
+        # A refusal of the subscription arrives before the answer to the current request, so it is known by now.
         if self._inbox is not None and self._inbox.denied is not None and self._arrived is not None:
             self._arrived(self._inbox.denied)
 
@@ -208,7 +209,7 @@ class _Republished(NewestLog):
         Any other record may be forged. With None, the newest record is requested instead.
         """
         follows = record.seq == known + 1 and record.subject == self.at.subject
-        # The stream may have been recreated since this record was read, which changes the origin.
+        # If the stream has been recreated since this record was read, the origin differs.
         return record if follows and record.origin is self._origin else None
 
 

@@ -80,7 +80,7 @@ async def observe_iterator(
         try:
             value = await anext(source)
         except StopAsyncIteration:
-            # Only iterators of jsclient have a completion.
+            # Only iterators of jsclient have a completion. For any other iterator, it is None.
             completion = getattr(source, "completion", None)
             await _call(observer, "finish", completion, on_error)
             return completion
@@ -105,7 +105,7 @@ async def _call(observer: object, method: str, value: Any, on_error: OnError | N
     if inspect.isawaitable(result):
         try:
             await result
-        except Exception as error:  # noqa: BLE001  it must not end the observation
+        except Exception as error:  # noqa: BLE001  an error must not end the observation
             _report(error, on_error)
 
 

@@ -55,7 +55,7 @@ class StreamNotifier(NotifierSource):
     Args:
         log: Requests the records, and receives their pushes.
         codec: Decodes the values of the records.
-        quiet: Seconds of waiting after which the newest record is requested again, because a push may be lost.
+        quiet: After waiting for this many seconds, request the newest record again, because a push may be lost.
     """
 
     def __init__(self, log: NewestLog, codec: Codec, *, quiet: float = 30.0) -> None:
@@ -67,7 +67,7 @@ class StreamNotifier(NotifierSource):
         self._end: Record | None = None
         self._seen = 0  # the newest sequence received
         self._seen_at = 0  # the time of that record in nanoseconds, or 0 if it is unknown
-        # Whether the stream may have been recreated, so that the next record needs a new position.
+        # True if the stream may have been recreated, so the next record needs a new position.
         self._is_unconfirmed = False
         self._back = BackwardCheck()
         self._reading: asyncio.Task[_Answer] | None = None
@@ -265,7 +265,7 @@ class StreamNotifier(NotifierSource):
 
     @property
     def _pause(self) -> float:
-        """Seconds until the newest record is requested again if no push arrives."""
+        """How long to wait for a push before the newest record is requested again, in seconds."""
         return self._quiet if self._back.since is None else min(self._quiet, _RECHECK)
 
     async def _round(self) -> None:

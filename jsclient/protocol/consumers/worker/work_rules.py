@@ -23,9 +23,9 @@ __all__ = ["RetryDelay", "WorkOptions", "WorkRules", "default_delay"]
 
 RetryDelay: TypeAlias = float | Callable[[int], float]
 
-ACK_WAIT = 30.0  # seconds: the server's default
-_SOONEST = 0.001  # seconds before the earliest next attempt
-_FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # seconds: the first and the longest delay
+ACK_WAIT = 30.0  # the server's default, in seconds
+_SOONEST = 0.001  # minimum delay before the next attempt, in seconds
+_FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # the first and the longest delay before another attempt, in seconds
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,7 +63,7 @@ class WorkOptions:
         _check_seconds("grace", self.grace)
         if self.dead_letter is not None:
             check_filter_subject(self.dead_letter)
-            # The subject of the message replaces a final ">".
+            # Check the subject without a final ">", which the subject of the message replaces.
             head = self.dead_letter.removesuffix(".>")
             if "*" in head.split(".") or head == ">":
                 raise ConfigError(
@@ -75,7 +75,7 @@ class WorkOptions:
         """Number of messages that may wait, here or in flight. It is small, because other workers could handle them."""
         if self.prefetch is not None:
             return self.prefetch
-        # With an order by key, a free handler needs to see past the messages of keys that are busy.
+        # If messages are ordered by key, a free handler must be able to look past the messages of busy keys.
         return max(64, 4 * self.concurrency) if self.ordered else 2 * self.concurrency
 
 
@@ -99,7 +99,7 @@ class WorkRules:
         pull: Number of messages that a pull reader may request in addition.
         limit: The delivery in which a failure is final, or None if there is no limit.
         server_limit: Number of deliveries after which the server stops redelivery, or None if there is no limit.
-        waits: Seconds for which the server waits for the ack, by delivery. The last applies to all later deliveries.
+        waits: How long the server waits for each delivery's ack, in seconds. The last applies to later deliveries.
         backed_off: Whether ``waits`` comes from ``backoff``.
     """
 
@@ -110,7 +110,7 @@ class WorkRules:
                 f"run needs a consumer with ack policy explicit; this one has {str(config.ack_policy)!r}"
             )
         self.options: WorkOptions = options
-        # Half of the waiting messages are in this worker, the others in flight.
+        # Half of the waiting messages are kept in this worker. The other half is in flight.
         buffered = options.waiting // 2
         self.capacity: int = options.concurrency + buffered
         self.pull: int = options.waiting - buffered
@@ -151,7 +151,7 @@ class WorkRules:
 
     @property
     def hold(self) -> float:
-        """Seconds that messages may wait without keep-alive."""
+        """How long messages may wait without keep-alive, in seconds."""
         return min(self.waits) / 3
 
     def is_final(self, attempt: int) -> bool:
@@ -159,7 +159,7 @@ class WorkRules:
         return self.limit is not None and attempt >= self.limit
 
     def is_exhausted(self, deliveries: int) -> bool:
-        """Return whether a message was delivered more often than allowed, so that it must not be handled."""
+        """Return whether a message was delivered more often than allowed, so it must not be handled."""
         return self.limit is not None and deliveries > self.limit
 
     def is_last(self, deliveries: int) -> bool:

@@ -126,15 +126,16 @@ class Work(msgspec.Struct, Generic[T], eq=False):
     repeats: int = 0  # attempts in this worker beyond the first
     burials: int = 0  # failed attempts to store its dead letter
     final_error: BaseException | None = None  # dead-lettered without being handled, for this reason
-    # the error of its key function, so the message counts as handled and failed
+    # The error raised by the key function. The message then counts as handled and failed.
     broken: Exception | None = None
     abandoned: bool = False  # its handler still runs, but its result is ignored
     denied: bool = False  # the server refused a progress report, so it refuses the ack as well
     interval: float = 0.0  # seconds between progress reports
-    report_at: float = math.inf  # monotonic seconds: when the next progress report is due
-    began: float = 0.0  # monotonic seconds: when its handler was last started
-    limit_at: float = math.inf  # monotonic seconds: when its handler is cancelled, or then abandoned
-    cancelled: bool = False  # whether its handler was cancelled because it ran too long
+    report_at: float = math.inf  # when the next progress report is due, in monotonic seconds
+    began: float = 0.0  # when the handler was last started, in monotonic seconds
+    # When the handler is to be cancelled, or later abandoned, in monotonic seconds.
+    limit_at: float = math.inf
+    cancelled: bool = False  # true if the handler was cancelled because it ran too long
     key_queue: KeyQueue[T] | None = None
 
     @property
@@ -158,7 +159,7 @@ class KeyQueue(Generic[T]):
         self.works.insert(index, work)
 
 
-CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
+CANCEL_TIMEOUT = 1.0  # how long a cancelled handler may take to end, in seconds
 _TOGETHER = 0.1  # reports that are due within this share of an interval are sent together
 
 
@@ -189,7 +190,7 @@ class Workload(Generic[T]):
         self._key_queues: dict[Hashable, KeyQueue[T]] = {}
         self._repeats: list[tuple[float, int, Work[T]]] = []  # heap of works that wait for a retry
         self._order = itertools.count()
-        # No work is due before this moment. `take_due` computes the exact moment from the works held then.
+        # A lower bound of the time when any work is due. `take_due` determines the exact time.
         self._due = math.inf
 
     @property
@@ -209,7 +210,7 @@ class Workload(Generic[T]):
 
     @property
     def idle(self) -> bool:
-        """Whether no message is held and no handler runs."""
+        """Whether all messages have been handled, and no handler is running."""
         return not self._held and not self.counts.running
 
     @property
@@ -242,7 +243,7 @@ class Workload(Generic[T]):
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
-            # This is a redelivery. The server expects the ack of the newest delivery.
+            # This is a redelivery, and the server expects the ack of the newest delivery.
             work.latest, work.deliveries = message, max(work.deliveries, deliveries)
             if work.phase is Phase.WAITING:
                 work.message = message
@@ -255,7 +256,7 @@ class Workload(Generic[T]):
         elif (interval := self._first_interval) is not None:  # the same as `_keep_alive`, without the calls
             work.interval = interval
             work.report_at = report_at = now + interval
-            if report_at < self._due:  # noqa: PLR1730  min() would be a call for each message
+            if report_at < self._due:  # noqa: PLR1730  min() would cost a call per message
                 self._due = report_at
         self.counts.waiting += 1
         if key is None or not self.rules.options.ordered:
@@ -286,7 +287,7 @@ class Workload(Generic[T]):
         if not self._ready or counts.running >= self._concurrency:
             return None
         entry = self._ready.popleft()
-        # A queue is ready again only when this work is released.
+        # A queue of a key becomes ready again only when its current work is released.
         work = entry.works[0] if isinstance(entry, KeyQueue) else entry
         work.phase = Phase.RUNNING
         work.began = now
@@ -299,7 +300,7 @@ class Workload(Generic[T]):
         if self._handler_timeout is not None and work.final_error is None:
             work.limit_at = limit_at = now + self._handler_timeout
             work.cancelled = False
-            if limit_at < self._due:  # noqa: PLR1730  min() would be a call for each message
+            if limit_at < self._due:  # noqa: PLR1730  min() would cost a call per message
                 self._due = limit_at
         return work
 
@@ -355,7 +356,7 @@ class Workload(Generic[T]):
         self.counts.running -= 1
         if work.phase is Phase.REPEATING:
             self.counts.waiting += 1
-            return  # the queue of its key waits together with it
+            return  # the other messages with the same key wait too
         if work.key_queue is not None:
             self._leave_queue(work, work.key_queue)
 
@@ -443,7 +444,7 @@ class Workload(Generic[T]):
             key_queue.works = deque(work for work in key_queue.works if work not in removed)
             if not key_queue.works:
                 del self._key_queues[key_queue.key]
-        # Empty queues may still be among the ready entries.
+        # Remove empty queues, which may still be among the ready entries.
         self._ready = deque(entry for entry in self._ready if not isinstance(entry, KeyQueue) or entry.works)
         returned.sort(key=lambda work: work.ident)
         return returned
