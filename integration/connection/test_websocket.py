@@ -63,6 +63,7 @@ async def test_large_payloads(scheme: str, own_server: Any, connect: Any, tmp_pa
     assert (await stream.get_message(1)).data == payload
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
 async def test_reconnects_leave_nothing(
     scheme: str, own_server: Any, connect: Any, proxy: Any, tmp_path: Path

@@ -90,6 +90,7 @@ async def test_odd_answers_passed_over(js: Any) -> None:
         assert [stats.id for stats in await js.core.service_stats("s")] == [service.id]
 
 
+@pytest.mark.full
 async def test_thousand_instances_answer(js: Any) -> None:
     """Each is returned once, also if it answers twice."""
 
