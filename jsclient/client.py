@@ -352,23 +352,24 @@ def connect(
     You can also write ``js = await connect(...)``, and call `JetStream.close` at the end.
 
     The client tries the servers in turn until one of them completes the handshake. If all of them fail, it raises an
-    error, either immediately or after ``wait`` seconds. If an established connection is lost, the client reconnects
-    automatically.
+    error. Pass ``wait`` to keep trying for some time instead. If an established connection is lost, the client
+    reconnects automatically.
 
     The connection belongs to the running event loop. Using it in another event loop, thread or forked process raises
     `WrongLoopError`.
 
     Args:
         servers: One URL or several, in a list or separated by commas. ``nats://`` is a plain connection, ``tls://``
-            requires TLS, and ``ws://`` and ``wss://`` are WebSockets. User info in a URL, ``user:password@`` or
-            ``token@``, must be percent-encoded. The client also uses it for the servers announced by this server, and
-            the first user info in the list for URLs that have none. The options below take precedence over user info.
-            Defaults to ``nats://127.0.0.1:4222``, or to the servers of the context.
+            requires TLS, and ``ws://`` and ``wss://`` are WebSockets. Percent-encode user info in a URL
+            (``user:password@`` or ``token@``). URLs without user info use the first user info in the list. Servers
+            announced by the cluster use the user info of the server that announced them. Options such as ``user`` and
+            ``token`` take precedence over user info. Defaults to ``nats://127.0.0.1:4222``, or to the servers of the
+            context.
         context: The name of a context of the ``nats`` command-line tool, or True for the selected context. Its fields
-            supply the options that you don't pass. There are three groups of options: the identity, the TLS files
-            (``tls``, ``tls_cert``, ``tls_key``), and ``domain`` with ``prefix``. If you pass any option of a group, the
-            context is ignored for the whole group. If the context has a field that jsclient doesn't support,
-            `ConfigError` is raised. The file is read once, when connecting.
+            supply the options that you don't pass. Related options are never mixed: if you pass any option for
+            identity, for TLS (``tls``, ``tls_cert``, ``tls_key``), or any of ``domain`` and ``prefix``, the context's
+            fields for that group are ignored. If the context has a field that jsclient doesn't support, `ConfigError`
+            is raised. The file is read once, when connecting.
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
         inbox_prefix: Prefix of reply and deliver subjects. Defaults to ``_INBOX``. If users must not be able to read
             each other's responses, give them different prefixes and restrict their permissions accordingly.
@@ -379,32 +380,37 @@ def connect(
         reconnect_max_wait: Maximum pause between attempts to reconnect, in seconds.
         ping_interval: How often the client pings the server, in seconds. If two pings remain unanswered, the client
             reconnects.
-        wait: For how many seconds failed attempts to connect are repeated. This is useful if the server starts at the
-            same time as the application. A warning is logged every 10 s. If the server rejects the credentials, the
-            error is raised immediately. By default, attempts aren't repeated.
-        options: Options for identity, TLS and the choice of servers. Most have the same names as in nats-py: ``name``,
-            ``user``, ``password``, ``token``, ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``,
-            ``tls_hostname``, ``tls_handshake_first``, ``no_echo``, ``signature_cb``, ``user_jwt_cb``,
-            ``ws_connection_headers``.
+        wait: How long to keep trying to connect, in seconds, for example while the server starts. A warning is logged
+            every 10 s. Rejected credentials raise an error immediately. By default, each server is tried once.
+        options: Options for identity, TLS and the choice of servers. Most have the same names as in nats-py.
 
-            ``user_credentials`` is the path of a credentials file, which is read at each attempt to connect. If its JWT
-            has expired according to the local clock, a warning is logged, but the JWT is still sent, because the server
-            decides. ``token``, ``signature_cb`` and ``user_jwt_cb`` may be plain functions, which are called on the
-            event loop at each attempt. They must not block, so let another task or thread refresh the value that they
-            return. If a function raises an exception or returns the wrong type, the attempt fails with `ConnectError`.
-            While reconnecting, the event `ErrorRaised` reports this once, and the client keeps trying. ``max_refusals``
-            is how often in a row one server may reject the credentials before the client gives up reconnecting and
-            closes. By default, it never gives up.
+            - ``name``: Name of the connection, shown in the server's monitoring.
+            - ``user``, ``password``: Name and password of the user.
+            - ``token``: A token, or a function that returns one.
+            - ``user_credentials``: Path of a credentials file, which is read at each attempt to connect. If its JWT has
+              expired according to the local clock, a warning is logged, but the JWT is still sent, because the server
+              decides.
+            - ``nkeys_seed``, ``nkeys_seed_str``: Path of the file with an nkey's seed, or the seed itself.
+            - ``user_jwt_cb``, ``signature_cb``: Functions that return the user's JWT, and sign the server's nonce.
+            - ``max_refusals``: Number of consecutive rejections of the credentials by one server after which the client
+              stops reconnecting and closes. Unlimited by default.
+            - ``tls``: True to trust the system's certificate authorities, the path of a file with other authorities, or
+              an ``ssl.SSLContext``, which is used unchanged.
+            - ``tls_cert``, ``tls_key``: Paths of the client's certificate, and of its key unless the certificate's file
+              contains it. If a file has been replaced, it is read again at the next attempt to connect.
+            - ``tls_hostname``: Name in the server's certificate. Defaults to the host of the URL.
+            - ``tls_handshake_first``: Begin with TLS, for a server with ``handshake_first``.
+            - ``dont_randomize``: Keep the order of the servers.
+            - ``ignore_discovered``: Ignore servers announced by the cluster.
+            - ``no_echo``: Don't receive the messages that this connection publishes.
+            - ``proxy``: URL of an HTTP proxy for WebSockets, ``http://user:password@host:port``.
+            - ``ws_connection_headers``: HTTP headers for WebSockets. A mapping from names to values or lists of values,
+              or a function or coroutine function that returns one and is called at each attempt.
 
-            ``tls`` is True to trust the system's certificate authorities, the path of a file with other authorities, or
-            an ``ssl.SSLContext``, which is used unchanged. ``tls_cert`` is the path of the client's certificate.
-            ``tls_key`` is the path of its key, unless the certificate's file contains it. If a file has been replaced,
-            it is read again at the next attempt to connect.
-
-            ``dont_randomize`` keeps the order of the servers. ``ignore_discovered`` ignores servers announced by the
-            cluster. ``proxy`` is the URL of an HTTP proxy for WebSockets, ``http://user:password@host:port``.
-            ``ws_connection_headers`` contains HTTP headers for WebSockets. It maps names to values or lists of values,
-            or is a function or coroutine function that returns such a mapping and is called at each attempt.
+            The functions for ``token``, ``user_jwt_cb`` and ``signature_cb`` are called on the event loop at each
+            attempt. They must not block, so let another task or thread refresh the value that they return. If a
+            function raises an exception or returns the wrong type, the attempt fails with `ConnectError`. While
+            reconnecting, the event `ErrorRaised` reports this once, and the client keeps trying.
 
     Raises:
         ConnectError: No server could be reached, or no server offered the requested TLS.

@@ -127,7 +127,7 @@ def headers_and_ids(
         if msg_id is None and after is None:
             return block, MSG_ID in headers
         if after is None and MSG_ID not in headers and _is_plain(msg_id):
-            # Replace the empty line at the end of the block by the line of the id and an empty line.
+            # Replace the empty line at the end of the block with the header of the message id and an empty line.
             return b"%b%b: %b\r\n\r\n" % (block[:-2], _MSG_ID, msg_id.encode()), True
     merged = publish_headers(headers, msg_id=msg_id, expected_last_msg_id=after)
     return (encode_headers(merged), MSG_ID in merged) if merged else (b"", False)

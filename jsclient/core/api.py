@@ -196,7 +196,7 @@ class Core:
 
         Reading raises `NoRespondersError` if the subject has no subscribers. See `Replies.next` for all errors.
         """
-        # The request is sent when the first reply is read, but report invalid arguments immediately.
+        # Report invalid arguments immediately, although the request is sent only when the first reply is read.
         seconds = self._checked(subject, timeout)
         payload = check_payload(data)
         block = header_block(headers)

@@ -128,7 +128,7 @@ class HandlerTasks(Generic[T]):
         return moment
 
     def _items_running(self) -> list[tuple[float, T | None]]:
-        # If several items were handled since the clock was last read, it is unknown which handler blocks.
+        # If a task handled several items since the clock was last read, we can't tell which one blocked the event loop.
         return [(one.began, one.item if one.count <= one.noted + 1 else None) for one in self._running]
 
     def _report_block(self, blocked: float, count: int, item: T | None) -> None:

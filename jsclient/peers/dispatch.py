@@ -20,14 +20,13 @@ from .stored_tracker import Machine
 
 __all__ = ["Dispatcher", "OutboxSender", "publish_all"]
 
-# How long until an event is redelivered after a failed request, in seconds. The delay doubles with each failure.
+# Delay before an event is redelivered after a failed request, in seconds. It doubles with each failure.
 _LATER: Final = 1.0
 _LONGEST_RETRY: Final = 60.0  # the longest delay in seconds before a failed handler is called again
-_UNHANDLED: Final = (
-    # How many deliveries beyond max_deliver are tolerated, because a process may stop before it calls the handlers.
-    20
-)
-_REMEMBERED: Final = 10_000  # number of events whose failed handlers are remembered
+# A process may stop before it calls the handlers, so an event may be delivered more often than ``max_deliver``.
+# Tolerate this many extra deliveries.
+_UNHANDLED: Final = 20
+_REMEMBERED: Final = 10_000  # maximum number of events with failed handlers to remember
 # Maximum number of concurrent sends to one host, so that a host that doesn't answer can't delay the others.
 _AT_ONCE: Final = 64
 _TOO_LARGE: Final = 10054

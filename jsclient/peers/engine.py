@@ -181,10 +181,10 @@ class Engine(Handle):
             raise ClosedError("the engine is closed")
 
     async def close(self) -> None:
-        """Close all peers, and the connection if the engine has opened it. Relationships and waiting events remain.
+        """Close all peers. If the engine opened the connection, close it too.
 
-        If an engine opens the peers later, it handles the events that were sent in the meantime. If the call is
-        cancelled, the connections are closed immediately.
+        Relationships and unhandled events stay stored. When an engine opens the peers again, it handles these events,
+        and those sent in the meantime. If the call is cancelled, the connections are closed immediately.
         """
         self._state = State.CLOSED
         if isinstance(self._backend, ServerBackend):
@@ -199,7 +199,8 @@ class Engine(Handle):
             raise
 
     async def _close_peers(self, peers: Sequence[Peer]) -> None:
-        # Close the peers one after another in this task. It may be the task of a handler, which can't wait for itself.
+        # Close the peers one after another, in this task. Closing a peer waits for the tasks of its handlers, except
+        # for the current task. If a handler closes the engine, another task would wait for that handler.
         for peer in peers:
             await peer.close()
         await self._backend.close()

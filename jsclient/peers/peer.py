@@ -355,13 +355,14 @@ class Peer:
         host: str | None = None,
         msg_id: str | None = None,
     ) -> None:
-        """Send an event to a single peer, and wait until it has been stored. May raise any error of `send`.
+        """Send an event to a single peer, and wait until it is stored. May raise any error that `send` raises.
 
         Args:
-            to: An ECI, the ``Id`` of an established relationship, or a relationship from `established`.
-            domain, type, attrs: The event and its attributes.
-            host: The URL of the NATS system, if ``to`` is an ECI. Defaults to this system.
-            msg_id: An id for deduplication. To repeat an event without storing it twice, pass the same id.
+            to: A channel identifier (ECI), or an established relationship, or its ``Id``. See `established`.
+            domain, type: Domain and type of the event, such as ``"order"`` and ``"created"``.
+            attrs: Attributes of the event. None by default.
+            host: URL of the recipient's NATS system, if ``to`` is an ECI. Defaults to this system.
+            msg_id: Id for deduplication. If you retry a call with the same id, the event is stored only once.
         """
         self._check_open()
         data = read_attrs(attrs or {}, self._backend.options.max_event_size)

@@ -318,10 +318,11 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
 class HandlerSlow(Event, frozen=True, kw_only=True):
     """A handler blocked the event loop, so messages, acknowledgements and heartbeats couldn't be processed.
 
-    The usual cause is a long computation, or a call to a blocking function. Run it in a thread with
-    ``asyncio.to_thread``, or make the handler a plain function. ``blocked`` is the duration in seconds. Blocks of at
-    least one second are counted, and the event is emitted each time their ``count`` has doubled. ``subject`` and
-    ``stream_seq`` identify the message that was being handled. They are "" and 0 if several messages are possible.
+    Typical causes are long computations and calls to blocking functions. Run them in a thread with
+    ``asyncio.to_thread``, or make the handler a plain function. ``blocked`` is the duration in seconds, and ``count``
+    is the number of blocks of at least one second so far. To limit the number of events, one is emitted only when
+    ``count`` reaches 1, 2, 4, 8, and so on. ``subject`` and ``stream_seq`` identify the message that was being handled.
+    They are "" and 0 if it could have been any of several messages.
     """
 
     about = "worker"
@@ -391,10 +392,10 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
 
 
 class AcksLost(Event, frozen=True, kw_only=True):
-    """The connection was lost before the server confirmed that it had received some acknowledgements.
+    """The connection was lost before the server confirmed some of the acknowledgements.
 
-    ``count`` is the number of acks, naks and terms concerned. After the reconnect, ``resent`` of them were sent again.
-    Naks are never sent again. The server redelivers the remaining messages after ``ack_wait``.
+    ``count`` is the number of unconfirmed acks, naks and terms. After the reconnect, ``resent`` of them were sent
+    again. Naks are never sent again. The server redelivers the other messages after ``ack_wait``.
     """
 
     about = "connection"

@@ -206,10 +206,9 @@ class NatsServer:
         self._signal(signal.SIGCONT)
 
     def reload(self) -> None:
-        """Ask the server to load the current ``config``, with SIGHUP.
+        """Send SIGHUP to the server, so that it loads the current ``config``.
 
-        The call doesn't wait for the server, which loads the configuration soon afterwards and logs the outcome. See
-        `log`.
+        The call returns before the server has loaded the configuration. To find out whether it succeeded, read `log`.
 
         Raises:
             ProcessLookupError: The server isn't running.

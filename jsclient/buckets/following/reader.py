@@ -218,7 +218,8 @@ class SharedReader(Generic[EntryT]):
                 self._own = None
             elif (place := own.place) is not None and source.join_window(member, *place):
                 self._own = None
-                # The separate consumer is deleted in the background. Its later events do not concern the watch.
+                # Delete the separate consumer in the background. Ignore its events from now on, because the watch no
+                # longer uses it.
                 own.silence()
                 self._end_later(own.close())
         elif log is not None and source.join_window(member, log.position, log.incarnation):

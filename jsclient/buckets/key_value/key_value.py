@@ -293,10 +293,10 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     async def create(
         self, key: str, value: ValueT, *, ttl: float | timedelta | None = None, msg_id: str | None = None
     ) -> int:
-        """Create a key, and return its revision. `put` describes the arguments.
+        """Create a key and return its revision. See `put` for the arguments.
 
-        ``ttl`` is allowed with any history, because there is no previous value that could reappear. If the history is
-        greater than 1, the server increases ``ttl`` to at least the bucket's ``limit_marker_ttl`` (ADR-43).
+        Unlike in `put`, ``ttl`` is allowed with any history, because a new key has no older value that could reappear.
+        If the history is greater than 1, the server raises a ``ttl`` below ``limit_marker_ttl`` to that limit (ADR-43).
 
         Raises:
             KeyExistsError: The key already has a value. Nothing was stored.

@@ -175,11 +175,12 @@ class OrderedMessages(ReadHandle[Message]):
         self._lock = lock
         self._pull = pull
         self._threshold = threshold
-        # An iteration excludes other readers until it ends. `OrderedConsumer.next` excludes them only during a call.
+        # Whether other readers are excluded until this one is closed, as in an iteration. `OrderedConsumer.next`
+        # excludes them only during a call.
         self._stays = stays
         self._channel = puller.channel
         self._tracker = puller.tracker
-        self._front: deque[Frame] = deque()  # the buffered messages, while this is the current reader
+        self._front: deque[Frame] = deque()  # buffered messages, only while this is the current reader
         self._waiting = 0
 
     @property
@@ -397,7 +398,7 @@ class OrderedConsumer(Handle):
             ConfigError: An argument is invalid.
         """
         if idle_heartbeat is None and isinstance(expires, int | float):
-            # Always request heartbeats, because a lost consumer could remain unnoticed without them.
+            # Always request heartbeats. Without them, a lost consumer could go unnoticed.
             idle_heartbeat = default_heartbeat(expires) or expires / 2
         pull, threshold = reader_window(
             max_messages=max_messages,

@@ -68,7 +68,8 @@ class OrderedPuller:
         )
         self._prefix, self._mark = name_prefix or secrets.token_hex(11), ""
         if name_prefix is not None:
-            # Another client may use the same prefix. The mark makes sure that this reader never deletes its consumers.
+            # Another client may use the same prefix. The mark prevents this reader from deleting the other client's
+            # consumers.
             self._mark = secrets.token_hex(11)
             config = config.replace(metadata={**(config.metadata or {}), _MARK: self._mark})
         self.config = config

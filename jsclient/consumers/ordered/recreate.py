@@ -131,10 +131,11 @@ class ConsumerRecreator:
         self._incarnation = ""  # the creation time of the stream, or "" if it is unknown
         self._remembering: asyncio.Task[None] | None = None
         self._doubting: asyncio.Task[None] | None = None
-        # The last message read before the stream may have been replaced.
+        # The last message that had been read when the stream may have been replaced. If the stream no longer stores
+        # it, it was replaced. None if there is nothing to compare.
         self._mark: MessageMark | None = None
-        self._compared = False  # False if the stream may have been replaced again since the last comparison
-        # Time in monotonic seconds, and position of the reader, when the current consumer was created.
+        self._compared = False  # whether the mark was compared since the stream may last have been replaced
+        # When the current consumer was created: the time in monotonic seconds, and the position of the reader.
         self._created_at, self._created_after = float("-inf"), 0
         self._next_pause = 0.0  # seconds
 

@@ -208,10 +208,10 @@ class Consumer(PullReading):
         await self._context.call(self._context.api.consumer_unpin(self.stream, self.name), body, what="unpin")
 
     async def delete(self) -> None:
-        """Delete the consumer on the server, with its position and its unacknowledged messages.
+        """Delete the consumer from the server, including its position and its record of unacknowledged messages.
 
-        The messages remain in the stream, as far as its retention policy allows. Pull requests in flight end with
-        `ConsumerDeletedError`.
+        Messages stay in the stream, unless its retention policy is "interest" and no other consumer needs them. Pending
+        pull requests fail with `ConsumerDeletedError`.
 
         Raises:
             ConsumerNotFoundError: The consumer doesn't exist.

@@ -125,16 +125,16 @@ class Subscription(ReadHandle[Message], Running):
         return self._buffer.tracker.dropped
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a NATS user needs to read from this consumer.
+        """Return the NATS permissions that a user needs to read from this consumer.
 
-        The result can be pasted into the server's configuration. It is meant for a user that subscribes with the
-        arguments ``stream`` and ``consumer``, and doesn't allow creating or deleting consumers. To learn what else it
-        allows, see "What each right lets a user do" in the documentation.
+        You can paste the result into the server's configuration. The user can subscribe to the existing consumer, with
+        ``stream`` and ``consumer``, but can't create or delete consumers. For the full effect of each permission, see
+        "What each right lets a user do" in the documentation.
 
         Args:
-            dead_letter: The argument ``dead_letter`` of `run`, if the user runs a worker with it.
-            inbox_prefix: The inbox prefix of the user's connection. Give each user a different prefix, so that no user
-                can read the messages of another user.
+            dead_letter: The value of ``dead_letter`` that the user passes to `run`, if the user runs a worker.
+            inbox_prefix: The inbox prefix of the user's connection. Give each user a different prefix, so that users
+                can't read each other's messages.
 
         Raises:
             InvalidNameError: ``dead_letter`` or ``inbox_prefix`` isn't a valid subject.

@@ -125,12 +125,12 @@ class DeliveryQueue(Generic[Mark]):
         waiting = len(self.front) + self._messages
         if self._counted != waiting:
             self._settle()
-        # If no message waits, a single message is accepted even if it exceeds the capacity.
+        # If no message is waiting, accept a single message even if it exceeds the capacity.
         if waiting or count > 1:
             if waiting + count > self.max_messages:
                 return False
-            # `_bytes` may still include messages of the first run that have been taken, so also check `bytes`, which is
-            # exact.
+            # `_bytes` is an upper bound, because it may include messages of the first run that were already taken. If
+            # it exceeds the limit, check `bytes`, which is exact but slower.
             if self._bytes + size > self.max_bytes and self.bytes + size > self.max_bytes:
                 return False
         if self._after:

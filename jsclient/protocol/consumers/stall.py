@@ -33,14 +33,16 @@ _REPORTED = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between checks
 _SLOW = 2.0  # a handler counts as stuck after this many intervals of ack_wait
 _EXCEEDS = 2.0  # a handler counts as stuck if it runs this many times as long as its longest earlier run
-# Share of ``after`` until the second check, which reports pending messages that no rule explains.
+# Fraction of ``after`` between the first check and the second, which reports pending messages that no rule explains.
 _AGAIN = 0.42
-# The application is busy after this many polls without a waiting call. A single poll may fall between two calls.
+# The application counts as busy if this many polls in a row find no call waiting for messages. One poll isn't enough,
+# because it may fall between two calls.
 _BUSY = 2
-# If an application never acks, this reason disappears briefly with each redelivery.
+# If an application never acks, the reason "max_ack_pending" goes away briefly at each redelivery, so it isn't reported
+# each time that it comes back.
 _RECURS = "max_ack_pending"
-_LONGEST_MUTE = 3600.0  # seconds until that reason is reported again
-# The first check is due after this many polls. Even if it is late, it must precede the default ack_wait.
+_LONGEST_MUTE = 3600.0  # maximum pause between two reports of that reason, in seconds
+# Number of polls until the first check is due. Even if the check is late, it must precede the default ack_wait.
 _POLLS = 20
 
 

@@ -192,8 +192,8 @@ class EpochSubscriber(Generic[T]):
     _frontier_seqs: dict[Hashable, int] = field(default_factory=dict)
     # For each epoch that hasn't been consumed, the sequence of its first data, and `_frontier_seqs` at that point.
     _unconsumed: dict[T, tuple[int, dict[Hashable, int]]] = field(default_factory=dict)
-    _read: int = 0  # the sequence up to which all messages were received
-    # Earlier subscribers have consumed the epochs that these frontiers complete.
+    _read: int = 0  # all messages up to this sequence have been received
+    # Frontiers from earlier subscribers. The epochs completed by them are already consumed, so their data is dropped.
     _done: list[Antichain[T]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -271,15 +271,19 @@ class Channel:
         )
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
-        """Return ``accounts`` for the server's configuration, so that a different account can send on this channel.
+        """Return the part of the server's configuration that lets users of another account send on this channel.
 
-        Use it for users whom you don't trust. The answers to their requests stay in their account. A user of the peer's
-        own account, on the other hand, can have an answer stored under any subject, because NATS doesn't check reply
-        subjects. The users of the other account need `nats_permissions` only if the policy denies events or queries.
+        Put users that you don't trust in a separate account. NATS doesn't check the reply subject of a request. A user
+        in the peer's own account could therefore have an answer stored under any subject of that account, by naming
+        it as the reply subject. Users in a separate account receive answers only in their own account. Also give them
+        `nats_permissions` if the policy denies some events or queries. Otherwise, they don't need any.
 
         Args:
-            owner: The account of the peer, to which ``exports`` are added.
-            guests: The account of the users, to which ``imports`` are added.
+            owner: Name of the peer's account. The ``exports`` are added to it.
+            guests: Name of the users' account. The ``imports`` are added to it.
+
+        Returns:
+            The ``accounts`` section of the configuration.
 
         Raises:
             InvalidNameError: The name of an account isn't a valid token.

@@ -19,12 +19,14 @@ from ..wire.names import subject_matches, subjects_overlap
 
 __all__ = ["CreateAgain", "Hints", "are_all_heard", "heard_subjects"]
 
-# How long after a hint the first check is made, in seconds. The record must be stored first.
+# Delay between a hint and the first check of the history, in seconds. The hint may arrive before its record is stored.
 _SOON: Final = 0.02
-_PAUSE: Final = 0.2  # seconds between two checks of the history, doubled while they find no record
-# The longest pause, in seconds. Readers that don't get a hint for every record also use it.
+# Initial pause between two checks, in seconds. It doubles with each check that finds no record ...
+_PAUSE: Final = 0.2
+# ... up to this maximum. Readers that don't get a hint for every record also pause this long while there is no hint.
 _LONGEST: Final = 0.8
-_PATIENCE: Final = 2.0  # how long after a hint its record may be stored or refused, in seconds
+# How long to wait for the record of a hint, in seconds. If it wasn't found by then, it must have been refused.
+_PATIENCE: Final = 2.0
 _MAX_SUBJECTS: Final = 16  # maximum number of subjects to subscribe to
 
 

@@ -57,20 +57,21 @@ def ack_batch(
     Args:
         df: A DataFrame with a ``reply`` column. With the policy "all", it also needs a ``consumer_sequence`` column.
         servers: Comma-separated URLs, or a mapping of connection options, named as in the streaming source.
-        on: "executors", the default, sends acks from the executors that have the rows. "driver" collects the replies
-            first, which is faster for batches that fit into its memory (about 100 bytes per row).
-        policy: "each", the default, sends one ack per message. "all" sends one ack for the highest message of each
-            consumer, which also acks every earlier message, in this batch or not. The consumers must have the ack
-            policy "all".
+        on: Where to send acks from. "executors", the default, sends them from the executors that hold the rows.
+            "driver" collects the reply subjects on the driver first. This is faster, but the batch must fit into the
+            driver's memory, at about 100 bytes per row.
+        policy: Which messages to ack. "each", the default, acks each message. "all" acks only the latest message of
+            each consumer, always from the driver. This implicitly acks all earlier messages, including those outside
+            the batch. It requires consumers with the ack policy "all".
 
     Returns:
-        How many messages were acked. With "executors", this is the number of rows. With "driver", it excludes messages
-        whose delivery the server lost in a crash. The server redelivers these messages, and a `ClaimsLapsed` event
-        reports them.
+        The number of acked messages. With "executors" or the policy "all", this is the number of rows. With "driver",
+        it excludes messages whose deliveries the server no longer knows of, because it crashed. The server redelivers
+        these messages, and the event `ClaimsLapsed` reports them.
 
     Raises:
         ConfigError: A column is missing, an option is invalid, or the consumer has a different ack policy.
-        NotJetStreamMessageError: A reply isn't a JSAck subject.
+        NotJetStreamMessageError: A value in the ``reply`` column isn't the reply subject of a JetStream message.
         NoRespondersError: The consumer no longer exists.
         RequestTimeoutError, DisconnectedError: Some acks may not have been processed. Acking again is safe.
 
@@ -98,7 +99,7 @@ def nak_batch(
         delay: How long the server waits before it redelivers the messages, in seconds. By default, it doesn't wait.
 
     Returns:
-        How many messages were rejected. `ack_batch` describes which messages aren't counted.
+        The number of rejected messages. `ack_batch` describes which messages aren't counted.
 
     Raises the same errors as `ack_batch`.
     """
@@ -119,7 +120,7 @@ def term_batch(
         reason: A single line of text, included in the server's advisories. Omitted by default.
 
     Returns:
-        How many messages were terminated. `ack_batch` describes which messages aren't counted.
+        The number of terminated messages. `ack_batch` describes which messages aren't counted.
 
     Raises the same errors as `ack_batch`.
     """
@@ -225,8 +226,8 @@ class _SettleWriter(DataSourceArrowWriter):
         return _Settled(_settle_here(session(self._connect), replies, self._payload))
 
 
-# The tokens of a JSAck subject up to the names of stream and consumer. A JSAck subject has 9 tokens, or at least 11 if
-# it includes domain and account hash.
+# An SQL expression that cuts a JSAck subject after the name of the consumer. The subject has 9 tokens, or at least 11
+# if it includes a domain and an account hash, so the name is token 4 or 6.
 _CONSUMER = r"substring_index(reply, '.', if(size(split(reply, '[.]')) = 9, 4, 6))"
 
 

@@ -24,9 +24,9 @@ MOST_MEASURED = 16_384
 """Maximum number of messages to measure for one batch. This takes a tenth of a second of CPU time."""
 
 _AT_ONCE = 4096  # messages to request at a time
-# How many bytes the server may load for one request. It reads payloads even if it doesn't send them.
+# Maximum number of bytes that the server loads for one request. It loads payloads even for header-only requests.
 _LOADED = 16 * 1024 * 1024
-_REMEMBERED = 100  # number of earlier ends of the stream that are remembered
+_REMEMBERED = 100  # number of past states of the end of the stream to keep
 _SIZE = f"{MSG_SIZE}: ".encode()
 
 
@@ -60,13 +60,13 @@ class Sizes:
     """
 
     def __init__(self) -> None:
-        # Earlier ends of the stream, each with the last sequence and the total bytes at that time.
+        # Past states of the end of the stream: (last sequence, total bytes), oldest first.
         self._ends: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
-        # The stream, first sequence and gaps for which `_ends` is valid.
+        # What `_ends` describes: the stream, its first sequence and its gaps. If this changes, `_ends` is discarded.
         self._ends_of: object = None
         self._seen_of: object = None  # the stream and the filters of the measured messages
-        # The first and the last measured sequence. The arrays contain the sequence and size of every message in
-        # between.
+        # First and last measured sequence. The arrays below contain the sequence and size of every message between
+        # them.
         self._seen = (1, 0)
         self._seqs = array("q")
         self._bytes = array("q")

@@ -89,8 +89,9 @@ class _Writer:
         self._target = Target(None, keeps_runs=False)
 
     def __getstate__(self) -> dict[str, object]:
-        # Look up the target only when this object is pickled for tasks. Commit runs in another process and does not
-        # need the target. The target does not depend on the number of a batch in `publish_batch`.
+        # Look up the target as late as possible, when this object is pickled for tasks. Commits run in another process
+        # and do not need it. The batch number passed to `publish_batch` does not affect the target, so exclude it from
+        # the key.
         options = replace(self._options, dedup_key=None, dedup_batch=None, dedup_write=0)
         key = (options, self._shape, self._repeatable())
         if key not in _looked:

@@ -162,10 +162,11 @@ class PartitionPublisher(Handle, Generic[T]):
     async def flush(self) -> None:
         """Wait until all data sent so far has been stored.
 
-        If the call is cancelled, it continues in the background.
+        Cancelling the call doesn't stop the data from being sent.
 
         Raises:
-            PublishesFailedError: Some data couldn't be stored. Open another publisher and send the open epochs again.
+            PublishesFailedError: Some data couldn't be stored. Open another publisher, and send all epochs again that
+                weren't completed.
             ProducerFencedError: Another publisher has taken over the partition.
             ClosedError: The publisher was closed.
         """

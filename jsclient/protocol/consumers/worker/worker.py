@@ -90,11 +90,12 @@ class WorkCounts:
         dead_lettered: Number of messages that were given up and stored on the dead-letter subject.
         terminated: Number of messages that were given up without a dead letter, because there is no dead-letter
             subject.
-        returned: Number of messages that went back to the server unhandled or interrupted when the worker stopped.
-        unsettled: Number of messages whose acks couldn't be sent before the end, or were refused because the user isn't
-            allowed to ack. The server redelivers these messages.
+        returned: Number of messages returned to the server when the worker stopped, because they weren't handled or
+            their handlers were interrupted.
+        unsettled: Number of messages whose acks couldn't be sent before the worker stopped, or were refused by the
+            server because the user lacks permission. The server redelivers these messages.
         duplicates: Number of redeliveries that were ignored, because the worker still had the message.
-        kept_alive: Number of progress reports sent for messages that took long, each of which restarted ``ack_wait``.
+        kept_alive: Number of progress reports sent for long-running handlers. Each report restarts ``ack_wait``.
         running: Number of handlers that are running now.
         waiting: Number of messages that are waiting for a handler now.
     """
