@@ -212,6 +212,30 @@ async def test_other_process_goes_on(server: Any, store: Any, oracle: Any, proxy
 
 
 @pytest.mark.covers("O46")
+async def test_late_process_leaves_nothing(
+    server: Any, store: Any, oracle: Any, proxy: Any, connect: Any
+) -> None:
+    """A process that stores its chunks after another one has completed the object removes them."""
+    slow = await proxy()
+    other = await (await connect(slow)).object_store(store.bucket)
+    token = store.upload_token("a", chunk_size=CHUNK)
+    held = slow.hold_frames(published(f"$O.{store.bucket}.C.>"))
+    first = asyncio.create_task(other.put("a", DATA, resume=token))
+    await eventually(lambda: held.count == COUNT, 10)
+
+    async def source() -> AsyncIterator[bytes]:
+        held.release()
+        await eventually(first.done, 10)
+        yield DATA
+
+    with pytest.raises(PublishError):
+        await store.put("a", source(), resume=token)
+    await is_stored(store, oracle, await first)
+    await oracle.publish(f"$O.{store.bucket}.C.{json.loads(token)['nuid']}", b"of a process that was killed")
+    await is_stored(store, oracle, await store.put("a", DATA, resume=token))
+
+
+@pytest.mark.covers("O46")
 async def test_renamed_meanwhile(store: Any, oracle: Any) -> None:
     """An object that was stored and renamed does not share its chunks with a second one."""
     token = store.upload_token("a", chunk_size=CHUNK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from ...errors import ObjectExistsError, SourceChangedError
+from ...errors import ObjectExistsError, PublishError, SourceChangedError
 from ...protocol.buckets.object_content import ChunkSplitter
 from ...protocol.buckets.object_info import ObjectInfo
 from ...protocol.buckets.upload_token import UploadToken, has_mark, mark_of_chunk, split_stored
@@ -17,7 +17,7 @@ from .site import ObjectSite
 from .source import pieces_of
 from .upload import ChunkUpload, Progress, report_progress
 
-__all__ = ["ResumedUpload", "check_equal"]
+__all__ = ["ResumedUpload", "check_equal", "remove_surplus"]
 
 
 class ResumedUpload(ChunkUpload):
@@ -101,7 +101,17 @@ class ResumedUpload(ChunkUpload):
             raise self._changed()
         if not self.splitter.chunks:
             await self._tidy()
-        await super()._check_count()
+        try:
+            await super()._check_count()
+        except PublishError:
+            await self._leave_to_other()
+            raise
+
+    async def _leave_to_other(self) -> None:
+        """Remove the chunks of this attempt if another one has completed the object in the meantime."""
+        current = await self._site.current(self._token.name, replacing=True)
+        if current is not None and current.nuid == self._token.nuid:
+            await remove_surplus(self._site, current)
 
     def _changed(self) -> SourceChangedError:
         size = sum(chunk.size for chunk in self._kept)
@@ -121,3 +131,13 @@ async def check_equal(info: ObjectInfo, source: Any, size: int) -> None:
         pass
     if (splitter.size, splitter.digest) != (info.size, info.digest):
         raise SourceChangedError(info.bucket, info.name, info.size)
+
+
+async def remove_surplus(site: ObjectSite, info: ObjectInfo) -> None:
+    """Remove chunks that another attempt of the same upload stored after the object was complete.
+
+    An attempt counts the chunks before it stores the description, so the chunks of the object are the first ones.
+    """
+    end = (await site.state()).state.last_seq + 1
+    for chunk in (await list_chunks(site, info.nuid, end))[info.chunks :]:
+        await site.chunks(info.nuid).remove(chunk.seq)

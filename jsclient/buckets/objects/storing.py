@@ -20,7 +20,7 @@ from ...protocol.buckets.object_info import ObjectInfo
 from ...protocol.buckets.object_names import nuid_of
 from ...protocol.buckets.upload_token import UploadToken
 from ...protocol.wire.checks import check_count
-from .resuming import ResumedUpload, check_equal
+from .resuming import ResumedUpload, check_equal, remove_surplus
 from .site import ObjectSite
 from .upload import ChunkUpload, Progress
 
@@ -101,6 +101,7 @@ async def store_object(
     current = await site.current(info.name, replacing=True)
     if token is not None and current is not None and not current.is_deleted and current.nuid == token.nuid:
         await check_equal(current, source, token.chunk_size)  # an earlier attempt has stored the whole object
+        await remove_surplus(site, current)
         return current
     condition.check(info.bucket, info.name, current)  # fail early, before the first chunk is sent
     splitter = ChunkSplitter(info.max_chunk_size)
