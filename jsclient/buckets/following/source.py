@@ -42,10 +42,10 @@ class SourceMember:
     __slots__ = ("events", "follower", "follows", "is_closed")
 
     def __init__(self) -> None:
-        self.follower = Follower()
-        self.events = EventLog()
-        self.follows = False
-        self.is_closed = False
+        self.follower: Follower = Follower()
+        self.events: EventLog = EventLog()
+        self.follows: bool = False
+        self.is_closed: bool = False
 
 
 class _MemberLogs(EventLog):

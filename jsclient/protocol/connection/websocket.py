@@ -190,7 +190,7 @@ class WebSocketFrames:
     """
 
     def __init__(self) -> None:
-        self.closed = False
+        self.closed: bool = False
         self.error: ProtocolError | None = None
         self.ping: bytes | None = None
         self._head = b""  # the beginning of a frame whose size is not known yet, or of a control frame
