@@ -310,7 +310,7 @@ def speedups(session: nox.Session) -> None:
     parts = ("pull/test_conformance.py", "ordered/test_conformance.py", "ordered/test_subscription.py")
     readers = (*parts, "test_subscribe_forms.py", "test_flow_control.py")
     wire = (*(f"integration/consumers/{one}" for one in readers), "integration/publishing/test_publisher.py")
-    with_speedups(session, "--streams=100000", wire=wire, optional=True)
+    with_speedups(session, "--streams=50000", wire=wire, optional=True)
 
 
 @nox.session(name="speedups-full", reuse_venv=True)

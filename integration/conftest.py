@@ -38,6 +38,7 @@ from integration.kit.judge.oracle import Oracle  # noqa: E402
 from integration.kit.judge.streams import OwnStream  # noqa: E402
 from integration.kit.judge.waiting import within  # noqa: E402
 from integration.kit.network.proxy import Proxy  # noqa: E402
+from integration.kit.selection import mark_further_cases  # noqa: E402
 from integration.kit.servers.choice import Choice, choose, running  # noqa: E402
 from integration.kit.servers.cluster import OwnCluster  # noqa: E402
 from integration.kit.servers.nats_server import NEWEST, NoServerError, OwnServer, ServerUnderTest, fits  # noqa: E402
@@ -70,6 +71,11 @@ def pytest_configure(config: pytest.Config) -> None:
         f"limit(seconds): fail the test when it takes longer than this ({_LIMIT:.0f} s by default)",
     ):
         config.addinivalue_line("markers", marker)
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest's own hook of this name deselects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_further_cases(items)
 
 
 def use_uvloop() -> None:

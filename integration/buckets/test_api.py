@@ -309,6 +309,7 @@ def imported_account(service: dict[str, str]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("K68")
 @pytest.mark.parametrize("service", [{}, {"response": "stream"}], ids=["one answer", "many answers"])
 async def test_imported_account(own_server: Any, connect: Any, service: dict[str, str]) -> None:

@@ -245,6 +245,7 @@ async def test_each_role_reads_objects(blobs: Any, role: str, events: list[Any])
     assert of(PermissionDenied, events) == []
 
 
+@pytest.mark.full
 async def test_writer_of_objects(blobs: Any, events: list[Any]) -> None:
     top, users, _ = blobs
     js = users["writer"]

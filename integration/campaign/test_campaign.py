@@ -188,6 +188,7 @@ def test_verdict_on_program() -> None:
     assert judge(program, expected, expected, "Error: odd").kind == "failed"
 
 
+@pytest.mark.full
 def test_program_writes_report(tmp_path: Path) -> None:
     file = tmp_path / "report.txt"
     code = main(["--only", "fuzz", "--minutes", "0.01", "--seed", str(SEED), "--report", str(file)])

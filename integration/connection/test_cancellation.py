@@ -63,6 +63,7 @@ async def _publish_slowly(stream: OwnStream, tally: Tally) -> None:
 CALLS = ["push explicit", "push none", "ordered", "pull next", "fetch", "messages"]
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.row(59)
 @pytest.mark.covers("J97")
 @pytest.mark.parametrize("seed", SEEDS)
@@ -100,6 +101,7 @@ async def test_cancelled_calls_lose_nothing(
         assert info["num_redelivered"] == 0
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("kind", ["push", "messages", "batches"])
 async def test_cancelled_loops_lose_nothing(kind: str, js: Any, oracle: Oracle, stream: OwnStream) -> None:
     """P21: `async for`, cancelled between two messages, continues in the next task."""

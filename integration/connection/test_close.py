@@ -167,6 +167,7 @@ async def test_nats_py_reads_on_after_a_late_pong(way: str, own_server: Any) -> 
         await js.close()
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("kind", ["publisher", "subscriptions", "worker", "nothing"])
 async def test_close_with_a_frozen_server_and_a_full_socket(kind: str, own_server: Any, connect: Any) -> None:
     """It was 50 s and more, and the second close raised `CancelledError`."""
@@ -247,6 +248,7 @@ print("took", round(time.monotonic() - ended, 2))
 """
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize(
     "kind", ["nothing", "worker", "pull worker", "callback", "ordered", "messages", "each", "publisher"]
 )

@@ -84,6 +84,7 @@ async def test_failing_server_named(kind: str) -> None:
     await eventually(lambda: not running_tasks() - {asyncio.current_task()}, what="no task left")
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("kind", ["silent", "closes", "full", "half a handshake", "closes after CONNECT"])
 async def test_failing_server_does_not_hold_reconnect(
     kind: str, server: Any, proxy: Any, connect: Any, events: list[Any]

@@ -206,6 +206,7 @@ async def by_next(reader: Any) -> AsyncIterator[Message]:
         yield await reader.next()
 
 
+@pytest.mark.core_cases(3)
 @pytest.mark.parametrize("how", [by_loop, by_fetch, by_next])
 @pytest.mark.parametrize("kind", ["subscription", "deleted at the end", "consumer"])
 async def test_what_a_pull_has_handed_out_is_acked(

@@ -148,6 +148,7 @@ async def serve(own_server: Any, transport: str, case: Case, folder: Path) -> tu
     return own, url.replace("://", f"://{case.user_info}"), options
 
 
+@pytest.mark.core_cases(5)
 @pytest.mark.parametrize(("kind", "transport"), MATRIX)
 async def test_accepted_and_refused(
     kind: Callable[[Path], Case],

@@ -66,6 +66,7 @@ async def _subscribe_and_use(kind: str, js: Any, stream: OwnStream) -> Any:
     return sub
 
 
+@pytest.mark.full
 @pytest.mark.row(81)
 @pytest.mark.covers("J108", "J110", "J113")
 @pytest.mark.parametrize("end", ["unsubscribe", pytest.param("drain", marks=pytest.mark.full)])

@@ -119,6 +119,7 @@ async def test_harmless_lines_ignored(line: bytes, connect: Any, events: list[An
         await js.close()
 
 
+@pytest.mark.core_cases(9)
 @pytest.mark.parametrize("line", FATAL, ids=lambda line: repr(line[:40]))
 async def test_nonsense_reconnects(line: bytes, connect: Any, events: list[Any]) -> None:
     """F4: 7 dead and silent, 6 closed for good in nats-py."""

@@ -501,6 +501,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize(
     ("how", "words"),
     [

@@ -365,6 +365,7 @@ async def condition(js: Any, stream: OwnStream, function: Callable[..., Any]) ->
         await table.wait_for(function)
 
 
+@pytest.mark.core_cases(6)
 @pytest.mark.parametrize("name", REFUSED)
 async def test_refused_before_a_message(js: Any, stream: OwnStream, name: str) -> None:
     """A coroutine is true, and a unique key, so a plain function is required."""

@@ -31,6 +31,7 @@ QUESTIONS: dict[str, Ask] = {
 }
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("question", QUESTIONS)
 async def test_question_whose_answer_is_lost_is_asked_again(
     question: str, proxy: Any, connect: Any, oracle: Any, make_stream: Any
@@ -53,6 +54,7 @@ async def test_question_whose_answer_is_lost_is_asked_again(
     assert (first.reply, first.payload) == (second.reply, second.payload)
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("question", QUESTIONS)
 async def test_question_is_asked_again_after_a_reconnect(
     question: str, own_server: Any, connect: Any

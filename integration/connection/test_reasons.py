@@ -78,6 +78,7 @@ async def others(js: Any, stack: AsyncExitStack) -> dict[str, Call]:
     }
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("of", [consumers, topics, others], ids=lambda of: of.__name__)
 async def test_timeouts_with_a_server_away_say_why(
     of: Any, connect: Any, proxy: Any, own_server: Any

@@ -95,6 +95,7 @@ async def _refused(js: Any) -> bool:
     return False
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("name", ["tls", "tls_cert", "tls_key"])
 async def test_half_a_file_is_tried_again(
     name: str, files: Certificates, own_server: Any, connect: Any, events: list[Any]

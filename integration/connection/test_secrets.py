@@ -47,6 +47,7 @@ def texts(error: BaseException | None) -> Iterable[str]:
         error = error.__cause__ or error.__context__
 
 
+@pytest.mark.core_cases(6)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fault", ["refused", "closed", "garbage", "no server", "TLS"])
 async def test_failing_connect_shows_no_secret(way: str, fault: str, caplog: Any) -> None:
@@ -79,6 +80,7 @@ async def test_failing_connect_shows_no_secret(way: str, fault: str, caplog: Any
     assert CANARY not in caplog.text
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("log", [True, False], ids=["logged", "to on_event"])
 async def test_connection_shows_no_secret_in_life(

@@ -74,6 +74,7 @@ async def test_tls_with_certificate_fits(
     assert len((await sub.next(timeout=5)).data) == 100_000
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("end", ["of this client's patience", "of the server's patience"])
 @pytest.mark.parametrize("verify", [False, True], ids=["any client", "client certificates"])
 async def test_server_that_begins_with_tls_is_reported(
@@ -169,6 +170,7 @@ async def test_text_instead_of_a_path_is_not_shown(given: Any) -> None:
     assert "MIGH" not in "".join(texts(caught.value))
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("scheme", ["tls", "wss"])
 @pytest.mark.parametrize("wrong", ["expired", "not yet", "name", "authority"])
 async def test_certificate_reported(
@@ -289,6 +291,7 @@ async def test_full_server_announced_before_tls(ca: trustme.CA) -> None:
 ISSUERS = {"none": "load_cert_chain", "foreign": "does not know the authority", "expired": "has expired"}
 
 
+@pytest.mark.core_cases(3)
 @pytest.mark.parametrize("scheme", ["tls", "wss"])
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("shown", ISSUERS)

@@ -53,6 +53,7 @@ async def read(js: jsclient.JetStream, taken: Callable[[int], Awaitable[None]] |
     return results
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tls", [pytest.param(False, marks=pytest.mark.full), True], ids=["plain", "tls"])
 def test_bulk(tmp_path: Path, tls: bool) -> None:
     options: dict[str, Any] = {}

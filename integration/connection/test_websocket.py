@@ -47,6 +47,7 @@ class Server:
         self.config = {"websocket": {"host": "127.0.0.1", "port": self.port, **tls}, **config}
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
 async def test_large_payloads(scheme: str, own_server: Any, connect: Any, tmp_path: Path) -> None:
     """8 MB to the server and back, as a plain message and through a stream."""

@@ -162,6 +162,7 @@ async def test_no_policy_no_ack(tap: Any, near: Any, stream: OwnStream) -> None:
     assert tap.find(match.is_ack) == []
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.covers("J78", "J80")
 @pytest.mark.parametrize("kind", ACKS)
 async def test_offline_ack_repeatable(

@@ -55,6 +55,7 @@ def _here(stream: OwnStream, value: Any) -> Any:
     return [text.replace("<prefix>", stream.prefix) for text in value] if "<prefix>" in str(value) else value
 
 
+@pytest.mark.core_cases(12)
 @pytest.mark.covers("J36", "J14")
 @pytest.mark.parametrize("by", ["consumer", "durable"])
 @pytest.mark.parametrize("name", FIELDS)

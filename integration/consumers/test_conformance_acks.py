@@ -291,6 +291,7 @@ async def test_drained_reader_keeps_rest(near: Any, stream: OwnStream) -> None:
     assert await no_consumers(stream)
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.row(125)
 @pytest.mark.parametrize("kind", ["push", "callback", "ordered", "pull", "messages"])
 async def test_cancelled_scope_cleans_up(
@@ -343,6 +344,7 @@ async def test_cancelled_scope_cleans_up(
     assert js._context.open == set()
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.row(126)
 @pytest.mark.parametrize("kind", ["push", "callback", "ordered", "pull"])
 async def test_concurrent_ends_once(

@@ -153,6 +153,7 @@ ENDING = {
 }
 
 
+@pytest.mark.core_cases(5)
 @pytest.mark.row(45, 48)
 @pytest.mark.parametrize("status", [*SILENT, *TOLD, *ENDING])
 async def test_pull_follows_status_table(

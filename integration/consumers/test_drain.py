@@ -33,6 +33,7 @@ async def is_removed(stream: OwnStream) -> bool:
     return await stream.consumer_names() == []
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.row(119, 123)
 @pytest.mark.covers("J110", "J113")
 @pytest.mark.parametrize("kind", DURABLES)

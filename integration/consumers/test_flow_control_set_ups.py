@@ -109,6 +109,7 @@ async def test_other_account(
     assert await check(tap, events, stream, js, deliver_subject="to.x") == {"$JS.FC"}
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.covers("J98")
 @both_forms
 @pytest.mark.parametrize(

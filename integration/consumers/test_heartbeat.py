@@ -91,6 +91,7 @@ async def test_messages_alone_hold_off_alarm(
     await wait_for_event(jsclient.HeartbeatMissed, events)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.row(40)
 @pytest.mark.covers("J83")
 @pytest.mark.parametrize("status", ["100 Idle Heartbeat", "408 Request Timeout"])

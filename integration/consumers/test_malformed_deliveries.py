@@ -155,6 +155,7 @@ async def test_damaged_number_within_a_run(
     await reading.close()
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.covers("J66")
 @pytest.mark.parametrize("index", [-4, -3, -2, -1])
 async def test_damaged_number_reaches_no_handler(

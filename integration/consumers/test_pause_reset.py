@@ -40,6 +40,7 @@ async def new_consumer(js: Any, stream: OwnStream, **fields: Any) -> Any:
 # --- pausing -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize("way", ["fetch", "next", "messages", "push"])

@@ -242,6 +242,7 @@ async def test_worker_left_behind_ends(server: Any, connect: Any, stream: OwnStr
         await within(30, worker, "the end of the worker")
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.server(">=2.11")  # 2.10 does not answer requests for a consumer that is gone: HeartbeatError
 @pytest.mark.covers("J112", "J114")
 @pytest.mark.parametrize("late", [False, True], ids=["waiting", "next-request"])

@@ -151,6 +151,7 @@ async def test_user_headers_look_like_status_data(
     assert alarms(events) == []
 
 
+@pytest.mark.core_cases(6)
 @pytest.mark.row(45, 61)
 @pytest.mark.covers("J105", "J106", "J107")
 @pytest.mark.parametrize("status", ERRORS)

@@ -63,6 +63,7 @@ def door(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue("js" if request.param == "own" else "natspy_js")
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.covers("J1", "J2")
 @pytest.mark.parametrize("read", PUSH)
 @pytest.mark.parametrize("queue", [None, "workers"])

@@ -93,6 +93,7 @@ REFUSED: list[Any] = [
 ]
 
 
+@pytest.mark.core_cases(10)
 @pytest.mark.covers("J3", "J2")
 @pytest.mark.parametrize(("kind", "arguments"), REFUSED)
 async def test_bad_arguments_refused(
@@ -171,6 +172,7 @@ async def test_error_of_server_reaches_user(
         assert created.sid in [frame.sid for frame in tap.unsubs()]
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.covers("J3", "J22")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
 @pytest.mark.parametrize("pattern", ["STREAM.NAMES", "CONSUMER.INFO.>", "CONSUMER.CREATE.>"])

@@ -167,6 +167,7 @@ async def test_after_unsubscribe_nothing_returned(js: Any, stream: OwnStream) ->
     assert [message async for message in sub] == []
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.covers("J108")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_many_leave_nothing(
@@ -242,6 +243,7 @@ async def test_durables_end_without_a_timeout_while_the_server_is_lost(own_serve
     assert [type(result) for result in results] == [jsclient.DisconnectedError, type(None)] * 2
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_cancelled_while_the_server_is_away(tap: Any, near: Any, stream: OwnStream, kind: str) -> None:
     """The deletion fails, and the block is cancelled anyway: else a loop that tries again would never end."""

@@ -178,6 +178,7 @@ async def test_an_example_needs_no_set_up() -> None:
     assert_said("01_push_worker.py", await finish(await start("01_push_worker.py")))
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.limit(LIMIT + 30)
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.covers("J110", "J112")

@@ -31,6 +31,7 @@ async def demo(
         yield start
 
 
+@pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
 async def test_killed_worker_loses_nothing(
     demo: Callable[..., Awaitable[Run]],

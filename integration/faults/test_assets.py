@@ -46,6 +46,7 @@ async def remake(oracle: Oracle, stream: OwnStream, count: int) -> None:
         await stream.publish(count, first=1001)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("J84", "J85")
 @pytest.mark.parametrize("what", ["consumer", "stream", "stream made again"])
 async def test_durable_deletion_named(
@@ -246,6 +247,7 @@ async def test_stuck_handler_is_isolated(
     assert await stream.consumer_names() == ["other"]
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.row(108)
 @pytest.mark.parametrize("kind", ["ordered", "explicit"])
 async def test_a_full_buffer_loses_nothing(kind: str, js: Any, stream: OwnStream, events: list[Any]) -> None:

@@ -44,6 +44,7 @@ class Count:
         self.highest_bytes = max(self.highest_bytes, sub.pending_bytes)
 
 
+@pytest.mark.full
 @pytest.mark.row(34, 35, 38)
 @pytest.mark.limit(120)
 @pytest.mark.covers("J95", "J96")

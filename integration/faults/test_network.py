@@ -121,6 +121,7 @@ FAULTS = {
 LONG = {"SIGTERM", "RST", "half-open", "black hole", "flapping"}
 
 
+@pytest.mark.core_cases(3)
 @pytest.mark.row(68, 79, 99, 109, 127)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize(

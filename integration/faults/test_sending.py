@@ -27,6 +27,7 @@ from jsclient import (
 )
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("J78", "J80")
 @pytest.mark.parametrize("when", ["on the wire", "in the buffer", "while down"])
 async def test_dying_acks_sent_or_reported(
@@ -155,6 +156,7 @@ async def test_publish_waits_offline(proxy: Any, connect: Any, stream: OwnStream
     assert (await within(30, waiting, "the publish")).seq == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "end",
     [

@@ -35,6 +35,7 @@ SLOW_PING = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "ping_interval
 """A connection whose PINGs find out nothing in the time of a test."""
 
 
+@pytest.mark.core_cases(3)
 @pytest.mark.row(42, 43)
 @pytest.mark.covers("J82", "J84", "J85")
 @pytest.mark.parametrize("ordered", [False, True], ids=["durable", "ordered"])
@@ -96,6 +97,7 @@ async def test_pings_find_dead_connection(
     assert numbers(await take(sub, 1)) == [1]
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.row(40, 106)
 @pytest.mark.covers("J83")
 @pytest.mark.parametrize("ordered", [False, True], ids=["durable", "ordered"])
@@ -188,6 +190,7 @@ async def test_ordered_reader_closes_gaps_itself(
     assert got == list(range(1, 122))
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.row(50, 62)
 @pytest.mark.parametrize("fault", ["cut", "half-open", "stall", "restart"])
 async def test_fetch_ends_with_connection(

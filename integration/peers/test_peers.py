@@ -175,6 +175,7 @@ async def test_a_request_is_revoked(two: tuple[Peer, Peer]) -> None:
     await eventually(lambda: a.refused[Refusal.CHANNEL_GONE] == 1)
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.covers("P24", "P25", "P55", "P56", "P57", "P58", "P62")
 @pytest.mark.parametrize("by", ["Id", "Rx", "Tx"])
 @pytest.mark.parametrize("who", [0, 1], ids=["requester", "accepter"])

@@ -217,6 +217,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("P44", "P47", "P65")
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_killed_process_loses_nothing(ground: ServerGround, when: str) -> None:
@@ -473,6 +474,7 @@ async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracl
         assert await stored_keys() == {*ids}, key
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("excess", [3, 1200])
 async def test_excess_requests_do_not_hold_up_accepted_ones(ground: ServerGround, excess: int) -> None:
     """Undecided requests of strangers wait. Those that a rule takes, and other events, pass them."""

@@ -183,6 +183,7 @@ async def one_call(js: Any, tap: Proxy, stream: OwnStream, seed: int, *, with_id
     return False
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("with_ids", [pytest.param(True, id="ids"), pytest.param(False, id="no-ids")])
 async def test_cuts_and_freezes(js: Any, tap: Proxy, stream: OwnStream, with_ids: bool) -> None:
     await one_call(js, tap, stream, 3, with_ids=with_ids)

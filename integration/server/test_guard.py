@@ -55,6 +55,7 @@ async def parent_process(body: str) -> AsyncIterator[tuple[subprocess.Popen[str]
             process.kill()
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize(
     ("body", "signum"),
     [

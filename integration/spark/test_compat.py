@@ -62,6 +62,7 @@ async def test_batch_with_pushdown(spark, server, make_stream, in_thread):
     assert numbers(pushed) == list(range(11, 21))
 
 
+@pytest.mark.full
 @pytest.mark.covers("L25")
 async def test_replay_stores_once(spark, server, make_stream, in_thread, checkpoint):
     """Sink: the epoch and the query that it reads from Spark's local properties match this PySpark, too."""

@@ -301,6 +301,7 @@ async def test_looking_again_has_an_end(near: Any, tap: Any, stream: OwnStream) 
     assert len(tap.sent("$JS.API.CONSUMER.CREATE.>")) <= 5
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.row(136)
 @pytest.mark.parametrize("on_drift", ["error", "update", "ignore"])
 async def test_concurrent_ensures(connect: Any, server: Any, stream: OwnStream, on_drift: str) -> None:
@@ -351,6 +352,7 @@ STREAM_CHANGES: list[tuple[str, Any, Any]] = [
 ]
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.row(136)
 @pytest.mark.parametrize(("field", "before", "after"), STREAM_CHANGES, ids=[row[0] for row in STREAM_CHANGES])
 async def test_stream_drift_updated(
@@ -448,6 +450,7 @@ async def test_stream_deleted_in_between(near: Any, tap: Any, oracle: Oracle, na
     assert (await within(5, ensuring, "the stream")).config.max_msgs == 4
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.row(136)
 @pytest.mark.parametrize("how", ["ensure", "create_or_update"])
 async def test_concurrent_stream_ensures(

@@ -94,6 +94,7 @@ async def test_cancelled_finish(js: Any, oracle: Any, stream: OwnStream) -> None
                     await within(5, reader.next(), "the end")
 
 
+@pytest.mark.core_cases(1)
 @FEEDS
 async def test_close_while_opening_and_reading(
     connect: Any, server: Any, js: Any, oracle: Any, stream: OwnStream, push: Any

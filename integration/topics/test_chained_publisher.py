@@ -48,6 +48,7 @@ async def test_lost_records_end_the_chain_at_once(js: Any, stream: OwnStream) ->
     await pub.close()
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 async def test_chain_through_cut_connections(
     connect: Any, proxy: Any, oracle: Any, stream: OwnStream, seed: int
@@ -66,6 +67,7 @@ async def test_chain_through_cut_connections(
     assert [m.payload for m in await stream.messages()] == [*(b"%d" % n for n in range(1000)), b"end"]
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("uses_natspy", [False, True])
 async def test_chain_after_cancelled_publishes(
     js: Any, natspy_js: Any, oracle: Any, stream: OwnStream, uses_natspy: bool

@@ -62,6 +62,7 @@ async def each_node_dies(cluster: OwnCluster, stream: str, between: Any) -> None
             await cluster.places(oracle, stream)
 
 
+@pytest.mark.full
 @pytest.mark.covers("T1", "T2", "T22", "T24", "T25")
 @pytest.mark.parametrize(
     ("push", "direct"),

@@ -15,6 +15,7 @@ def is_creation(frame: Frame) -> bool:
     return frame.direction == TO_CLIENT and b"consumer_create_response" in frame.payload
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("direct", [True, False], ids=["feed", "page"])
 async def test_lost_answer_is_no_stand_still(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any, direct: bool

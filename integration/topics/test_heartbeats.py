@@ -19,6 +19,7 @@ from jsclient.events import HeartbeatMissed
 BEAT = 0.3
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("push", ["republish", "consumer"])
 async def test_frozen_server_is_reported(own_server: Any, connect: Any, events: list[Any], push: Any) -> None:
     own = await own_server()
@@ -76,6 +77,7 @@ async def test_heartbeat_is_checked(js: Any) -> None:
             js.topic("t").each(heartbeat=wrong)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("push", ["republish", "consumer"])
 async def test_blocked_loop_is_no_silence(
     own_server: Any, connect: Any, events: list[Any], push: Any

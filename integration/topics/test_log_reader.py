@@ -96,6 +96,7 @@ async def taken(reader: LogReader, count: int) -> list[tuple[int, str]]:
 # --- whatever becomes of the pushes -----------------------------------------------------------------------------
 
 
+@pytest.mark.core_cases(12)
 @pytest.mark.covers("T1", "T13", "T15", "T28", "T30", "T31", "T39", "T42")
 @pytest.mark.parametrize("tails", ["a", "abc"], ids=["one subject", "several"])
 @pytest.mark.parametrize("loss", [0.0, 0.05, 0.3, 1.0])
@@ -186,6 +187,7 @@ async def test_slow_reader_holds_little(make_world: MakeWorld, push: Any) -> Non
 # --- where records are removed ----------------------------------------------------------------------------------
 
 
+@pytest.mark.core_cases(9)
 @pytest.mark.covers("T2", "T10")
 @pytest.mark.parametrize("tails", ["a", "abc"], ids=["one subject", "several"])
 @pytest.mark.parametrize("loss", [0.0, 0.3, 1.0])

@@ -33,6 +33,7 @@ async def own_log(server: Any, connect: Any, **config: Any) -> Log:
 # --- servers and connections ------------------------------------------------------------------------------------
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("T1", "T2", "T22", "T24", "T25")
 @pytest.mark.parametrize("direct", [True, pytest.param(False, marks=pytest.mark.full)])
 @pytest.mark.parametrize("push", FEEDS)
@@ -54,6 +55,7 @@ async def test_server_killed_repeatedly(own_server: Any, connect: Any, push: Any
     await check(reader, producer, got, reading)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("T1", "T2", "T22", "T24", "T25")
 @pytest.mark.parametrize("push", FEEDS)
 async def test_connections_cut(own_server: Any, proxy: Any, connect: Any, push: Any) -> None:

@@ -66,6 +66,7 @@ async def first(source: Any, count: int = 5) -> list[bytes]:
     return got
 
 
+@pytest.mark.core_cases(20)
 @odd_blocks
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "consumer"])
 @pytest.mark.parametrize("push", ["republish", "consumer", None])
@@ -84,6 +85,7 @@ async def test_each_and_since_read_odd_blocks(
     assert await within(10, first(topic.since(token, push=push), 3), "the others") == DATA[2:]
 
 
+@pytest.mark.core_cases(8)
 @odd_blocks
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "leader"])
 async def test_latest_and_events_read_odd_blocks(
@@ -125,6 +127,7 @@ async def values(source: Any) -> AsyncIterator[Any]:
         yield value
 
 
+@pytest.mark.core_cases(5)
 @odd_blocks
 async def test_kits_read_odd_blocks(server: Any, js: Any, make_stream: Any, block: bytes) -> None:
     stream = await make_stream(allow_direct=True, republish={"src": ">", "dest": "pushed.>"})

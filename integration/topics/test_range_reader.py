@@ -130,6 +130,7 @@ async def test_no_more_asked_for_than_range_holds(tap: Any, near: Any, stream: O
     assert len(delivered) == 1000
 
 
+@pytest.mark.core_cases(1)
 @WAYS
 async def test_lost_messages_asked_again(
     tap: Any, near: Any, oracle: Any, make_stream: Any, way: Any

@@ -89,6 +89,7 @@ async def test_silent_mirror_reported(
     assert "does not follow its mirror 'not-there'" in event.evidence
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("way", READERS)
 async def test_lagging_mirror_reported(
     quick: Any, oracle: Oracle, make_stream: MakeStream, events: list[Any], read: Any, way: str
@@ -143,6 +144,7 @@ async def test_deleted_stream_reported(
     await reader.close()
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("way", READERS[:4])
 async def test_no_answer_reported_and_its_end(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any], read: Any, way: str

@@ -201,6 +201,7 @@ async def test_position_of_latest_asked_while_the_new_stream_is_empty(
         assert (await after.next(timeout=10)).data == b"newer"
 
 
+@pytest.mark.core_cases(3)
 @pytest.mark.parametrize("waiting", [True, False])
 async def test_latest_in_a_new_stream_of_the_same_length(js: Any, three: str, waiting: bool) -> None:
     """Its newest record is returned once, even to a read that another read overtakes."""

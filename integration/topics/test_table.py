@@ -199,6 +199,7 @@ async def test_removed_while_a_page_is_on_its_way(
         await within(10, table.wait_for(lambda records: content(records) == {"b": 1}), "the removal again")
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("remaining", [0, 1])
 async def test_many_removed(
     js: Any, stream: OwnStream, proxy: Any, connect: Any, server: Any, remaining: int
@@ -268,6 +269,7 @@ async def test_changes(js: Any, stream: OwnStream) -> None:
         await within(5, table.wait_for(lambda _: False), "a closed table")
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("push", ["consumer", "republish"])
 async def test_server_killed(own_server: Any, connect: Any, push: Any) -> None:
     """Updates and removals while the table is not connected."""

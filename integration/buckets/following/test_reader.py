@@ -59,6 +59,7 @@ async def publish(js: Any, kv: Any, count: int, keys: int, start: int = 0) -> No
             await publisher.publish(f"$KV.{kv.bucket}.k{number % keys}", b"%d" % number)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("K48", "K50", "K53")
 @pytest.mark.parametrize("history", [1, 64])
 async def test_late_watches_while_others_write(js: Any, make: Any, history: int) -> None:

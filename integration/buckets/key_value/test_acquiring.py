@@ -41,6 +41,7 @@ async def cancelled_after(work: Any, turns: int) -> None:
     await lock.close()
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.limit(240)
 @pytest.mark.parametrize("is_waiting", [False, True], ids=["free", "after-another"])
 async def test_cancelled_at_any_moment(locks: Any, connect: Any, server: Any, is_waiting: bool) -> None:

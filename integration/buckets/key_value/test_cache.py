@@ -153,6 +153,7 @@ def one_of(task: asyncio.Task[Any], number: int) -> Callable[[Any], bool]:
     return lambda _: next(seen) == number and not task.done()
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT])
 async def test_opened_during_a_reconnect(kv: Any, proxy: Any, connect: Any, direction: Any) -> None:
     """The connection is lost at each request, or at each answer, of opening a cache of three filters."""

@@ -111,6 +111,7 @@ async def test_timeout(locks: Any) -> None:
         pass
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.limit(120)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 async def test_holder_dies(locks: Any, holder: Any, how: signal.Signals) -> None:

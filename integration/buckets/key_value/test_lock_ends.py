@@ -122,6 +122,7 @@ async def test_connection_is_aborted(holder: Holder) -> None:
         await within(5, holding, "the block")
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("fault", ["none", "refuse", "blackhole"])
 async def test_close_with_a_held_lock(locks: Any, connect: Any, proxy: Any, fault: str) -> None:
     """Closing releases a lock that was acquired without a block, and does not wait for a server that is gone."""

@@ -47,6 +47,7 @@ async def read_exactly(file: Any, size: int) -> bytes:
     return b"".join(parts)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("O16", "O43")
 async def test_random_ranges(filled: Any) -> None:
     chance = random.Random(2)
@@ -175,6 +176,7 @@ async def test_chunks_stored_again(js: Any, name: str, oracle: Any) -> None:
             assert is_same(await file.read(), DATA[start:])
 
 
+@pytest.mark.core_cases(3)
 @pytest.mark.covers("O17", "O43")
 @pytest.mark.parametrize("way", ["from the start", "size first", "back and forth", "continued"])
 async def test_digest_of_reads_in_order(filled: Any, oracle: Any, way: str) -> None:

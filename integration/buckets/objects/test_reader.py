@@ -121,6 +121,7 @@ async def test_digest_is_odd(store: Any, oracle: Any, text: str) -> None:
             await store.get(name)
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.covers("O18")
 @pytest.mark.parametrize(
     "changes",
@@ -170,6 +171,7 @@ async def test_chunk_stored_twice(store: Any, oracle: Any) -> None:
         await store.get("a")
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.covers("O19")
 @pytest.mark.parametrize("change", ["put", "delete", "bucket"])
 @pytest.mark.parametrize("taken", [0, 1])
@@ -248,6 +250,7 @@ async def test_server_killed(own_server: Any, connect: Any) -> None:
     assert is_same(received, data)
 
 
+@pytest.mark.full
 @pytest.mark.covers("O20")
 async def test_cancelled_next_loses_nothing(store: Any) -> None:
     await store.put("a", DATA)

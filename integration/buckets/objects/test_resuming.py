@@ -56,6 +56,7 @@ async def is_stored(store: Any, oracle: Any, info: Any) -> None:
     assert (await store.check(digests=True)).is_sound
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.covers("O46")
 @pytest.mark.parametrize("count", range(COUNT + 2))
 async def test_killed_at_each_chunk(
@@ -77,6 +78,7 @@ async def test_killed_at_each_chunk(
     assert await sequences(oracle, store) == after
 
 
+@pytest.mark.full
 @pytest.mark.covers("O46")
 async def test_killed_again_and_again(server: Any, store: Any, oracle: Any, path: Path) -> None:
     token = store.upload_token("a", chunk_size=CHUNK)
@@ -140,6 +142,7 @@ async def test_cancelled(store: Any, oracle: Any, chunks: Any, events: list[Any]
     assert events == []
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("O46")
 @pytest.mark.parametrize("count", [1, 3, COUNT, COUNT + 1])
 async def test_source_changed(server: Any, store: Any, oracle: Any, path: Path, count: int) -> None:

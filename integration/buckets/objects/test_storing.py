@@ -50,6 +50,7 @@ async def apieces(data: bytes, size: int) -> AsyncIterator[bytes]:
         yield piece
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.covers("O7", "O13")
 @pytest.mark.parametrize(
     "source",
@@ -384,6 +385,7 @@ async def test_ack_of_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: A
     assert is_same(await store.get("a"), DATA)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("O26")
 @pytest.mark.parametrize("which", [0, 1, 9])
 async def test_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: Any, oracle: Any, which: int) -> None:
@@ -406,6 +408,7 @@ async def test_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: Any, ora
     assert digest(await store.get("a")) == digest(data)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("O26")
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_answer_about_description_lost(

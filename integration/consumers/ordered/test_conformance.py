@@ -70,6 +70,7 @@ def _by_chance(share: float, seed: int) -> match.Predicate:
     return lambda frame: match.is_data(frame) and chance.random() < share
 
 
+@pytest.mark.core_cases(3)
 @pytest.mark.row(92)
 @pytest.mark.parametrize("way", ["next", "callback"])
 @pytest.mark.parametrize("loss", LOSSES)

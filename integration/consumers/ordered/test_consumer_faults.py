@@ -130,6 +130,7 @@ FAULTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.row(92, 109)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -226,6 +227,7 @@ async def test_ten_wanted_ten_taken(
 # --- its consumer is lost --------------------------------------------------------------------------------------
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.row(96, 99)
 @pytest.mark.covers("J93", "J94")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -332,6 +334,7 @@ async def test_orphan_deleted_on_reconnect(tap: Any, near: Any, stream: OwnStrea
 # --- the server restarts, the stream goes ------------------------------------------------------------------------
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.row(95, 99, 105)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("end", ["restart", "kill"])

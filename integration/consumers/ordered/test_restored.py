@@ -92,6 +92,7 @@ async def test_grown_before_reader_is_back(scene: Scene, events: list[Any]) -> N
     assert len(of(jsclient.StreamReset, events)) == 1
 
 
+@pytest.mark.core_cases(1)
 async def test_grown_while_in_doubt(scene: Scene, events: list[Any]) -> None:
     """Its end is before the position at first, which may be the answer of a former leader."""
 

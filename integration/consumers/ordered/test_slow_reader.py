@@ -30,6 +30,7 @@ async def read_slowly(js: Any, sub: Any, count: int) -> tuple[list[int], int]:
     return seen, most
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.row(34, 108)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("max_consumers", [-1, 1])

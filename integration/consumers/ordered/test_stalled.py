@@ -44,6 +44,7 @@ async def read(reader: Any, way: str) -> Any:
             pass
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize("way", READERS)
 async def test_paused_reported(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:

@@ -61,6 +61,7 @@ async def test_p5_new_survives_early_reset(js: Any, stream: OwnStream, events: l
     await sub.unsubscribe()
 
 
+@pytest.mark.core_cases(5)
 @pytest.mark.row(97, 98)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("loss", ["none", "first message", "consumer before the first message"])

@@ -77,6 +77,7 @@ def swap_some(tap: Any) -> Any:
     return tap.modify_frames(lambda f: match.is_data(f) and match.stream_seq(f) % 60 in (0, 1), late, count=6)
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.row(92)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("way", ["next", "callback"])

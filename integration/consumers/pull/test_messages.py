@@ -206,6 +206,7 @@ async def test_stop_returns_messages(near: Any, stream: OwnStream) -> None:
     await again.stop()
 
 
+@pytest.mark.core_cases(3)
 @pytest.mark.row(67)
 @pytest.mark.parametrize("how", ["stop", "cancelled stop", "unsubscribe", "stop while it drains"])
 @pytest.mark.parametrize("policy", ["explicit", "none"])

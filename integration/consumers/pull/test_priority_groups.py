@@ -33,6 +33,7 @@ async def near(tap: Any, connect: Any) -> Any:
 # --- what is said on the wire ------------------------------------------------------------------------------------
 
 
+@pytest.mark.core_cases(8)
 @pytest.mark.row(86, 87, 89)
 @WAYS
 @pytest.mark.parametrize("kind", ["consumer", "pull_subscribe"])
@@ -97,6 +98,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.core_cases(6)
 @pytest.mark.row(86, 87)
 @pytest.mark.parametrize(("policy", "options"), BAD)
 async def test_cannot_work_refused_before_wire(

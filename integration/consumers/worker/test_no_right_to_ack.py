@@ -45,6 +45,7 @@ async def slow(msg: jsclient.Message) -> None:
 async def returns(msg: jsclient.Message) -> None: ...
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.parametrize("ack_sync", [False, True], ids=["ack", "ack_sync"])
 @pytest.mark.parametrize("handler", [returns, acks, slow])
 @pytest.mark.parametrize("kind", ["pull", "push"])

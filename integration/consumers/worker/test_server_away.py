@@ -25,6 +25,7 @@ async def subscribed(js: Any, kind: str, **config: Any) -> Any:
     return await (js.pull_subscribe if kind == "pull" else js.subscribe)("s", **options)
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.parametrize("ack_sync", [False, True], ids=["ack", "ack_sync"])
 @pytest.mark.parametrize("kind", ["pull", "push"])
 async def test_ends_with_its_handlers(

@@ -186,6 +186,7 @@ async def test_attempt_of_a_callback(js: Any, stream: OwnStream, events: list[An
     assert [event.attempt for event in of(HandlerFailed, events)] == [1, 2]
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("kind", ["worker", "several at once", "callback"])
 async def test_blocking_handler_reported(js: Any, stream: OwnStream, events: list[Any], kind: str) -> None:
     """Each block longer than a second is reported, with its time and its message, although others do not block."""

@@ -127,6 +127,7 @@ async def _stored(stream: OwnStream, count: int) -> bool:
     return int((await stream.state())["messages"]) == count
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.limit(120)
 @pytest.mark.parametrize("ordered", [False, True], ids=["any order", "order by key"])
 async def test_good_handled_poison_stored(
@@ -181,6 +182,7 @@ async def test_good_handled_poison_stored(
             assert numbers == sorted(numbers)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("kind", ["push", "pull", "consumer"])
 async def test_long_work_not_delivered_twice(kind: str, stream: OwnStream, near: Any, tap: Any) -> None:
     """The messages that wait after it are not lost either."""

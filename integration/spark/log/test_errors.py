@@ -211,6 +211,7 @@ BAD = [
 ]
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.parametrize(("options", "message"), BAD, ids=[next(iter(options)) for options, _ in BAD])
 @READS
 def test_option_errors_on_load(spark, options, message, read):

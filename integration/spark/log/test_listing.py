@@ -27,6 +27,7 @@ async def many(oracle, make_stream):
     return stream, f"{stream[0].name.rsplit('_', 1)[0]}_*"
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("L36")
 @pytest.mark.parametrize("kind", ["names", "pattern", "filters"])
 async def test_idle_query_asks_seldom(server, oracle, many, kind):

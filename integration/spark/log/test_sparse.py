@@ -46,6 +46,7 @@ async def sparse(stream, *, every=10_000, foreign=60_000):
 # --- filters -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("L6", "L7")
 @BOTH
 async def test_filter_matches_one_in_10_000(server, oracle, make_stream, config):
@@ -89,6 +90,7 @@ async def test_many_tasks_of_few_matches(server, oracle, make_stream, config):
     assert await oracle.consumer_names(stream.name) == []
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("L7")
 @BOTH
 async def test_no_task_beyond_its_maximum(server, make_stream, monkeypatch, config):
@@ -290,6 +292,7 @@ async def test_deleted_tail_no_rows(server, stream):
 # --- waiting -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.covers("L36")
 @pytest.mark.parametrize(
     ("filters", "foreign"), [(0, False), (1, False), (2, False), (1, True), (2, True)], ids=str

@@ -56,6 +56,7 @@ async def aggregate(make_stream):
     return create
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("L6", "L10")
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "consumer"])
 async def test_aggregate_filtered_by_stored_subject(server, aggregate, direct):

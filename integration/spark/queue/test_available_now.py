@@ -24,6 +24,7 @@ def restarted(query: QueueQuery) -> QueueQuery:
     return QueueQuery(query.server, query.stream, query.consumer, query.options, available_now=True)
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.parametrize("acks", ["batch", "manual", "purge"])
 async def test_claims_of_a_dead_run_are_awaited(queue: Any, acks: str) -> None:
     query = await queue(count=60, maxMessagesPerTrigger=20, ackOn=acks)

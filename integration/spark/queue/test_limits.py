@@ -59,6 +59,7 @@ AT_LIMITS = {
 }
 
 
+@pytest.mark.core_cases(4)
 @pytest.mark.covers("L20")
 @pytest.mark.parametrize("which", AT_LIMITS)
 async def test_consumer_at_its_limits(queue, which):

@@ -58,6 +58,7 @@ async def parts_of(query: Query, offsets: Any) -> list[list[dict[str, Any]]]:
     return await asyncio.to_thread(lambda: query.replay(query.reader(), *offsets))
 
 
+@pytest.mark.core_cases(2)
 @pytest.mark.covers("L2", "L25")
 @pytest.mark.parametrize(
     "changed",

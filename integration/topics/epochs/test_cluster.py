@@ -28,6 +28,7 @@ async def kill_leader(cluster: OwnCluster, stream: str) -> None:
     await cluster.servers[leader].kill()
 
 
+@pytest.mark.full
 async def test_publisher_opened_in_an_election(cluster: OwnCluster, near: Any) -> None:
     topic = near.epochs("elected", partitions=3)
     await topic.create(num_replicas=3)
@@ -41,6 +42,7 @@ async def test_publisher_opened_in_an_election(cluster: OwnCluster, near: Any) -
         await pub.close()
 
 
+@pytest.mark.full
 @pytest.mark.server(">=2.12")  # older ones may place a consumer on the dead node, and then do not answer
 async def test_subscribers_opened_in_an_election(cluster: OwnCluster, near: Any) -> None:
     topic = near.epochs("elected")

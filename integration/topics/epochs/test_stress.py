@@ -150,6 +150,7 @@ async def run(world: World, disturb: Any = None) -> dict[int, list[str]]:
     return collecting.result()
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.limit(120)
 @pytest.mark.covers("S2", "S4", "S12", "S13", "S34", "S38", "S39", "S45", "S46", "S47", "S52", "S53")
 @pytest.mark.parametrize("atomic", [False, pytest.param(True, marks=pytest.mark.server(">=2.12"))])

@@ -170,6 +170,7 @@ async def test_stray_frontier_ends_no_subscriber(js: Any, topic: Any, stray: Any
             assert await all_of(early.completed()) == {1: ["a"], 2: ["b"], 3: ["c"]}
 
 
+@pytest.mark.core_cases(2)
 async def test_stray_frontier_closes_no_partition(topic: Any, stray: Any) -> None:
     await stray(topic)
     async with await topic.publisher(start=0) as first:

@@ -40,6 +40,7 @@ def stored(messages: list[Any]) -> list[bytes]:
     return [message.payload for message in messages]
 
 
+@pytest.mark.core_cases(2)
 @KINDS
 @pytest.mark.covers("A10", "A19", "A21", "A23", "A66")
 @pytest.mark.parametrize("restart", ["restart", "kill"])

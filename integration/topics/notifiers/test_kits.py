@@ -25,13 +25,16 @@ async def kits(request: Any, server: Any, oracle: Any, connect: Any, make_stream
     await kits.clear()
 
 
+@pytest.mark.core_cases(6)
 class TestNotifier(NotifierSuite):
     pass
 
 
+@pytest.mark.core_cases(6)
 class TestSubscription(SubscriptionSuite):
     pass
 
 
+@pytest.mark.core_cases(5)
 class TestBoth(BothSuite):
     pass

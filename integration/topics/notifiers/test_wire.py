@@ -83,6 +83,7 @@ async def test_thousand_updates_one_read(kits: Kits, tap: Any) -> None:
     assert len(values(tap, mark)) == 1
 
 
+@pytest.mark.core_cases(1)
 @pytest.mark.covers("A9", "A11", "A16", "A17", "A18", "A21", "A22")
 async def test_few_asks_during_many_updates(kits: Kits, tap: Any, oracle: Any, server: Any) -> None:
     updater, notifier = await kits.notifier_kit()
