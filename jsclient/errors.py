@@ -514,7 +514,15 @@ class QueueRequiredError(BindError):
 
 
 class QueueMismatchError(BindError):
-    """The consumer was created for a different queue group. Pass its name, or use a different consumer."""
+    """The consumer was created for a different queue group.
+
+    Pass the name of that group as ``queue``, or use a different consumer.
+
+    Attributes:
+        stream: Name of the stream.
+        consumer: Name of the consumer.
+        problem: Which queue group was requested, and which one the consumer has.
+    """
 
 
 class NotQueueConsumerError(BindError):
@@ -777,7 +785,8 @@ class NotReadyError(JetStreamError, RuntimeError):
 class ConcurrentReadError(JetStreamError):
     """Another task is already reading from this handle.
 
-    A second reader is refused, because each of them would receive only some of the messages.
+    Two tasks would each receive only some of the messages. To share the messages between several tasks, read them in
+    one task and pass them on, for example through an `asyncio.Queue`.
     """
 
 

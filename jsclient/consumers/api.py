@@ -47,7 +47,7 @@ class OrderedFields(TypedDict, total=False):
 class SubscribeOptions(TypedDict, total=False):
     """Keyword arguments of `JetStream.subscribe`, except for ``subject`` and ``ordered``.
 
-    Use it to annotate functions that pass such arguments on.
+    Use it to annotate wrappers, such as ``def subscribe_orders(**options: Unpack[SubscribeOptions])``.
     """
 
     stream: str | None

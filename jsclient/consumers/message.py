@@ -110,10 +110,7 @@ class Message:
 
     @property
     def subject(self) -> str:
-        """Subject that the message was published to.
-
-        It tells messages apart if the consumer reads several subjects.
-        """
+        """Subject that the message was published to."""
         return self._frame[0].decode("utf-8", "surrogateescape")
 
     @property

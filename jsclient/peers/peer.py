@@ -166,12 +166,19 @@ class Peer:
         return register
 
     def auto_accept(self, rule: Rule | None = None, **attributes: str | Collection[str] | None) -> None:
-        """Approve requests of other peers immediately if a rule accepts them. Others still need `approve` or `reject`.
+        """Approve requests from other peers automatically if they match a rule.
+
+        Pass either a function as ``rule``, or the attributes that a request must have. Requests that match no rule
+        still need `approve` or `reject`. Each call adds a rule::
+
+            peer.auto_accept(Rx_role="door")
+            peer.auto_accept(lambda attrs: attrs.get("Tx_role") == "owner")
 
         Args:
-            rule: A plain function that returns whether to approve a request. It is called on the event loop with the
-                attributes of the request, as this side sees them.
-            attributes: The values that the attributes must have, in place of a rule. See `accept_roles`.
+            rule: A plain function that is called on the event loop with the attributes of a request, and returns
+                whether to approve the request. ``Rx_role`` is the role of this peer, and ``Tx_role`` the role of the
+                peer that sent the request.
+            attributes: Values that the attributes of a request must have, as in `accept_roles`.
 
         Raises:
             ConfigError: Neither or both of a rule and attributes were given, or the rule is a coroutine function.
@@ -272,7 +279,10 @@ class Peer:
         return self._tracker.lists(RelationshipState.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of own requests that await a decision. See `established` for the filter."""
+        """Return the attributes of this peer's own requests that other peers haven't decided on yet.
+
+        If ``key`` is given, return only those in which this attribute equals ``value``.
+        """
         return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
@@ -379,14 +389,22 @@ class Peer:
         host: str | None = None,
         timeout: float = 5.0,
     ) -> Any:
-        """Send a query to a peer that is running, and return its answer. `event_send` describes ``to`` and ``host``.
+        """Query a running peer and return its answer. The peer registers its queries with `answers`.
+
+        Args:
+            to: A channel identifier (ECI), or an established relationship, or its ``Id``. See `established`.
+            rid, name: Names under which the peer registered the query, such as ``"door"`` and ``"state"``.
+            args: Arguments of the query. None by default.
+            host: URL of the peer's NATS system, if ``to`` is an ECI. Defaults to this system.
+            timeout: How long to wait for the answer, in seconds.
 
         Raises:
             QueryRefusedError: The policy of the channel denies the query, or the peer couldn't answer it.
             NoRespondersError: The peer isn't running.
             RequestTimeoutError: The peer didn't answer within ``timeout`` seconds.
             HostNotAllowedError: The NATS system of the peer isn't allowed.
-            ConnectError, PermissionDeniedError: The NATS system can't be reached, or doesn't allow the query.
+            ConnectError: The NATS system of the peer can't be reached.
+            PermissionDeniedError: The NATS system of the peer doesn't allow this client to send the query.
         """
         self._check_open()
         where = self._where(to, host)

@@ -82,10 +82,15 @@ class HistoryTruncated(Event, frozen=True, kw_only=True):
 class PartitionsMissing(Event, frozen=True, kw_only=True):
     """An epoch subscriber is waiting for a topic, or for some of its partitions, to appear.
 
-    ``partitions`` lists the missing partitions. It is empty if they are unknown. ``reason`` explains why the subscriber
-    waits, and ``waited`` is the number of seconds so far. The event is emitted after 5 s, and again each time this
-    number has doubled. ``may_fail`` is True while the subscriber is being opened. In that case, you can pass
-    ``wait=False`` or ``timeout`` to get an error instead of waiting.
+    The event is emitted after a wait of 5 s, and again each time the wait has doubled. To get an error instead of
+    waiting, open the subscriber with ``wait=False`` or a ``timeout``.
+
+    Attributes:
+        topic: Name of the topic.
+        waited: How long the subscriber has waited so far, in seconds.
+        reason: Human-readable explanation of what is missing.
+        partitions: Numbers of the missing partitions, or empty if they are unknown.
+        may_fail: True while the subscriber is being opened. Only then do ``wait=False`` and ``timeout`` apply.
     """
 
     about = "topic"
@@ -339,10 +344,15 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
 
 
 class DeadLettered(Event, frozen=True, kw_only=True):
-    """A worker gave up on a message, which won't be delivered again. ``error`` is the reason.
+    """A worker gave up on a message because of ``error``. The message won't be redelivered.
 
-    If the worker has a dead-letter subject, a copy of the message was stored there, and ``dead_letter`` is that
-    subject. Otherwise, ``dead_letter`` is "", and only the original remains in its stream, as long as limits allow.
+    Attributes:
+        error: Why the worker gave up.
+        subject: Subject of the message.
+        stream_seq: Stream sequence of the message.
+        attempt: Number of the last attempt to handle the message, starting at 1.
+        dead_letter: Subject to which the worker published a copy of the message, or "" if no dead-letter subject is
+            configured. Without a copy, the message is lost once its stream removes it.
     """
 
     about = "worker"

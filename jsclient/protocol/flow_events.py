@@ -56,13 +56,13 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
 
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
-    """The server is still waiting for a response to a flow control request, and pauses the deliveries until then.
+    """The server has paused deliveries until this client responds to a flow control request.
 
-    The response is sent once the application has taken all earlier messages from the buffer.
+    The client responds once the application has taken all earlier messages from the buffer.
 
     Attributes:
         subject: Subject of the response.
-        again: True if a response has already been sent but didn't reach the server.
+        again: True if the client has already sent a response that didn't reach the server. The client sends it again.
     """
 
     subject: str

@@ -23,7 +23,8 @@ from .source_options import SourceOptions
 
 __all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 
-# Limits up to which a range is divided by reading the sequences of all its messages. Beyond them, counting costs less.
+# Up to these limits, a range is split exactly, by reading the sequence of every message. Above them, it is cheaper to
+# ask the server how many messages each part contains.
 _MOST_FOUND = 500_000  # maximum number of messages
 _FOUND_A_PIECE = 500  # maximum number of messages for each part
 # Maximum number of bytes for each part. The server loads payloads even if it does not send them.

@@ -161,7 +161,7 @@ class EventSource:
         limit: int | None = None,
         allow_truncated: bool = False,
     ) -> EventHistory:
-        """Read the stored events from ``start`` on, in order, without waiting for new events.
+        """Read the stored events in order, beginning at ``start``, without waiting for new events.
 
         Iterate over the result, or ``await`` it to get a list::
 
@@ -171,8 +171,8 @@ class EventSource:
         Args:
             start: Where to start, with the same values as in `subscribe`. By default, all stored events are read.
             limit: Maximum number of events to read. By default, there is no limit.
-            allow_truncated: If true, start at the first event that is still stored if earlier ones were removed. By
-                default, `HistoryTruncatedError` is raised.
+            allow_truncated: What to do if events at or after ``start`` have been removed. If true, begin with the
+                oldest event left. By default, raise `HistoryTruncatedError`.
 
         Raises:
             ConfigError: ``limit`` isn't a positive integer.

@@ -64,18 +64,17 @@ class Page(NamedTuple):
 
 
 class Feed(abc.ABC):
-    """Pushes records of a log to readers as they are appended. Returned by `Log.feed`.
+    """Pushes a log's new records to its readers. Returned by `Log.feed`.
 
-    A push is only a hint that makes readers faster. It may be lost, repeated or late, because readers check the history
-    of the log for anything that they have missed.
+    Pushes are best effort, so they may be lost, repeated or late. They only reduce latency: readers fetch anything that
+    they missed from the history of the log.
     """
 
     origin: Position | None = None
     """A position in the stream of the records, which becomes their `Record.origin`. None if there is none."""
 
     by_subject: bool = False
-    """Whether `Record.previous` refers to the predecessor with the same subject, although there are several subjects.
-    """
+    """Whether `Record.previous` refers to the previous record with the same subject, in a log with several subjects."""
 
     heartbeat: float = HEARTBEAT
     """Interval between heartbeats, in seconds. If three in a row are missing, the event `HeartbeatMissed` is
@@ -166,12 +165,12 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
-        """Return the next stored records after a sequence, in order.
+        """Return a `Page` with up to ``limit`` stored records that follow the stream sequence ``since``, oldest first.
 
         Args:
-            since: The stream sequence after which to start. 0 starts with the first record.
+            since: A stream sequence, or 0 to start with the first record of the log.
             limit: Maximum number of records.
-            max_bytes: Maximum size of the records, in bytes. If the first record is larger, it is returned alone.
+            max_bytes: Maximum total size of the records, in bytes. If the first record is larger, it is returned alone.
 
         May raise any request error.
         """

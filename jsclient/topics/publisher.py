@@ -250,8 +250,8 @@ class ChainPublisher:
 class TopicPublisher(Handle):
     """Publishes records to a topic, and can end the topic. Opened by `Topic.publisher`.
 
-    Leaving ``async with`` waits until all records have been stored. If records couldn't be stored and you didn't await
-    their futures, it raises `PublishesFailedError`, so no failure goes unnoticed.
+    On exit, ``async with`` waits until all records have been stored. If a record couldn't be stored and you didn't
+    await its future, ``async with`` raises `PublishesFailedError`.
     """
 
     def __init__(self, log: StreamLog, publisher: Publisher, chain: ChainPublisher | None = None) -> None:
@@ -300,7 +300,7 @@ class TopicPublisher(Handle):
         headers: Mapping[str, str | Sequence[str]] | None = None,
         msg_id: str | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a record without waiting until it has been stored, and return the future of its ack.
+        """Send a record without waiting for it to be stored, and return a future for its ack.
 
         Usually, you don't need the future. `flush`, `finish` and the end of ``async with`` wait for all records::
 
@@ -311,15 +311,18 @@ class TopicPublisher(Handle):
         If ``max_in_flight`` records are in flight, the call waits until one of them has been acked. If the call is
         cancelled or raises an error, the record wasn't sent.
 
-        The record has been stored once its future has a result. The future raises the errors of `JetStream.publish`. If
-        records are chained and another client has published to the stream, it raises `WrongLastSequenceError`, or
-        `ApiError` with ``err_code`` 10070.
+        The future gets its result when the record has been stored. If the record can't be stored, the future raises one
+        of the errors of `JetStream.publish`.
+
+        If `Topic.publisher` was called with ``chained=True`` and another client publishes to the stream, records that
+        were already sent fail: their futures raise `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070.
+        Later calls of `publish` raise `ProducerFencedError`.
 
         Args:
             data: The payload of the record.
             headers: A mapping of header names to values, stored with the record. None (the default) adds no headers.
             msg_id: An id for deduplication. The server discards further records with the same id within the duplicate
-                window of the stream. Omit it if records are chained, because these have ids of their own.
+                window of the stream. Omit it for chained records, which get their ids automatically.
 
         Raises:
             ClosedError: The topic has ended, the publisher was closed, or an earlier chained record failed.

@@ -57,7 +57,8 @@ class PatternReader:
                 patterns.clear()
             patterns[sid] = None
         elif patterns[sid] is None:
-            # The last alternative matches all that follows the frames, so that no gap between matches is skipped.
+            # The last alternative matches everything from the first byte that isn't part of a frame. Without it,
+            # `findall` would skip that input and match later frames.
             text = rb"MSG ([^ \r]+) %b (\d{1,8})\r\n([^\r]{0,%d})\r\n|(.).*"
             patterns[sid] = re.compile(text % (re.escape(sid), _SMALL), re.DOTALL)
 

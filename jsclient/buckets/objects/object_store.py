@@ -282,7 +282,9 @@ class ObjectStore(WithBucketRights):
         return await rename_object(self._site, old, new)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
-        """Store a second name for an object, and return the description of this link. `get` and `open` follow links.
+        """Create a link, which is a second name for an object, and return the description of the link.
+
+        `get` and `open` follow links, so they read the content of the target.
 
         Args:
             name: Name of the link.

@@ -75,7 +75,7 @@ class ObjectReader(ReadHandle[bytes]):
         self._error: JetStreamError | None = None
         self._unread = memoryview(b"")  # the part of the last chunk that `read` has not returned yet
         self._position = 0  # position in the object at the end of the last chunk, in bytes
-        # reads the chunks after a `seek`, instead of the consumer or ``_direct``
+        # After a `seek`, chunks are read through this attribute instead of the consumer or ``_direct``.
         self._ranges: ObjectRanges | None = None
 
     def __repr__(self) -> str:

@@ -188,7 +188,7 @@ class Subscription(ReadHandle[Message], Running):
         return await self._buffer.next(timeout)
 
     async def __anext__(self) -> Message:
-        # This isn't an async generator, because a cancellation would finish a generator and lose the buffered messages.
+        # Not an async generator: cancelling a generator would end it and lose the buffered messages.
         buffer = self._buffer
         if buffer.ready:
             return DeliveredMessage(buffer.ready.popleft(), buffer.channel)

@@ -85,14 +85,14 @@ class Int:
 
 
 class Product:
-    """Times that are tuples, for data that is ordered in several ways at once.
+    """Partial order of times that are tuples, which are compared part by part.
 
-    A tuple is before another if no part is after the corresponding part of the other. For example, ``Product(Int(),
-    Int())`` orders pairs of an hour and a revision. (3, 1) is before (4, 1), but neither of (3, 1) and (2, 5) is before
-    the other.
+    A time is less than or equal to another if each of its parts is less than or equal to the corresponding part of the
+    other. Some times can't be compared. For example, ``Product(Int(), Int())`` orders pairs of an hour and a revision.
+    (3, 1) is less than (4, 1), but (3, 1) and (2, 5) aren't comparable.
 
     Args:
-        orders: The order of each part.
+        orders: The order of each part, such as `Int`.
     """
 
     __slots__ = ("bottom", "orders")

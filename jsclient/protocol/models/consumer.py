@@ -110,7 +110,7 @@ PriorityPolicyText: TypeAlias = Literal["none", "overflow", "pinned_client", "pr
 class ConsumerFields(TypedDict, total=False):
     """Keyword arguments of `Stream.create_consumer` and similar methods, for type annotations.
 
-    Each has the meaning of the `ConsumerConfig` field with the same name.
+    For the meaning of an argument, see the field of `ConsumerConfig` with the same name.
     """
 
     name: str | None

@@ -150,7 +150,8 @@ class RecordQueue:
     pending_bytes: int = 0
     _records: deque[Record] = field(default_factory=deque)
     _sizes: deque[int] = field(default_factory=deque)  # sizes of the records
-    # Maps the sequence of a record to the sequence of the position after it, if the two differ.
+    # Maps the sequence of a record to the sequence from which to resume after that record. Contains only records whose
+    # position is lower than their own sequence, because an earlier record of another subject may be missing.
     _positions: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -165,8 +165,8 @@ class PartitionPublisher(Handle, Generic[T]):
         Cancelling the call doesn't stop the data from being sent.
 
         Raises:
-            PublishesFailedError: Some data couldn't be stored. Open another publisher, and send all epochs again that
-                weren't completed.
+            PublishesFailedError: Some data couldn't be stored. Open a new publisher, and resend every epoch that
+                wasn't completed.
             ProducerFencedError: Another publisher has taken over the partition.
             ClosedError: The publisher was closed.
         """

@@ -240,11 +240,12 @@ class Notifier:
                 return record.value
 
     async def get_sharable_notifier_internals(self) -> Any:
-        """Return a reference to this notifier, from which another one can be created.
+        """Return a reference to this notifier, from which another notifier for the same states can be created.
 
-        If the states are stored on a server, the reference is a JSON-compatible dict. Pass it to
-        `JetStream.make_notifier` in any process. If they are in memory, it is only valid in this process. Pass it to
-        `jsclient.kits.make_notifier`.
+        * If the states are stored on a server, the reference is a JSON-compatible dict, which can be sent to a
+          different process. Pass the dict to `JetStream.make_notifier`.
+        * If the states are stored in memory, the reference is valid only in this process. Pass the reference to
+          `jsclient.kits.make_notifier`.
         """
         return await self._source.internals()
 
@@ -374,10 +375,10 @@ class NotifierIterator(AsyncIterator[Any]):
 
 
 class NotifierKit(NamedTuple):
-    """Two objects: one publishes states, and the other lets consumers read the latest. Returned by `make_notifier_kit`.
+    """A pair of objects that separates publishing states from reading the latest state.
 
-    Keep the ``updater``, which publishes states and ends the iteration, to yourself. Give the ``notifier`` to
-    consumers, which can't publish with it.
+    Returned by `make_notifier_kit`. Keep ``updater``, which publishes states and ends the iteration. Hand ``notifier``
+    to the consumers, which can read states with it, but can't publish.
     """
 
     updater: Producer
@@ -385,12 +386,10 @@ class NotifierKit(NamedTuple):
 
 
 class SubscriptionKit(NamedTuple):
-    """An object that publishes values, and an object from which consumers read all of them.
+    """A pair of objects that separates publishing values from reading every value.
 
-    Returned by `make_subscription_kit`.
-
-    Keep the ``publication``, which publishes values and ends the iteration, to yourself. Give the ``subscription`` to
-    consumers, which can't publish with it.
+    Returned by `make_subscription_kit`. Keep ``publication``, which publishes values and ends the iteration. Hand
+    ``subscription`` to the consumers, which can read values with it, but can't publish.
     """
 
     publication: Producer

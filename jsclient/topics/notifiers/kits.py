@@ -98,18 +98,18 @@ class _WithRights:
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """A producer of states and a notifier for its consumers, with the states on a server.
+    """Like `NotifierKit`, but with states that are stored on a NATS server. Returned by `JetStream.notifier_kit`.
 
-    Returned by `JetStream.notifier_kit`. It has the attributes of `NotifierKit`. The methods `permissions` and
-    `account_rights` return what the server's configuration needs, so that consumers can't publish.
+    To let the server keep consumers from publishing, add the result of `permissions` or `account_rights` to its
+    configuration.
     """
 
 
 class StreamSubscriptionKit(_WithRights, SubscriptionKit):
-    """A producer of values and a subscription for its consumers, on a server. Returned by `JetStream.subscription_kit`.
+    """Like `SubscriptionKit`, but with values that are stored on a NATS server.
 
-    It has the attributes of `SubscriptionKit`. The methods `permissions` and `account_rights` return what the server's
-    configuration needs, so consumers can't publish.
+    Returned by `JetStream.subscription_kit`. To let the server keep consumers from publishing, add the result of
+    `permissions` or `account_rights` to its configuration.
     """
 
 
