@@ -109,9 +109,8 @@ class Peer:
         The handler is called with a `RaisedEvent`. A coroutine function runs on the event loop, and a plain function
         runs in a thread. The handlers of an event are called one after another, in the order of their registration. If
         one of them raises an exception, all of them are called again later, up to ``max_deliver`` times. After that,
-        `EventGivenUp` is reported. An event without a handler counts as handled.
-
-        Since stored events may be waiting, register handlers before the next ``await``, or pass them to `Engine.peer`.
+        `EventGivenUp` is reported. An event without a handler counts as handled, and stored events may already be
+        waiting. Register handlers before the next ``await``, or pass them to `Engine.peer`.
 
         Args:
             event: The event as ``domain:type``. Use ``*`` for any domain or any type.
@@ -166,19 +165,12 @@ class Peer:
         return register
 
     def auto_accept(self, rule: Rule | None = None, **attributes: str | Collection[str] | None) -> None:
-        """Approve requests from other peers automatically if they match a rule.
-
-        Pass either a function as ``rule``, or the attributes that a request must have. Requests that match no rule
-        still need `approve` or `reject`. Each call adds a rule::
-
-            peer.auto_accept(Rx_role="door")
-            peer.auto_accept(lambda attrs: attrs.get("Tx_role") == "owner")
+        """Approve requests that match a rule automatically. Other requests still need `approve` or `reject`.
 
         Args:
             rule: A plain function that is called on the event loop with the attributes of a request, and returns
-                whether to approve the request. ``Rx_role`` is the role of this peer, and ``Tx_role`` the role of the
-                peer that sent the request.
-            attributes: Values that the attributes of a request must have, as in `accept_roles`.
+                whether to approve the request. Of these, ``Rx_role`` is this peer's role, and ``Tx_role`` the sender's.
+            attributes: Instead of a rule, values that the attributes of a request must have, as in `accept_roles`.
 
         Raises:
             ConfigError: Neither or both of a rule and attributes were given, or the rule is a coroutine function.
@@ -268,21 +260,15 @@ class Peer:
         await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of all established relationships.
-
-        If ``key`` is given, return only those in which this attribute equals ``value``.
-        """
+        """Return the attributes of established relationships, or only of those whose attribute ``key`` is ``value``."""
         return self._tracker.lists(RelationshipState.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of other peers' requests that await a decision. See `established` for the filter."""
+        """Return the attributes of undecided requests to this peer. ``key`` and ``value`` are as in `established`."""
         return self._tracker.lists(RelationshipState.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of this peer's own requests that other peers haven't decided on yet.
-
-        If ``key`` is given, return only those in which this attribute equals ``value``.
-        """
+        """Return the attributes of this peer's undecided requests. ``key`` and ``value`` are as in `established`."""
         return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
@@ -369,8 +355,7 @@ class Peer:
 
         Args:
             to: A channel identifier (ECI), or an established relationship, or its ``Id``. See `established`.
-            domain, type: Domain and type of the event, such as ``"order"`` and ``"created"``.
-            attrs: Attributes of the event. None by default.
+            domain, type, attrs: The event, such as ``"order"``, ``"created"`` and ``{"id": 7}``.
             host: URL of the recipient's NATS system, if ``to`` is an ECI. Defaults to this system.
             msg_id: Id for deduplication. If you retry a call with the same id, the event is stored only once.
         """
@@ -392,11 +377,8 @@ class Peer:
         """Query a running peer and return its answer. The peer registers its queries with `answers`.
 
         Args:
-            to: A channel identifier (ECI), or an established relationship, or its ``Id``. See `established`.
-            rid, name: Names under which the peer registered the query, such as ``"door"`` and ``"state"``.
-            args: Arguments of the query. None by default.
-            host: URL of the peer's NATS system, if ``to`` is an ECI. Defaults to this system.
-            timeout: How long to wait for the answer, in seconds.
+            to, host: The peer, given in the same way as to `event_send`.
+            rid, name, args: The names that the peer has registered, such as ``"door"`` and ``"state"``, and arguments.
 
         Raises:
             QueryRefusedError: The policy of the channel denies the query, or the peer couldn't answer it.
@@ -404,7 +386,7 @@ class Peer:
             RequestTimeoutError: The peer didn't answer within ``timeout`` seconds.
             HostNotAllowedError: The NATS system of the peer isn't allowed.
             ConnectError: The NATS system of the peer can't be reached.
-            PermissionDeniedError: The NATS system of the peer doesn't allow this client to send the query.
+            PermissionDeniedError: The NATS system of the peer doesn't allow the query.
         """
         self._check_open()
         where = self._where(to, host)

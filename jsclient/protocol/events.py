@@ -21,8 +21,7 @@ __all__ = [
     "FlowControlRefused", "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
     "HeartbeatMissed", "HistoryTruncated", "IngestGap", "IngestRefused", "LameDuck", "PartitionsMissing",
     "PermissionDenied", "Pinned", "PublishFailed", "Reconnected", "RecordSkipped", "ServersChanged", "SlowConsumer",
-    "StreamReset",
-    "Unpinned", "WorkerFailed",
+    "StreamReset", "Unpinned", "WorkerFailed",
 ]  # fmt: skip
 
 
@@ -82,15 +81,10 @@ class HistoryTruncated(Event, frozen=True, kw_only=True):
 class PartitionsMissing(Event, frozen=True, kw_only=True):
     """An epoch subscriber is waiting for a topic, or for some of its partitions, to appear.
 
-    The event is emitted after a wait of 5 s, and again each time the wait has doubled. To get an error instead of
-    waiting, open the subscriber with ``wait=False`` or a ``timeout``.
-
-    Attributes:
-        topic: Name of the topic.
-        waited: How long the subscriber has waited so far, in seconds.
-        reason: Human-readable explanation of what is missing.
-        partitions: Numbers of the missing partitions, or empty if they are unknown.
-        may_fail: True while the subscriber is being opened. Only then do ``wait=False`` and ``timeout`` apply.
+    The event is emitted after a wait of 5 s, and again each time the wait has doubled. ``waited`` is the length of the
+    wait so far, in seconds, and ``reason`` explains it. ``partitions`` lists the missing partitions, or is empty if
+    they are unknown. ``may_fail`` is True while the subscriber is being opened. To get an error instead of waiting,
+    open the subscriber with ``wait=False`` or a ``timeout``.
     """
 
     about = "topic"
@@ -346,13 +340,8 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
 class DeadLettered(Event, frozen=True, kw_only=True):
     """A worker gave up on a message because of ``error``. The message won't be redelivered.
 
-    Attributes:
-        error: Why the worker gave up.
-        subject: Subject of the message.
-        stream_seq: Stream sequence of the message.
-        attempt: Number of the last attempt to handle the message, starting at 1.
-        dead_letter: Subject to which the worker published a copy of the message, or "" if no dead-letter subject is
-            configured. Without a copy, the message is lost once its stream removes it.
+    ``dead_letter`` is the subject to which the worker published a copy of the message, or "" if the worker has no
+    dead-letter subject. Without a copy, the message is lost once its stream removes it.
     """
 
     about = "worker"

@@ -202,10 +202,7 @@ class StreamLog(Log):
 
     @property
     def reads_directly(self) -> bool:
-        """Whether records are read with direct gets.
-
-        Direct gets don't need a consumer. They require nats-server 2.11 or later, and a stream with ``allow_direct``.
-        """
+        """Whether records are read with direct gets. These need no consumer, but require nats-server 2.11 or later."""
         version = self.context.connection.server_version
         return bool(self.handle.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 

@@ -282,9 +282,7 @@ class ObjectStore(WithBucketRights):
         return await rename_object(self._site, old, new)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
-        """Create a link, which is a second name for an object, and return the description of the link.
-
-        `get` and `open` follow links, so they read the content of the target.
+        """Create a link, a second name for an object, and return the link's description. `get` and `open` follow links.
 
         Args:
             name: Name of the link.
