@@ -139,7 +139,7 @@ class AtomicBatch:
         The server checks expectations when the batch is committed, against the state of the stream at that time.
 
         Args:
-            subject, data, headers: See `JetStream.publish`.
+            subject, data, headers: Subject, payload and headers of the message. See `JetStream.publish`.
             msg_id: Unique ID of the message. If the stream already has a message with this ID, the commit fails with
                 `BatchDuplicateError` (nats-server 2.12.1).
             expected_stream: Name of the stream that must store the batch.
@@ -148,7 +148,8 @@ class AtomicBatch:
             expected_last_subject_seq: Expected last sequence of the subject before the batch. It isn't allowed if an
                 earlier message of the batch has the same subject. To check a different subject, set
                 ``expected_last_subject_seq_subject``.
-            ttl, rollup: See `JetStream.publish`.
+            ttl: How long the server keeps the message, in seconds, or ``"never"``. See `JetStream.publish`.
+            rollup: ``"sub"`` or ``"all"`` to replace earlier messages. See `JetStream.publish`.
 
         Raises:
             ConfigError, InvalidNameError, MaxPayloadError: The message is invalid. You can continue with the batch.

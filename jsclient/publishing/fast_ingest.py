@@ -186,7 +186,7 @@ class FastIngest:
             MaxPayloadError: A payload exceeds the server's size limit. The payloads before it were sent.
             IngestError: The ingest has failed.
 
-        The first message may also raise the errors of `publish` that tell why a stream doesn't accept an ingest.
+        If the stream doesn't accept the ingest, the call raises the same errors as the first call of `publish`.
 
         After an error, or if the call is cancelled, `sent` is the number of messages sent so far.
         """
