@@ -87,8 +87,8 @@ class EndpointGroup:
     ) -> Endpoint:
         """Add an endpoint whose subject starts with the prefix of the group, and start receiving its requests.
 
-        The subject of the endpoint is the prefix, a dot, and ``subject``. `Service.add_endpoint` describes the other
-        arguments and the errors.
+        The subject of the endpoint is the prefix, a dot, and ``subject``, which defaults to ``name``. For the other
+        arguments and the errors, see `Service.add_endpoint`.
         """
         return await self._service.open_endpoint(
             name,
@@ -145,7 +145,7 @@ class Service(Handle):
 
     @property
     def id(self) -> str:
-        """Unique ID of this instance, which is generated. It tells the instances of a service apart."""
+        """Generated ID of this instance, which is unique among the instances of the service."""
         return self._identity.id
 
     @property
