@@ -17,8 +17,8 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
     The event is emitted for the first dropped message, and again each time ``dropped`` has doubled. If more than one
     message was dropped, a final event follows when the buffer accepts messages again or the subscription ends.
 
-    The server redelivers messages from a stream after ``ack_wait``, unless the ack policy is none. An ordered
-    subscription reads them again. Plain messages are lost.
+    The server redelivers dropped messages from a stream after ``ack_wait``, unless the ack policy is "none". An ordered
+    subscription reads the dropped messages again. Plain messages are lost.
 
     Attributes:
         dropped: Number of messages dropped so far.

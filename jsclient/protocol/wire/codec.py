@@ -72,7 +72,7 @@ SettableTime: TypeAlias = Annotated[datetime | str, "settable time"]
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """The base of all structs that are sent as JSON objects. Unlike `Model`, it does not check its values.
+    """Base class of structs that are sent as JSON objects. Unlike a `Model`, a plain struct doesn't check its values.
 
     Attributes:
         extra: Fields that this version of jsclient doesn't know, as they appear in the JSON object.
@@ -116,7 +116,7 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
 
 
 class Model(WireStruct, frozen=True, kw_only=True, metaclass=Named):
-    """A struct that users may create. Every value is checked."""
+    """Base class of structs that applications create, such as `StreamConfig`. Every value is checked."""
 
     def __post_init__(self) -> None:
         cls = type(self)
