@@ -53,9 +53,11 @@ HEARTBEAT: Final = 5.0  # interval between heartbeats, in seconds
 class Page(NamedTuple):
     """Some consecutive records of a log. Returned by `Log.history`.
 
-    ``records`` are the records, in order. If ``more`` is true, further records follow, so call `Log.history` again
-    after the last of these. If it is false, no record follows up to the sequence ``up_to``, according to the server
-    that was read. ``up_to`` is 0 if this is unknown.
+    Attributes:
+        records: The records, in order.
+        more: True if further records follow. To get them, call `Log.history` with the sequence of the last record.
+        up_to: If ``more`` is false, the stream sequence up to which the server has no further record, or 0 if this is
+            unknown.
     """
 
     records: list[Record]
@@ -110,7 +112,7 @@ class Feed(abc.ABC):
 
     @abc.abstractmethod
     async def close(self, id: str) -> None:
-        """Stop pushing to a subscription. An unknown ``id`` is ignored, and so is a server that can't be reached."""
+        """Stop pushing to a subscription. Does nothing if ``id`` is unknown or the server can't be reached."""
 
 
 class Log(abc.ABC):
@@ -243,8 +245,9 @@ class Log(abc.ABC):
     ) -> bool:
         """Send a value on the log's subject, if that doesn't require waiting.
 
-        Returns True if the record was sent. ``stored`` is then called with its sequence, or with an error. After an
-        error, the record may still have been stored. Returns False if it wasn't sent. Use `append` instead.
+        Return True if the record was sent. ``stored`` is then called with the sequence of the record, or with an error.
+        After an error, the record may still have been stored. Return False if the record wasn't sent, in which case the
+        caller can use `append`.
 
         Args:
             data: The payload.
@@ -283,9 +286,7 @@ class Log(abc.ABC):
         waits: Callable[[], bool],
         failure: Callable[[], JetStreamError | None] = lambda: None,
     ) -> StreamStallWatch | None:
-        """Return a watch that looks for the reason while a reader waits and gets no records.
-
-        By default, returns None, because the log needs no watch.
+        """Return a watch that finds out why a waiting reader gets no records, or None if the log needs no watch.
 
         Args:
             progress: Returns a number that grows with each record the reader gets.
@@ -311,7 +312,7 @@ class Log(abc.ABC):
 
 
 class ReadOptions(TypedDict, total=False):
-    """The keyword arguments of `Topic.since`, which `Topic.each` describes. All of them are optional."""
+    """Keyword arguments of `Topic.since`, for type annotations. For their meaning, see `Topic.each`."""
 
     push: Push
     quiet: float

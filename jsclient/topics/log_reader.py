@@ -294,8 +294,8 @@ class LogReader(ReadHandle[Record]):
     async def next_batch(self, max_records: int = 500, *, up_to: int) -> list[Record]:
         """Wait for the next records and return them as a list.
 
-        The list is empty if no record follows, because the reader has reached ``up_to`` or the log has ended. It raises
-        the same errors as `next`, except `ClosedError`.
+        The list is empty if no record follows, because the reader has reached ``up_to`` or the log has ended. The call
+        raises the same errors as `next`, except `ClosedError`.
 
         Args:
             max_records: Maximum number of records in the list.

@@ -368,7 +368,7 @@ class TopicPublisher(Handle):
     async def finish(self, completion: bytes = b"") -> Position:
         """End the topic successfully, after all records have been stored. Return the position of the end.
 
-        The readers return all records and then stop. No further record can be published to the topic. If the call is
+        Readers return all records and then stop. No further record can be published to the topic. If the call is
         cancelled or times out, the topic may or may not have ended. Call `finish` again to make sure.
 
         Args:
@@ -386,8 +386,8 @@ class TopicPublisher(Handle):
     async def fail(self, reason: str) -> Position:
         """End the topic because of a failure, after all records have been stored. Return the position of the end.
 
-        Readers return all records and then raise `IterationFailed` with the reason. Apart from that, the call behaves
-        like `finish` and raises the same errors.
+        Readers return all records and then raise `IterationFailed` with the reason. In all other respects, the call
+        behaves like `finish` and raises the same errors.
 
         Args:
             reason: Human-readable description of the failure, such as ``str(error)``.

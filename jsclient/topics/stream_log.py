@@ -71,7 +71,7 @@ MAX_BYTES: Final = 8 * 1024 * 1024  # limit of a direct get, whose answers are a
 
 
 class StreamLog(Log):
-    """The part of a stream that matches a subject, seen as a log. Returned by `Topic.log` and `Topic.create`.
+    """A log whose records are the messages of a stream that match a subject. Returned by `Topic.log`, `Topic.create`.
 
     Use it for single requests, such as `last` and `extent`. To read records one after the other, use the readers of
     `Topic`.

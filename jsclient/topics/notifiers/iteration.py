@@ -75,8 +75,8 @@ class Member(NamedTuple):
 class UpdateRecord(NamedTuple):
     """A state of an iteration. Returned by `Notifier.get_update_since`.
 
-    ``value`` is the state. After the producer has finished, it is the completion that it passed. Pass ``update_count``
-    to `Notifier.get_update_since` to wait for the next state. It is None after the end.
+    ``value`` is the state, or after the end, the completion that the producer passed to `Producer.finish`. Pass
+    ``update_count`` to `Notifier.get_update_since` to wait for the next state. ``update_count`` is None after the end.
     """
 
     value: Any
@@ -161,8 +161,8 @@ class Producer:
     Each method publishes immediately, even if you don't await its result, and calls take effect in order. Awaiting the
     result waits until the value has been stored, and returns its number, which grows from value to value.
 
-    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, it raises `ConfigError`.
-    In both cases, nothing is published.
+    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, the method raises
+    `ConfigError`. In both cases, nothing is published.
     """
 
     __slots__ = ("_publish",)
@@ -333,9 +333,10 @@ class IterationSubscription:
     async def get_sharable_subscription_internals(self) -> Any:
         """Return a reference from which a new subscription with the same starting position can be created.
 
-        If the values are stored on a server, the reference is a JSON-compatible dict. Pass it to
-        `JetStream.make_subscription` in any process. If they are in memory, it is only valid in this process. Pass it
-        to `jsclient.kits.make_subscription`.
+        * If the values are stored on a server, the reference is a JSON-compatible dict, which can be sent to a
+          different process. Pass the dict to `JetStream.make_subscription`.
+        * If the values are stored in memory, the reference is valid only in this process. Pass the reference to
+          `jsclient.kits.make_subscription`.
         """
         return await self._source.internals(self._position)
 
@@ -413,7 +414,7 @@ class NotifierInternals(_Internals[NotifierSource]):
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A reference to a subscription in this process, which `jsclient.kits.make_subscription` takes."""
+    """A reference to a subscription in this process. Pass it to `jsclient.kits.make_subscription`."""
 
     __slots__ = ()
 

@@ -52,7 +52,7 @@ __all__ = [
 
 
 class _WithRights:
-    """The methods of a kit that return the permissions of its users."""
+    """Base class of kits on a server that provides the methods for the permissions of their users."""
 
     _rights: partial[dict[str, Any]]
     _account_rights: partial[dict[str, Any]]
@@ -82,9 +82,9 @@ class _WithRights:
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
         """Return ``accounts`` for the server's configuration that let users of a different account consume.
 
-        The answers to their requests stay in that account. Its users reach the API under the prefix ``JS.<owner>.API``,
-        so set ``api_prefix`` in the descriptor to this value. They can read only what this kit stores, and need no
-        further permissions.
+        Answers to the users' requests stay in the users' account. The users reach the API under the prefix
+        ``JS.<owner>.API``, so set ``api_prefix`` in the descriptor to this value. They can read only what this kit
+        stores, and need no further permissions.
 
         Args:
             owner: The account of the stream, to which ``exports`` are added.
