@@ -149,8 +149,8 @@ class LatestReader(ReadHandle[Record]):
                 of it.
             ConfigError: The first read found that the stream doesn't keep records after they were read.
 
-        A reader waits while the server is unavailable. It raises a request error only if retrying can't help, for
-        example `PermissionDeniedError`.
+        While the server is unavailable, the reader waits for it. The call raises a request error only if retrying can't
+        help, for example `PermissionDeniedError`.
         """
         try:
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):

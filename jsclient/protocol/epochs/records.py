@@ -97,8 +97,8 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
         items: The items of one `PartitionPublisher.send`, decoded.
         partition: Number of the partition.
         seq: Stream sequence of the message, or 0 if the topic is live.
-        whole: False if the subscription misses other items of the epoch, because they were sent before it started. This
-            only happens with ``filter=None``.
+        whole: False if other items of the epoch are missing, because they were sent before the subscription started.
+            This only happens with ``filter=None``.
     """
 
     time: T
