@@ -31,7 +31,7 @@ def no_bucket(error: StreamNotFoundError, create: str) -> BucketNotFoundError:
 
 
 class BucketHandle:
-    """Base class for the handles of buckets. A handle has no resources, so it need not be closed."""
+    """Base class of the handles of buckets. A handle holds no resources, so it doesn't have to be closed."""
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
