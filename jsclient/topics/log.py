@@ -53,11 +53,9 @@ HEARTBEAT: Final = 5.0  # interval between heartbeats, in seconds
 class Page(NamedTuple):
     """Some consecutive records of a log. Returned by `Log.history`.
 
-    Attributes:
-        records: The records, in order.
-        more: True if further records follow. To get them, call `Log.history` with the sequence of the last record.
-        up_to: If ``more`` is false, the stream sequence up to which the server has no further record, or 0 if this is
-            unknown.
+    ``records`` are the records, in order. If ``more`` is true, further records follow. To get them, call `Log.history`
+    again with the sequence of the last record. If ``more`` is false, ``up_to`` is the stream sequence up to which the
+    server that was read has no further record, or 0 if this is unknown.
     """
 
     records: list[Record]

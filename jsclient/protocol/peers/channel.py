@@ -213,10 +213,9 @@ def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
 class Permissions(NamedTuple):
     """What a NATS user may publish and subscribe to. Returned by `Channel.nats_permissions`.
 
-    Attributes:
-        publish: Subjects to which the user may publish, with wildcards.
-        deny: Subjects to which the user may not publish, even if ``publish`` allows them.
-        subscribe: Subjects to which the user may subscribe.
+    ``publish`` contains the subjects to which the user may publish, with wildcards. ``deny`` contains the subjects to
+    which the user may not publish, even if ``publish`` allows them. ``subscribe`` contains the subjects to which the
+    user may subscribe.
     """
 
     publish: tuple[str, ...]
