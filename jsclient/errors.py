@@ -786,7 +786,7 @@ class ConcurrentReadError(JetStreamError):
     """Another task is already reading from this handle.
 
     Two tasks would each receive only some of the messages. To share the messages between several tasks, read them in
-    one task and pass them on, for example through an `asyncio.Queue`.
+    one task and pass them on, for example through an ``asyncio.Queue``.
     """
 
 
