@@ -186,7 +186,7 @@ class AtomicBatch:
                 line = (known_subjects.get(to) or to.encode(), len(header), size, header, payload)
                 if before.acked or not self._write_at_once(b"HPUB %b %d %d\r\n%b%b\r\n" % line, size):
                     async with self._turns:
-                        # This also raises an error that has already ended the batch.
+                        # If an error has already ended the batch, sending raises that error.
                         await self._send_message(before)
             return number
         async with self._turns:

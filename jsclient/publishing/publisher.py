@@ -343,7 +343,7 @@ class Publisher(Handle):
             and (last_subject_seq_subject is None and ttl is None)
             and (rollup is None and msg_id is not None)
         ):
-            # This is the fastest way, but it doesn't support any other arguments.
+            # Fast path for a message whose only options are headers and message IDs.
             return headers_and_ids(headers, msg_id, last_msg_id)
         merged = message_headers(
             self._context,

@@ -262,7 +262,8 @@ class NatsServer:
         config: str | Mapping[str, Any] | Path = {} if self.config is None else self.config
         if isinstance(config, Path):
             return config.absolute()
-        # The configuration format is a superset of JSON, and variables aren't expanded in quoted strings.
+        # JSON is a valid configuration, because the server's format is a superset of JSON. Quoted strings are safe,
+        # because the server doesn't expand variables in them.
         if not isinstance(config, str):
             config = json.dumps(config, default=os.fspath, ensure_ascii=False)
         path = self._run_directory() / "nats-server.conf"

@@ -162,7 +162,8 @@ class Stream:
             if value is not None:
                 check_count(what, value, 0, 2**64 - 1)
         if seq is not None and seq <= 1:
-            # No sequence is lower. Don't send 0, or 1 to servers before 2.14, because they would remove all messages.
+            # No message has a lower sequence. Send nothing, because a server would take 0 (and before 2.14, also 1) for
+            # a purge of all messages.
             return 0
         body: dict[str, Any] = {k: v for k, v in (("seq", seq), ("keep", keep)) if v is not None}
         if subject is not None:

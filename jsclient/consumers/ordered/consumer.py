@@ -222,7 +222,7 @@ class OrderedMessages(ReadHandle[Message]):
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
 
     async def __anext__(self) -> Message:
-        # This isn't an async generator, because a cancellation would finish a generator and lose the buffered messages.
+        # Not an async generator: cancelling a generator would end it and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low:
             return DeliveredMessage(front.popleft(), self._channel)

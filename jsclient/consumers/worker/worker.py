@@ -249,7 +249,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         except Exception as error:  # noqa: BLE001  `wait` raises it
             self._error = error
         ending = asyncio.get_running_loop().create_task(self._end_work(), name="jsclient:end of a worker")
-        # Another task does this, because messages would remain unsettled if it were cancelled in the middle.
+        # End the work in a separate task. If the work ended here, a cancellation could leave messages unsettled.
         while not ending.done():
             try:
                 await asyncio.wait({ending})
