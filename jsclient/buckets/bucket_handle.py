@@ -95,8 +95,8 @@ class BucketHandle:
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError):
-            # Either the stream doesn't allow direct gets, or it doesn't exist. Servers before 2.11 don't answer then. A
-            # request to the leader finds out which one it is.
+            # Either the stream doesn't allow direct gets, or it doesn't exist. Servers before 2.11 answer in neither
+            # case, so ask the leader.
             self._reads_directly = self._info is not None and bool(self._info.config.allow_direct)
             return await self._stored({"last_by_subj": subject}, context.timeout / 2)
 

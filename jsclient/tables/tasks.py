@@ -113,7 +113,7 @@ def cut(
     most = options.max_messages_per_partition
     if most is None and whole.width <= SPARSE * rows:
         return plan_ranges(whole, pieces)
-    # Each count makes the server scan a part of the stream, and each division takes a few counts.
+    # Counting is expensive: the server scans a part of the stream for each count, and each division needs several.
     if read_mode != "direct" and _are_few(rows, pieces, facts):
         created, subjects = datetime.fromisoformat(facts.created), lookup.subjects
         messages = lookup.run(lambda stream: sequences_between(stream, whole, subjects, created))

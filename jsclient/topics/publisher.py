@@ -155,7 +155,7 @@ class ChainPublisher:
             if not chain.is_broken and admission.has_room(1, size):
                 return
             if not chain.is_broken or chain.in_flight:
-                # This wait needs no deadline, because each publish in flight ends at its own.
+                # No deadline is needed here, because each publish in flight has its own deadline.
                 await changed.wait()
             elif not await changed.wait_until(deadline) and self._loop.time() >= deadline:
                 text = f"publish to {subject!r}: the last record of the stream is unknown; nothing was sent"
