@@ -132,8 +132,8 @@ class Buckets(StreamManager):
     ) -> KeyValue[ValueT]:
         """Create a bucket, or verify that an existing bucket has the given options.
 
-        Any number of processes may call this method at the same time, for example at startup. One of them creates the
-        bucket, and the others find it.
+        Any number of processes may call this method at the same time, for example at startup. One process creates the
+        bucket, and the other processes find it.
 
         Args:
             bucket: Name of the bucket.
@@ -336,8 +336,8 @@ class Buckets(StreamManager):
     ) -> ObjectStore:
         """Create an object store, or verify that an existing store has the given options.
 
-        Any number of processes may call this method at the same time, for example at startup. One of them creates the
-        store, and the others find it.
+        Any number of processes may call this method at the same time, for example at startup. One process creates the
+        store, and the other processes find it.
 
         Args:
             bucket: Name of the store.

@@ -103,9 +103,9 @@ class LatestReader(ReadHandle[Record]):
     producer fails. The end of the topic is never skipped. Cancelling a read loses no record.
 
     If the topic's subject contains wildcards, the reader first returns the latest record of each subject, and then the
-    latest record of each subject that changes. In this case, the loop doesn't end by itself, and the record that ends a
-    subject (`Record.is_last`) is returned like any other. Subjects that are removed from the stream aren't reported. If
-    you need them, use `TopicTable.changes`.
+    latest record of each subject that changes. The loop then doesn't end by itself, and the record that ends a subject
+    (`Record.is_last`) is returned like any other. Subjects that are removed from the stream aren't reported. To learn
+    of removed subjects, use `TopicTable.changes`.
 
     Attributes:
         completion: The payload that the producer passed to `TopicPublisher.finish`. None until the loop ends, and also

@@ -105,7 +105,7 @@ class Feed(abc.ABC):
                 contain new records, and the reader should check.
             lost: Call it when a push may have been missed. The reader then checks the history.
 
-        May raise any request error. In this case, the feed isn't open.
+        May raise any request error. After an error, the feed isn't open.
         """
 
     @abc.abstractmethod
@@ -114,7 +114,7 @@ class Feed(abc.ABC):
 
 
 class Log(abc.ABC):
-    """An ordered log of records. Subclass it to read topics from a storage of your own.
+    """An ordered log of records. Subclass it to read topics from a different kind of storage.
 
     The library has two logs: `StreamLog` reads a stream on a server, and `MemoryLog` keeps records in this process. All
     readers and kits work on any log. A log may contain only some records of its storage, namely those that match

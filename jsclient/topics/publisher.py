@@ -103,7 +103,7 @@ class ChainPublisher:
         headers: Mapping[str, str | Sequence[str]] | None,
         check: Callable[[], None],
     ) -> asyncio.Future[PubAck]:
-        """Publish the next record of the chain, and return the future of its ack. See `Publisher.publish`.
+        """Publish the next record of the chain, and return a future for its ack. See `Publisher.publish`.
 
         ``check`` is called directly before the record is sent, after the wait for earlier calls. If it raises an error,
         nothing is sent. If the call is cancelled, the chain continues without this record.

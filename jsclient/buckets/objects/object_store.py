@@ -350,7 +350,7 @@ class ObjectStore(WithBucketRights):
     def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
         """Read an object piece by piece, or from any position: ``async with store.open(name) as file``.
 
-        Memory use doesn't depend on the size of the object. The arguments and errors are those of `get`. Opening the
+        Memory use doesn't depend on the size of the object. Arguments and errors are the same as for `get`. Opening the
         reader raises errors that concern the description, and reading raises errors that concern the content.
         """
         self._site.space.info_subject(name)
@@ -484,7 +484,7 @@ class ObjectStore(WithBucketRights):
                 replace the object first.
             BucketSealedError: The bucket is sealed.
 
-        May also raise any request error. If the call is cancelled, the next one continues.
+        May also raise any request error. If the call is cancelled, the next call continues the work.
         """
         check_age(older_than)
         await self._site.check_unambiguous()

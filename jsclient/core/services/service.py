@@ -105,8 +105,8 @@ class Service(Handle):
     """A running instance of a service. Created by `Core.add_service`.
 
     An instance responds to requests to its endpoints, and to discovery requests from clients and tools. If several
-    instances of a service run in different processes, they share the requests. Leaving an ``async with`` block stops
-    the instance.
+    instances of a service run in different processes, they share the requests. At the end of an ``async with`` block,
+    the instance is stopped.
     """
 
     def __init__(
