@@ -77,7 +77,7 @@ async def _drain_readers(context: Context, deadline: float, readers: Iterable[Cl
     ends = {one: end for one in list(readers) if (end := _end_of(one, left)) is not None}
     results = await asyncio.gather(*(_in_time(end, left) for end in ends.values()))
     failures = dict(zip(ends, results, strict=True))
-    # Even after its drain has returned, a reader stays open until the application has read its messages. Wait for that.
+    # A reader whose drain has returned stays open until the application has read its messages. Wait until it is closed.
     while context.open & ends.keys() - {one for one, error in failures.items() if error}:
         if context.connection.now() >= deadline:
             break

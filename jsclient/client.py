@@ -296,7 +296,7 @@ _log = logging.getLogger("jsclient.connection")
 class ConnectOptions(TypedDict, total=False):
     """Keyword arguments of `jsclient.connect` for authentication, TLS and the choice of servers.
 
-    Use it to annotate functions that pass such arguments on. The arguments are explained in `jsclient.connect`.
+    Use it to annotate wrappers, such as ``def connect_to_test_server(**options: Unpack[ConnectOptions])``.
     """
 
     dont_randomize: bool
@@ -370,7 +370,9 @@ def connect(
             identity, for TLS (``tls``, ``tls_cert``, ``tls_key``), or any of ``domain`` and ``prefix``, the context's
             fields for that group are ignored. If the context has a field that jsclient doesn't support, `ConfigError`
             is raised. The file is read once, when connecting.
-        domain, prefix, timeout, on_event, stall_after: See `JetStream`.
+        domain, prefix, timeout, on_event, stall_after: Domain and prefix of the JetStream API, default timeout in
+            seconds, function to call with events, and how long a reader waits before it looks for a problem. See
+            `JetStream`.
         inbox_prefix: Prefix of reply and deliver subjects. Defaults to ``_INBOX``. If users must not be able to read
             each other's responses, give them different prefixes and restrict their permissions accordingly.
         connect_timeout: Time limit of one attempt to connect, including the handshake, in seconds.

@@ -29,16 +29,16 @@ _CLOCK = 2.0  # acceptable difference between the clocks of client and server, i
 
 
 async def examine(js: JetStream, stream: str | None = None, consumer: str | None = None) -> list[Finding]:
-    """Check the server, the account, and optionally a stream and a consumer.
+    """Look for problems of the server, the account, and optionally a stream and a consumer. Nothing is changed.
 
     Args:
-        js: The client.
-        stream: Name of the stream to check.
-        consumer: Name of the consumer to check.
+        js: The client, which must be connected to the server.
+        stream: Name of the stream to check. By default, no stream is checked.
+        consumer: Name of the consumer to check. By default, no consumer is checked.
 
     Returns:
-        A list of findings. A finding with the level "ok" describes something that works. If a request fails, that is
-        a finding too.
+        A list of findings. A finding with the level "ok" describes something that works. A request that fails is
+        reported as a finding, too.
 
     Raises:
         ValueError: A consumer is given without its stream.

@@ -4,9 +4,9 @@
 
     from jsclient.epochs import Data, FrontierUpdate, Int
 
-`Int` orders integers, and `Product` orders tuples. To use another type of time, pass any object with the members
-``bottom``, ``less_equal``, ``encode`` and ``decode``, as `jsclient.epochs.Order` describes them. Two further members
-are optional. ``name`` identifies the order in the schema of a topic, and ``successor`` returns the next time.
+`Int` orders integers, and `Product` orders tuples. To use a different type of time, pass any object with the members
+``bottom``, ``less_equal``, ``encode`` and ``decode``, which are described in `jsclient.epochs.Order`. Two further
+members are optional. ``name`` identifies the order in the schema of a topic, and ``successor`` returns the next time.
 """
 
 from __future__ import annotations

@@ -514,7 +514,15 @@ class QueueRequiredError(BindError):
 
 
 class QueueMismatchError(BindError):
-    """The consumer was created for a different queue group. Pass its name, or use a different consumer."""
+    """The consumer was created for a different queue group.
+
+    Pass the name of that group as ``queue``, or use a different consumer.
+
+    Attributes:
+        stream: Name of the stream.
+        consumer: Name of the consumer.
+        problem: Which queue group was requested, and which one the consumer has.
+    """
 
 
 class NotQueueConsumerError(BindError):
@@ -542,14 +550,14 @@ class PullConsumerError(BindError):
 
 
 class QueueFlowControlError(BindError):
-    """Flow control can't be combined with a queue group, but the consumer uses it.
+    """The consumer uses flow control, which can't be combined with a queue group.
 
     Flow control needs a single subscriber, which tells the server how much it has received.
     """
 
 
 class QueueHeartbeatError(BindError):
-    """Idle heartbeats can't be combined with a queue group, but the consumer sends them.
+    """The consumer sends idle heartbeats, which can't be combined with a queue group.
 
     Each heartbeat would reach only one member of the group, and the other members would report that it is missing.
     """
@@ -739,7 +747,7 @@ class DrainTimeoutError(_Fields, TimeoutError):
 class HeartbeatError(_Fields):
     """The server sent neither messages nor heartbeats for a pull request, so it has probably lost the request.
 
-    You may send the request again. It is lost, for example, if the server restarts.
+    This happens, for example, when the server restarts. You may send the request again.
 
     Attributes:
         silent_for: Time since the last message or heartbeat, in seconds.
@@ -750,7 +758,7 @@ class HeartbeatError(_Fields):
 
 
 class DisconnectedError(JetStreamError, ConnectionError):
-    """The connection was lost, or there is none at the moment. The client reconnects in the background.
+    """The connection was lost, or the client isn't connected at the moment. The client reconnects in the background.
 
     If a request was in flight, the server may or may not have executed it.
     """
@@ -771,13 +779,14 @@ class WrongLoopError(JetStreamError, RuntimeError):
 
 
 class NotReadyError(JetStreamError, RuntimeError):
-    """A value isn't available, or not available yet. The error message explains why. Also a ``RuntimeError``."""
+    """A value isn't available, or isn't available yet. The error message explains why. Also a ``RuntimeError``."""
 
 
 class ConcurrentReadError(JetStreamError):
     """Another task is already reading from this handle.
 
-    A second reader is refused, because each of them would receive only some of the messages.
+    Two tasks would each receive only some of the messages. To share the messages between several tasks, read them in
+    one task and pass them on, for example through an ``asyncio.Queue``.
     """
 
 
@@ -829,7 +838,7 @@ class PositionInvalidError(JetStreamError):
 class HistoryTruncatedError(_Fields):
     """Records after the requested position were removed by a limit, a purge or a rollup, so they can't be read.
 
-    To skip them, continue at ``first_available``.
+    To skip the removed records, continue at ``first_available``.
 
     Attributes:
         first_available: The first stream sequence that can still be read.
@@ -919,9 +928,9 @@ class PublisherExistsError(_Fields):
 
 
 class EpochCompletedError(_Fields):
-    """A publisher can't send data at a time, or advance to it, because the time is no longer allowed.
+    """A time is no longer allowed, so the publisher can't send data at this time or advance to it.
 
-    The time is checked before anything is sent, so nothing has changed.
+    Times are checked before anything is sent, so nothing has changed.
 
     Attributes:
         time: The rejected time.
@@ -1370,9 +1379,9 @@ class IngestError(_Fields, PublishError):
 
 
 class FailedPublishInfo(tuple[str, JetStreamError]):
-    """A message that couldn't be published, as listed in `PublishesFailedError`.
+    """Describes a message that couldn't be published. Listed in `PublishesFailedError.failures`.
 
-    It is a ``(subject, error)`` tuple with additional attributes.
+    Each description is a ``(subject, error)`` tuple with additional attributes.
 
     Attributes:
         number: Position of the message among those sent by the publisher, starting at 1. `Publisher.published` counts
@@ -1442,8 +1451,8 @@ class PublishManyError(_Fields, PublishError):
         failures: An ``(index, error)`` tuple for each message that failed, in the order of the payloads. If the error
             is a `RequestTimeoutError`, `DisconnectedError` or `ClosedError`, the outcome of a message that was sent is
             unknown. With any other error, the message wasn't stored.
-        sent: Number of messages that were sent. If the index of a message is lower than ``sent``, the message was sent,
-            and unless ``failures`` contains it, it is stored. Messages with higher indexes weren't sent.
+        sent: Number of messages that were sent, counted from the first. Each of these messages is stored, unless
+            ``failures`` contains its index. The messages after them weren't sent.
         stored: Number of messages that are stored.
     """
 

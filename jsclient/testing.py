@@ -36,8 +36,11 @@ __all__ = ["RecordedMessage", "SentAck", "make_message"]
 class SentAck(msgspec.Struct, frozen=True):
     """An ack that a handler has sent for a message created by `make_message`.
 
-    ``delay`` is the delay of a nak in seconds, ``reason`` is the reason of a term, and ``sync`` is True if the handler
-    has called ``ack_sync``.
+    Attributes:
+        kind: Method that the handler has called. "ack" stands for both ``ack`` and ``ack_sync``.
+        delay: Delay passed to ``nak``, in seconds, or None.
+        reason: Reason passed to ``term``, or None.
+        sync: True if the handler has called ``ack_sync``.
     """
 
     kind: Literal["ack", "nak", "term", "in_progress"]
@@ -49,7 +52,8 @@ class SentAck(msgspec.Struct, frozen=True):
 class RecordedMessage(Message):
     """A `jsclient.Message` that records acks instead of sending them. Created by `make_message`.
 
-    ``acks`` is the list of these acks. Like for any message, nothing is sent after an ack, nak or term.
+    Attributes:
+        acks: The acks, in order. As with any message, calls after an ack, nak or term have no effect and aren't listed.
     """
 
     __slots__ = ("_attempt", "_channel", "_frame", "_headers", "_metadata", "_state", "acks")
@@ -85,18 +89,17 @@ def make_message(
         subject: The subject that the message was published to.
         data: The payload.
         headers: A mapping from names to values. A value is a string or a list of strings.
-        stream: ``metadata.stream``.
-        consumer: ``metadata.consumer``.
-        stream_seq: ``metadata.stream_seq``, 1 or more.
-        consumer_seq: ``metadata.consumer_seq``, 1 or more.
-        num_delivered: ``metadata.num_delivered``, which is also the value of ``attempt``. Use 2 or more to test how a
+        stream, consumer: Names of the stream and the consumer in the message's metadata.
+        stream_seq: Stream sequence of the message, 1 or more.
+        consumer_seq: Consumer sequence of the delivery, 1 or more.
+        num_delivered: Number of deliveries, which is also the value of ``attempt``. Pass 2 or more to test how a
             redelivered message is handled.
-        num_pending: ``metadata.num_pending``, the number of messages that the consumer has to deliver after this one.
-        timestamp: The time at which the message was stored, with a time zone. The default is now.
+        num_pending: Number of messages that the consumer has yet to deliver after this one.
+        timestamp: The time at which the message was stored, with a time zone. Defaults to the current time.
 
     Raises:
-        ConfigError: A number or the time is out of range, or ``data`` is not bytes.
-        InvalidNameError: The subject, a name or a header is not valid.
+        ConfigError: A number or the time is out of range, or ``data`` isn't bytes.
+        InvalidNameError: The subject, a name or a header isn't valid.
     """
     check_publish_subject(subject)
     check_stream_name(stream)

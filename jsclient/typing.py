@@ -1,4 +1,4 @@
-"""Types of arguments, for annotating functions that pass arguments on to jsclient.
+"""Types of arguments, for annotating functions that pass their arguments to jsclient.
 
 ::
 
@@ -7,8 +7,8 @@
     def stream_fields(name: str) -> StreamFields:
         return {"max_age": 3600, "metadata": {"team": name}}
 
-Classes whose names end in ``Fields`` or ``Options`` are typed dictionaries of keyword arguments. Pass them on with
-``**``. The other names are type aliases.
+Classes whose names end in ``Fields`` or ``Options`` are typed dictionaries of keyword arguments. Use them as
+``**fields: Unpack[StreamFields]``, or pass such a dictionary with ``**``. The other names are type aliases.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def body_error_first(body: BaseException | None, handle: object) -> Generator[No
 
 
 class Handle(abc.ABC):
-    """A handle that must be closed. Leaving ``async with`` closes it."""
+    """Base class of objects that must be closed, either with `close` or at the end of an ``async with`` block."""
 
     _state: State = State.OPEN
 
@@ -113,9 +113,9 @@ class Handle(abc.ABC):
 
 
 class ReadHandle(Handle, Generic[ItemT_co]):
-    """A handle for ``async for``, whose loop ends when `next` raises `ClosedError`.
+    """Base class of handles that are read with ``async for``. The loop ends when `next` raises `ClosedError`.
 
-    It is not a generator, because a cancelled generator ends and loses the remaining items.
+    A handle isn't an async generator, because cancelling a generator would end it and lose the remaining items.
     """
 
     @abc.abstractmethod
@@ -139,7 +139,7 @@ P = ParamSpec("P")
 
 
 class Asking(Coroutine[Any, Any, T]):
-    """A request that has not been sent yet. Await it, or let a task run it."""
+    """A request that is sent when it is awaited. It can also be passed to ``asyncio.create_task``."""
 
     _how = "'await' sends the request"
     _read = _how
@@ -200,15 +200,16 @@ class Asking(Coroutine[Any, Any, T]):
 class Opening(Asking[HandleT]):
     """A handle that isn't open yet. Returned by methods such as `JetStream.subscribe`.
 
-    It can be opened in two ways. ``async with`` opens the handle and closes it at the end of the block, and ``await``
-    only opens it, so you have to close it::
+    ``async with`` opens the handle, and closes it at the end of the block. ``await`` only opens the handle, so you have
+    to close it yourself::
 
         async with js.subscribe("orders.>") as subscription:
             ...
 
         subscription = await js.subscribe("orders.>")
 
-    You can also pass it to ``asyncio.create_task``, like a coroutine. Errors are raised when it is opened.
+    You can also pass the `Opening` to ``asyncio.create_task``, like a coroutine. Nothing is sent before the handle is
+    opened, and most errors are raised only then.
     """
 
     _how = "'async with ... as name' opens it, and so does 'await'"

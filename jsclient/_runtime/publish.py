@@ -55,7 +55,7 @@ class BatchOptions(TypedDict, total=False):
 class PublishOptions(BatchOptions, total=False):
     """Keyword arguments of methods such as `FastIngest.publish` that set headers of the message, for type annotations.
 
-    They are explained in `JetStream.publish`.
+    For their meaning, see the arguments of `JetStream.publish`.
     """
 
     expected_last_msg_id: str | None

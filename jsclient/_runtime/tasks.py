@@ -139,7 +139,7 @@ class Timer:
         self._loop = asyncio.get_running_loop()
         self._callback = callback
         self._handle: asyncio.Handle | None = None
-        # Stored here, because uvloop's handle for a very near time does not provide it.
+        # Store the time, because uvloop's handle doesn't provide it if the time is very near.
         self._at = 0.0
 
     def set(self, deadline: float | None) -> None:

@@ -25,7 +25,7 @@ __all__ = ["Buckets"]
 
 
 class Buckets(StreamManager):
-    """The methods of `JetStream` for key-value buckets and object stores."""
+    """Base class of `JetStream` that provides the methods for key-value buckets and object stores."""
 
     @asking
     async def create_key_value(
@@ -130,10 +130,10 @@ class Buckets(StreamManager):
         key_codec: KeyCodec | None = None,
         **options: Unpack[BucketFields],
     ) -> KeyValue[ValueT]:
-        """Create a bucket, or verify that the existing one has the given options.
+        """Create a bucket, or verify that an existing bucket has the given options.
 
-        Any number of processes may call this method at the same time, for example at startup. One of them creates the
-        bucket, and the others find it.
+        Any number of processes may call this method at the same time, for example at startup. One process creates the
+        bucket, and the other processes find it.
 
         Args:
             bucket: Name of the bucket.
@@ -176,12 +176,12 @@ class Buckets(StreamManager):
                 is only allowed to get and put values.
             validate: If true, refuse keys that other clients would refuse, and keys that begin with ``_kv``. If false,
                 a key may consist of any tokens that are valid in a subject.
-            writable: Pass False to get a read-only handle. All of its methods that write raise `ReadOnlyError`.
-            own: If true, accept only values that were written through a handle with ``own=True``. Messages that other
-                clients stored under a key are skipped, and reported with the event `RecordSkipped`. Such a message may
-                be the reply to a request whose reply subject was the subject of a key.
-            codec, key_codec: Encode and decode values and keys. They aren't stored in the bucket, so pass the codecs
-                that were passed to `create_key_value`.
+            writable: Pass False to get a read-only handle, whose methods that write raise `ReadOnlyError`.
+            own: If true, accept only values that were written through a handle with ``own=True``. Any other message
+                under a key is skipped, and reported with the event `RecordSkipped`. This protects against clients that
+                name the subject of a key as the reply subject of a request, so that the bucket stores the reply.
+            codec, key_codec: Encode and decode values and keys. The bucket doesn't record its codecs, so pass the ones
+                that were passed to `create_key_value`. By default, both are stored as they are.
 
         Raises:
             BucketNotFoundError: The bucket doesn't exist.
@@ -334,10 +334,10 @@ class Buckets(StreamManager):
     async def ensure_object_store(
         self, bucket: str, *, on_drift: OnDrift = "error", **options: Unpack[ObjectStoreFields]
     ) -> ObjectStore:
-        """Create an object store, or verify that the existing one has the given options.
+        """Create an object store, or verify that an existing store has the given options.
 
-        Any number of processes may call this method at the same time, for example at startup. One of them creates the
-        store, and the others find it.
+        Any number of processes may call this method at the same time, for example at startup. One process creates the
+        store, and the other processes find it.
 
         Args:
             bucket: Name of the store.

@@ -31,7 +31,7 @@ def no_bucket(error: StreamNotFoundError, create: str) -> BucketNotFoundError:
 
 
 class BucketHandle:
-    """Base class for the handles of buckets. A handle has no resources, so it need not be closed."""
+    """Base class of the handles of buckets. A handle holds no resources, so it doesn't have to be closed."""
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
@@ -95,8 +95,8 @@ class BucketHandle:
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError):
-            # Either the stream doesn't allow direct gets, or it doesn't exist. Servers before 2.11 don't answer then. A
-            # request to the leader finds out which one it is.
+            # Either the stream doesn't allow direct gets, or it doesn't exist. Servers before 2.11 answer in neither
+            # case, so ask the leader.
             self._reads_directly = self._info is not None and bool(self._info.config.allow_direct)
             return await self._stored({"last_by_subj": subject}, context.timeout / 2)
 

@@ -87,7 +87,7 @@ class BucketWatch(ReadHandle[EntryT]):
 
     @property
     def revision(self) -> int:
-        """The revision of the last entry returned, or 0. To continue there later, open a watch with ``after=``."""
+        """The revision of the last entry returned, or 0. Pass it to a new watch as ``after`` to continue later."""
         return self._revision
 
     def events(self) -> AsyncIterator[Event]:
@@ -101,7 +101,7 @@ class BucketWatch(ReadHandle[EntryT]):
         return self._reader.entry_events()
 
     async def current(self) -> None:
-        """Wait until a different task has read all entries that existed when the watch was opened.
+        """Wait until all entries that existed when the watch was opened have been read by a different task.
 
         Raises:
             ClosedError: The watch was closed.
@@ -114,7 +114,7 @@ class BucketWatch(ReadHandle[EntryT]):
     async def next(self) -> EntryT:
         """Wait for the next entry and return it.
 
-        If the call is cancelled, no entry is lost. The next call returns it.
+        Cancelling the call is safe: the next call returns the entry.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.

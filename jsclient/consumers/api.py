@@ -27,9 +27,9 @@ __all__ = ["Subscribing"]
 
 
 class OrderedFields(TypedDict, total=False):
-    """Keyword arguments of `JetStream.ordered_consumer` that are passed on to the configuration of its consumer.
+    """Keyword arguments of `JetStream.ordered_consumer` that become fields of the consumer's configuration.
 
-    They are seldom needed. Each has the meaning of the `ConsumerConfig` field with the same name.
+    They are seldom needed. For the meaning of an argument, see the field of `ConsumerConfig` with the same name.
     """
 
     description: str | None
@@ -47,7 +47,7 @@ class OrderedFields(TypedDict, total=False):
 class SubscribeOptions(TypedDict, total=False):
     """Keyword arguments of `JetStream.subscribe`, except for ``subject`` and ``ordered``.
 
-    Use it to annotate functions that pass such arguments on.
+    Use it to annotate wrappers, such as ``def subscribe_orders(**options: Unpack[SubscribeOptions])``.
     """
 
     stream: str | None
@@ -128,15 +128,16 @@ class Subscribing:
                 if there is a callback. Pass False if the callback acks messages by itself.
             heartbeat_alarm: Number of idle heartbeats that may be missed before `HeartbeatMissed` is emitted.
             gap_alarm: Emit the event `GapDetected` if deliveries are missing. Has no effect in a queue group.
-            delete_on_close: Delete the consumer at the end of the subscription, provided that this call created it. By
-                default, even durable consumers are deleted (ADR-15). In that case, the event `ConsumerNotKept` warns
-                when a named consumer is created, and `DurableDeleted` reports the deletion. Pass True to delete the
-                consumer without the warning. Pass False to keep a durable consumer for the next run of the application,
-                or for the other members of a queue group.
+            delete_on_close: Delete the consumer at the end of the subscription, provided that this call created the
+                consumer. By default, even durable consumers are deleted (ADR-15): the event `ConsumerNotKept` warns of
+                this when a named consumer is created, and `DurableDeleted` reports the deletion. Pass True to delete
+                the consumer without the warning. Pass False to keep a durable consumer for the next run of the
+                application, or for the other members of a queue group.
             max_pending: Maximum number of buffered messages. Defaults to 524,288. If the buffer is full, messages are
                 dropped and the event `SlowConsumer` is emitted. An ordered subscription reads them again later. A value
                 below 1,000 also limits ``max_ack_pending``, so that the server stops before the buffer is full. With
-                flow control only bytes are limited, and a number that the server may exceed is refused.
+                flow control, the server limits bytes instead of messages, so a value that it might exceed raises
+                `ConfigError`.
             max_pending_bytes: Maximum number of buffered bytes. Defaults to 64 MiB. For an ordered subscription, it
                 defaults to 12 MiB, unless the stream removes messages when they are delivered, or the subscription
                 reads the last message per subject.
@@ -144,8 +145,8 @@ class Subscribing:
                 Requests with other subjects are ignored and reported with `FlowControlRefused`.
 
         Raises:
-            ConfigError: An argument is invalid, and no request was sent. It is also raised if no message of ``stream``
-                can match the filter. In that case, a new consumer has been deleted again.
+            ConfigError: An argument is invalid, and no request was sent. Or no message of ``stream`` can match the
+                filter, and a consumer created by this call was deleted again.
             NoMatchingStreamError: No stream stores ``subject``, or more than one stream does.
             BindError: The consumer exists with a different configuration. There is a subclass for each difference.
             ApiError: The server refused the request. ``err_code`` identifies the reason, and ``advice`` suggests what
@@ -204,12 +205,21 @@ class Subscribing:
 
         If neither ``durable`` nor ``consumer`` is given, an ephemeral consumer is created for this subscription.
 
-        `subscribe` describes the arguments and errors. If ``consumer`` is given but can't be looked up, the
-        subscription is opened anyway, because the user may only be allowed to pull. `PullSubscription.fetch` then
-        raises any error. The ack policies "none" and "all" are refused (ADR-15). If you need them, use
-        `Stream.create_consumer` and `Consumer.fetch`.
+        Args:
+            subject: The subject to read, which becomes the consumer's filter. Wildcards are allowed. It is required
+                unless ``stream`` is given.
+            durable: Name of a durable consumer, which is created if it doesn't exist.
+            stream: Name of the stream. Defaults to the stream that stores ``subject``.
+            consumer: Name of an existing consumer. If the user isn't allowed to look up the consumer, or the look-up
+                fails for a different reason, the subscription is opened anyway. `PullSubscription.fetch` then raises
+                the error.
+            config: Further fields for creating the consumer. An existing consumer is never modified. The ack policies
+                "none" and "all" are refused (ADR-15). If you need them, use `Stream.create_consumer` and
+                `Consumer.fetch`.
+            delete_on_close: Delete the consumer at the end of the subscription, provided that this call created the
+                consumer. By default, even durable consumers are deleted. See `subscribe`.
 
-        See ADR-15 for the rules.
+        Raises the same errors as `subscribe`. See ADR-15 for the rules.
         """
         from ..protocol.consumers.subscribe_request import SubscribeRequest
         from .opening import open_pull_subscription

@@ -110,18 +110,14 @@ class Message:
 
     @property
     def subject(self) -> str:
-        """Subject that the message was published to.
-
-        It tells messages apart if the consumer reads several subjects.
-        """
+        """Subject that the message was published to."""
         return self._frame[0].decode("utf-8", "surrogateescape")
 
     @property
     def reply(self) -> str:
         """Reply subject of the message, exactly as the server sent it.
 
-        Acks are published to this subject. The server also encodes the position of the message in it. Use `metadata` to
-        read the position.
+        Acks are published to this subject. It also contains the position of the message, which `metadata` returns.
         """
         return self._frame[1].decode("utf-8", "surrogateescape")
 
@@ -137,7 +133,7 @@ class Message:
         return headers
 
     def header(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of a header, or ``default`` if the message doesn't have it.
+        """Return the first value of a header, or ``default`` if the message doesn't have the header.
 
         This is the fastest way to read a single header. Use `headers` if a header may have several values.
         """
@@ -181,7 +177,7 @@ class Message:
     def acked(self) -> bool:
         """Whether the message has been settled: acknowledged with `ack`, returned with `nak`, or rejected with `term`.
 
-        Further attempts to settle it are ignored.
+        Further attempts to settle the message are ignored.
         """
         return self._state is not None and self._state.acked
 
@@ -191,11 +187,11 @@ class Message:
         This method returns as soon as the ack is written, without waiting for the server. Use `ack_sync` if you need
         the confirmation.
 
-        `ack` does nothing if the message has already been acknowledged, rejected or terminated, or if the consumer has
-        ack policy "none".
+        `ack` does nothing if the message has already been settled (see `acked`), or if the consumer has ack policy
+        "none".
 
-        If the connection is lost right after the call, the ack may be lost too. jsclient sends it again after the
-        reconnect, unless you opened the connection yourself with nats-py.
+        If the connection is lost right after the call, the ack may be lost too. The client sends the ack again after
+        the reconnect, unless you opened the connection yourself with nats-py.
 
         Raises:
             DisconnectedError: There is no connection at the moment. You may call `ack` again.
@@ -210,27 +206,36 @@ class Message:
         await self._send_ack(AckKind.ACK, AckKind.ACK.value)
 
     async def nak(self, delay: float | None = None) -> None:
-        """Return the message to the server, which delivers it again, possibly to another client.
+        """Return the message to the server, which delivers it again, possibly to a different client.
 
-        Use it if handling the message failed, but may succeed later.
+        Use `nak` if handling the message failed but may succeed later. It does nothing if the message has already been
+        settled.
 
         Args:
-            delay: How long the server waits before the redelivery, in seconds. By default, it redelivers immediately.
+            delay: How long the server waits before the redelivery, in seconds. By default, the server redelivers the
+                message immediately.
 
-        Raises the same errors as `ack`. `nak` does nothing if the message has already been settled.
+        Raises:
+            DisconnectedError: There is no connection at the moment. You may call `nak` again.
+            ClosedError: The connection is closed. The nak wasn't sent.
+            NotJetStreamMessageError: The message didn't come from a stream.
         """
         await self._send_ack(AckKind.NAK, ack_payload(AckKind.NAK, delay=delay))
 
     async def term(self, reason: str | None = None) -> None:
         """Give up on the message. The server never delivers it again, although it wasn't handled.
 
-        Use it for messages that can never be handled, for example because their payload is malformed.
+        Use `term` for a message that can never be handled, for example because its payload is malformed. It does
+        nothing if the message has already been settled.
 
         Args:
-            reason: One line of text that the server includes in the advisory it publishes. Defaults to no reason.
-                Servers before 2.10.4 ignore it.
+            reason: One line of text that the server includes in the advisory about the message. Defaults to no reason.
+                Servers before 2.10.4 ignore the reason.
 
-        Raises the same errors as `ack`. `term` does nothing if the message has already been settled.
+        Raises:
+            DisconnectedError: There is no connection at the moment. You may call `term` again.
+            ClosedError: The connection is closed. The message wasn't terminated.
+            NotJetStreamMessageError: The message didn't come from a stream.
         """
         await self._send_ack(AckKind.TERM, ack_payload(AckKind.TERM, reason=reason))
 
@@ -239,7 +244,10 @@ class Message:
 
         If handling a message takes longer than ``ack_wait``, call this method repeatedly to prevent a redelivery.
 
-        Raises the same errors as `ack`.
+        Raises:
+            DisconnectedError: There is no connection at the moment. You may call `in_progress` again.
+            ClosedError: The connection is closed.
+            NotJetStreamMessageError: The message didn't come from a stream.
         """
         await self._send_ack(AckKind.IN_PROGRESS, AckKind.IN_PROGRESS.value)
 

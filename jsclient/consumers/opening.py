@@ -102,8 +102,8 @@ def _monitor(info: ConsumerInfo, alarm: float) -> HeartbeatMonitor | None:
 
 
 def _limits(request: SubscribeRequest, info: ConsumerInfo) -> tuple[int, int]:
-    # With flow control the server limits the bytes in flight, not the messages. Small messages could exceed the default
-    # limit, and would be dropped although the server respects its window.
+    # With flow control, the server limits the bytes in flight, not the messages. Many small messages would exceed the
+    # usual limit and be dropped, so allow as many messages as bytes.
     default = MAX_PENDING_BYTES if info.config.flow_control else MAX_PENDING
     return request.max_pending or default, request.max_pending_bytes or MAX_PENDING_BYTES
 

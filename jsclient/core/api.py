@@ -175,8 +175,9 @@ class Core:
                 async for reply in replies:
                     print(reply.data)
 
-        The client can't know how many replies to expect, so the iteration ends when it reaches ``max_messages``,
-        ``stall`` or ``sentinel``, or when the timeout expires. See ADR-47 for this pattern.
+        The client can't know how many replies to expect, so you choose what ends the iteration: a number of replies
+        (``max_messages``), a pause between them (``stall``), or a final reply (``sentinel``). At the latest, the
+        iteration ends when the timeout expires. See ADR-47 for this pattern.
 
         Args:
             subject: Subject to send the request to, without wildcards.
@@ -185,8 +186,8 @@ class Core:
             stall: Maximum time between two replies, in seconds. It doesn't apply to the first reply. Unlimited by
                 default.
             timeout: Time limit for all replies together, in seconds. Defaults to the ``timeout`` passed to `connect`.
-            sentinel: True if an empty reply ends the iteration, or a function that returns True for the reply that ends
-                the iteration. The iteration doesn't return this reply. By default, no reply ends it.
+            sentinel: True if an empty reply ends the iteration, or a function that returns True for the final reply.
+                The iteration doesn't return the final reply. By default, no reply ends the iteration.
             headers: A mapping from names to values. A value is a string or a list of strings.
 
         Raises:
@@ -386,8 +387,15 @@ class Core:
     ) -> list[ServiceStats]:
         """Return the statistics of the running instances of a service, or of all services.
 
-        There is one `ServiceStats` for each instance that has responded. The arguments and errors are the same as those
-        of `services`.
+        Args:
+            name: Name of the service. By default, all services are asked.
+            timeout: How long to wait for responses, in seconds. Defaults to 1. The call returns earlier if no further
+                response arrives within a third of the timeout.
+
+        Returns:
+            One `ServiceStats` for each instance that has responded. Empty if no service is running.
+
+        Raises the same errors as `services`.
         """
         from .services.discovery import counters
 

@@ -51,9 +51,11 @@ class ReplyChannel(msgspec.Struct, frozen=True):
 class CoreMessage(msgspec.Struct, eq=False, gc=False):
     """A message of core NATS: a plain message, a request, or the reply to a request.
 
-    `Core.request` returns one, and `CoreSubscription` and `Replies` iterate over them. To answer a request, call
-    `respond`. ``subject``, ``reply`` and ``headers`` are parsed on first use. Bytes of a subject or header that aren't
-    valid UTF-8 are decoded with surrogate escapes, so no information is lost.
+    Returned by `Core.request`, and read from a `CoreSubscription` or from `Replies`. To answer a request, call
+    `respond`.
+
+    ``subject``, ``reply`` and ``headers`` are parsed on first use. Bytes of a subject or header that aren't valid UTF-8
+    are decoded with surrogate escapes, so no information is lost.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -79,10 +81,7 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def subject(self) -> str:
-        """Subject that the message was published to.
-
-        It tells messages apart if the subscription has wildcards.
-        """
+        """Subject that the message was published to."""
         return self._frame[0].decode("utf-8", "surrogateescape")
 
     @property
@@ -124,7 +123,7 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def status(self) -> int:
-        """Status code, such as 503 (no responders), if the server sent a status instead of a message. Otherwise 0."""
+        """Status code, such as 503 (no responders), if the server sent a status instead of a message, otherwise 0."""
         return inline_status(self._frame[2]) if self._frame[2] and not self._frame[3] else 0
 
     @property

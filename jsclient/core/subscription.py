@@ -150,7 +150,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     async def __anext__(self) -> CoreMessage:
         front = self._tracker.front
-        # Let `next` take the last message in the buffer, because it may have to end the subscription afterwards.
+        # Let `next` take the last message in the buffer, because `next` may have to end the subscription afterwards.
         if len(front) > 1 and self._callback is None:
             return CoreMessage(front.popleft(), self._channel)
         try:
@@ -217,12 +217,13 @@ class CoreSubscription(ReadHandle[CoreMessage]):
     async def unsubscribe(self, after: int | None = None) -> None:
         """End the subscription, either immediately or after a number of messages.
 
-        Without ``after``, the messages in the buffer are dropped. A running callback isn't interrupted. Calling
-        `unsubscribe` again does nothing.
+        If the subscription ends immediately, the messages in the buffer are dropped. A running callback isn't
+        interrupted. After ``unsubscribe(after=n)``, another call can change the number, or end the subscription at
+        once. Once the subscription has ended, further calls have no effect.
 
         Args:
-            after: Number of messages after which the subscription ends, counted from its start. These messages can
-                still be read. By default, the subscription ends immediately.
+            after: Number of messages after which the subscription ends, including those received before this call. The
+                application can still read all of these messages. By default, the subscription ends immediately.
 
         Raises:
             ConfigError: ``after`` isn't a positive integer.

@@ -146,7 +146,7 @@ class Dispatcher(_Reports):
     async def _refuse_delivery(self, delivery: Delivery, address: Address | None, refuse: Refuse) -> None:
         self.refused[refuse.refusal] += 1
         count = self.refused[refuse.refusal]
-        # Report the first refusal, then each time the count has doubled.
+        # Report only refusals 1, 2, 4, 8 and so on, because strangers can cause any number of them.
         if count & (count - 1) == 0:
             self._backend.emit(
                 EventRefused(
@@ -277,7 +277,7 @@ class OutboxSender(_Reports):
                     self._report_given_up(event, error, attempt)
                     return True
                 delay = backoff(attempt)
-                # Report the first failure, then each time the number of attempts has doubled.
+                # Report only attempts 1, 2, 4, 8 and so on, because a host may be unreachable for a long time.
                 if attempt & (attempt - 1) == 0:
                     self._backend.emit(
                         EventDelayed(

@@ -28,7 +28,7 @@ class Engine(Handle):
     """Runs peers, on a NATS system or in this process. It is the entry point of ``jsclient.peers``.
 
     A peer is an independent party, such as a tenant or a device, that exchanges events and queries with other peers.
-    Two peers can only do so after they have established a relationship, to which both have agreed::
+    Before two peers can communicate, they must establish a relationship, to which both agree::
 
         async with Engine.connect() as engine:
             door = await engine.peer("door")
@@ -37,8 +37,8 @@ class Engine(Handle):
             await owner.request(await door.wellKnown_Rx(), Rx_role="owner", Tx_role="door")
 
     ``Engine.connect(url)`` opens a connection, ``Engine(js)`` uses your connection, and ``Engine.local()`` needs no
-    server. On a NATS system, an engine keeps its state in two streams, so another process can continue where it
-    stopped.
+    server. On a NATS system, an engine keeps its state in two streams, so a different process can continue where the
+    engine stopped.
 
     Run each peer in one process at a time. If two processes overlap, as in a rolling restart, they share the events and
     queries of the peer, and a process never overwrites a change that it hasn't seen. Lists of relationships may then be
@@ -105,7 +105,7 @@ class Engine(Handle):
             hub: The hub that keeps the state of the peers. Engines that share a hub can reach each other's peers.
                 Defaults to a new hub.
             on_event: A function to call with every event. By default, events are logged.
-            options: The fields of `EngineOptions`, as keyword arguments. Those that configure streams and hosts are
+            options: The fields of `EngineOptions`, as keyword arguments. Fields that configure streams and hosts are
                 ignored.
         """
         return cls(LocalBackend(hub or LocalHub(), _options(options), on_event))
@@ -121,12 +121,12 @@ class Engine(Handle):
     async def peer(
         self, name: str, *, capability: bool = True, handlers: Mapping[str, Handler] | None = None
     ) -> Peer:
-        """Return the peer with this name. If it isn't open, open it, and create it if it doesn't exist.
+        """Return the peer with this name. The peer is opened if necessary, and created if it doesn't exist.
 
         Args:
             name: Name of the peer. It must be valid both as a subject token and as the name of a consumer.
             capability: If true, the peer can have relationships, and a new peer gets a well-known channel, on which
-                others can request them.
+                other peers can request relationships.
             handlers: Handlers to register before any event arrives, by ``domain:type``. See `Peer.on`.
 
         Raises:
@@ -157,8 +157,8 @@ class Engine(Handle):
 
         Don't call this method from a handler of the peer's relationships, because it waits for those handlers.
 
-        If the call fails or is cancelled, the relationships have ended nevertheless, and the other sides are informed
-        as soon as possible. The peer itself remains until you call the method again.
+        Even if the call fails or is cancelled, the relationships have ended, and the other sides are informed as soon
+        as possible. The peer itself remains until you call `remove` again.
 
         Args:
             peer: The peer or its name.

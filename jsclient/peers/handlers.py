@@ -79,8 +79,8 @@ class RaisedEvent:
         domain, type: The two parts of the event's name. The domain groups events.
         attrs: The attributes of the event.
         eci: The channel on which the event arrived, or None if the peer raised it itself.
-        relationship: The established relationship to which the channel belongs, in the form of `Peer.established`. It
-            tells who sent the event. None for any other channel.
+        relationship: The established relationship to which the channel belongs, which tells who sent the event, in the
+            form of `Peer.established`. None if the channel belongs to no relationship.
         error: The reason if the event reports a failure, or an empty string.
     """
 

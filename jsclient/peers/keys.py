@@ -43,11 +43,11 @@ def public_keys(secret: bytes, eci: str) -> PublicKeys:
 class ChannelKeys:
     """Signs and encrypts data for the other side of a relationship. See `Peer.keys`.
 
-    Use it for data that isn't sent as an event, such as a record of a shared stream. The other side can verify that
-    this peer signed the record, and only the other side can decrypt an encrypted record.
+    Use the keys for data that isn't sent as an event, such as a record of a shared stream. The other side can verify
+    that this peer signed the record, and only the other side can decrypt an encrypted record.
 
-    The extra ``nkeys`` must be installed on both sides when the relationship is requested and approved. If it is
-    missing on one side, that side has no keys, and the other side sees None as ``Tx_verify_key`` and ``Tx_public_key``.
+    The extra ``nkeys`` must be installed on both sides when the relationship is requested and approved. A side without
+    ``nkeys`` has no keys, so the other side sees None as ``Tx_verify_key`` and ``Tx_public_key``.
 
     The argument ``to`` of each method is the ``Id`` of a relationship or its ``Rx``. If no such relationship is
     established, or if it has no keys, the method raises `ConfigError`.
@@ -65,7 +65,7 @@ class ChannelKeys:
     def verify(self, to: str, data: bytes, signature: bytes) -> bool:
         """Return whether ``signature`` is the signature of the other side for ``data``.
 
-        If it is false, somebody else made the signature, or the data was modified.
+        If the result is False, somebody else made the signature, or the data was modified.
         """
         key, nacl = _key(self._relationship(to), "Tx_verify_key"), _library()
         try:

@@ -109,9 +109,8 @@ class Peer:
         The handler is called with a `RaisedEvent`. A coroutine function runs on the event loop, and a plain function
         runs in a thread. The handlers of an event are called one after another, in the order of their registration. If
         one of them raises an exception, all of them are called again later, up to ``max_deliver`` times. After that,
-        `EventGivenUp` is reported. An event without a handler counts as handled.
-
-        Since stored events may be waiting, register handlers before the next ``await``, or pass them to `Engine.peer`.
+        `EventGivenUp` is reported. An event without a handler counts as handled, and stored events may already be
+        waiting. Register handlers before the next ``await``, or pass them to `Engine.peer`.
 
         Args:
             event: The event as ``domain:type``. Use ``*`` for any domain or any type.
@@ -166,12 +165,12 @@ class Peer:
         return register
 
     def auto_accept(self, rule: Rule | None = None, **attributes: str | Collection[str] | None) -> None:
-        """Approve requests of other peers immediately if a rule accepts them. Others still need `approve` or `reject`.
+        """Approve requests that match a rule automatically. Other requests still need `approve` or `reject`.
 
         Args:
-            rule: A plain function that returns whether to approve a request. It is called on the event loop with the
-                attributes of the request, as this side sees them.
-            attributes: The values that the attributes must have, in place of a rule. See `accept_roles`.
+            rule: A plain function that is called on the event loop with the attributes of a request, and returns
+                whether to approve the request. Of these, ``Rx_role`` is this peer's role, and ``Tx_role`` the sender's.
+            attributes: Instead of a rule, values that the attributes of a request must have, as in `accept_roles`.
 
         Raises:
             ConfigError: Neither or both of a rule and attributes were given, or the rule is a coroutine function.
@@ -261,18 +260,15 @@ class Peer:
         await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of all established relationships.
-
-        If ``key`` is given, return only those in which this attribute equals ``value``.
-        """
+        """Return the attributes of established relationships, or only of those whose attribute ``key`` is ``value``."""
         return self._tracker.lists(RelationshipState.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of other peers' requests that await a decision. See `established` for the filter."""
+        """Return the attributes of undecided requests to this peer. ``key`` and ``value`` are as in `established`."""
         return self._tracker.lists(RelationshipState.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of own requests that await a decision. See `established` for the filter."""
+        """Return the attributes of this peer's undecided requests. ``key`` and ``value`` are as in `established`."""
         return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
@@ -359,8 +355,7 @@ class Peer:
 
         Args:
             to: A channel identifier (ECI), or an established relationship, or its ``Id``. See `established`.
-            domain, type: Domain and type of the event, such as ``"order"`` and ``"created"``.
-            attrs: Attributes of the event. None by default.
+            domain, type, attrs: The event, such as ``"order"``, ``"created"`` and ``{"id": 7}``.
             host: URL of the recipient's NATS system, if ``to`` is an ECI. Defaults to this system.
             msg_id: Id for deduplication. If you retry a call with the same id, the event is stored only once.
         """
@@ -379,14 +374,19 @@ class Peer:
         host: str | None = None,
         timeout: float = 5.0,
     ) -> Any:
-        """Send a query to a peer that is running, and return its answer. `event_send` describes ``to`` and ``host``.
+        """Query a running peer and return its answer. The peer registers its queries with `answers`.
+
+        Args:
+            to, host: The peer, given in the same way as to `event_send`.
+            rid, name, args: The names that the peer has registered, such as ``"door"`` and ``"state"``, and arguments.
 
         Raises:
             QueryRefusedError: The policy of the channel denies the query, or the peer couldn't answer it.
             NoRespondersError: The peer isn't running.
             RequestTimeoutError: The peer didn't answer within ``timeout`` seconds.
             HostNotAllowedError: The NATS system of the peer isn't allowed.
-            ConnectError, PermissionDeniedError: The NATS system can't be reached, or doesn't allow the query.
+            ConnectError: The NATS system of the peer can't be reached.
+            PermissionDeniedError: The NATS system of the peer doesn't allow the query.
         """
         self._check_open()
         where = self._where(to, host)

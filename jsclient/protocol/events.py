@@ -1,9 +1,7 @@
 """Events, which report conditions that cannot be raised to a caller.
 
 They are passed to ``on_event`` of the connection and to ``events()`` of the subscription concerned. The fields
-``stream`` and ``consumer`` of an event are "" if it does not concern a stream or consumer.
-
-Source: ADR-15 (asynchronous error callback), ADR-37.
+``stream`` and ``consumer`` of an event are "" if it doesn't concern a stream or consumer. Source: ADR-15, ADR-37.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ __all__ = [
     "FlowControlRefused", "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
     "HeartbeatMissed", "HistoryTruncated", "IngestGap", "IngestRefused", "LameDuck", "PartitionsMissing",
     "PermissionDenied", "Pinned", "PublishFailed", "Reconnected", "RecordSkipped", "ServersChanged", "SlowConsumer",
-    "StreamReset",
-    "Unpinned", "WorkerFailed",
+    "StreamReset", "Unpinned", "WorkerFailed",
 ]  # fmt: skip
 
 
@@ -44,7 +41,7 @@ class HeartbeatMissed(Event, frozen=True, kw_only=True):
 
 
 class GapDetected(Event, frozen=True, kw_only=True):
-    """Some deliveries didn't arrive, because there is a gap in the consumer sequence. The server may redeliver them.
+    """The consumer sequence has a gap, so some deliveries didn't arrive. The server may redeliver the messages.
 
     ``last_consumer_seq`` and ``last_stream_seq`` precede the gap. ``consumer_seq`` and ``stream_seq``, from a message
     or a heartbeat, follow the gap. ``missed`` is the number of missing deliveries.
@@ -58,7 +55,7 @@ class GapDetected(Event, frozen=True, kw_only=True):
 
     @property
     def resume_stream_seq(self) -> int:
-        """Stream sequence at which to resume reading, which is the one after the last message before the gap."""
+        """Stream sequence at which to resume reading, directly after the last message before the gap."""
         return self.last_stream_seq + 1
 
     def _says(self) -> str:
@@ -82,10 +79,10 @@ class HistoryTruncated(Event, frozen=True, kw_only=True):
 class PartitionsMissing(Event, frozen=True, kw_only=True):
     """An epoch subscriber is waiting for a topic, or for some of its partitions, to appear.
 
-    ``partitions`` lists the missing partitions. It is empty if they are unknown. ``reason`` explains why the subscriber
-    waits, and ``waited`` is the number of seconds so far. The event is emitted after 5 s, and again each time this
-    number has doubled. ``may_fail`` is True while the subscriber is being opened. In that case, you can pass
-    ``wait=False`` or ``timeout`` to get an error instead of waiting.
+    The event is emitted after a wait of 5 s, and again each time the wait has doubled. ``waited`` is the length of the
+    wait so far, in seconds, and ``reason`` explains it. ``partitions`` lists the missing partitions, or is empty if
+    they are unknown. ``may_fail`` is True while the subscriber is being opened. To get an error instead of waiting,
+    open the subscriber with ``wait=False`` or a ``timeout``.
     """
 
     about = "topic"
@@ -105,8 +102,8 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
 class ConsumerReset(Event, frozen=True, kw_only=True):
     """The consumer was recreated, or its sequence restarted. ``reason`` explains why.
 
-    Reading resumes at the stream sequence ``resume_stream_seq``. If it is 0, reading restarts according to the start
-    policy. ``planned`` is True if the reset was intended and no message was lost.
+    Reading resumes at the stream sequence ``resume_stream_seq``. If ``resume_stream_seq`` is 0, reading restarts
+    according to the deliver policy. ``planned`` is True if the reset was intended and no message was lost.
     """
 
     reason: str
@@ -130,10 +127,10 @@ class ConsumerDeleted(Event, frozen=True, kw_only=True):
 
 
 class ConsumerStalled(Event, frozen=True, kw_only=True):
-    """The application is waiting for messages, but none have arrived for a while although there should be some.
+    """The application is waiting for messages that should have arrived by now.
 
     ``evidence`` describes what was observed, ``fix`` suggests what to do, and ``stood_for`` is the number of seconds
-    without a message. ``reason`` is for programs. It is one of ``paused``, ``max_ack_pending``, ``pinned``,
+    without a message. ``reason`` is a code that programs can test: ``paused``, ``max_ack_pending``, ``pinned``,
     ``no_interest``, ``handler``, ``filter``, ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``,
     ``no_consumer``, ``deleted``, ``stream_deleted``, ``unexplained``, or ``could_not_look`` if the user isn't allowed
     to request the state.
@@ -151,7 +148,7 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The severity to log this event with: "info" if the state may not be requested, otherwise "warning"."""
+        """The severity to log this event with: "info" if the cause couldn't be looked up, otherwise "warning"."""
         return "info" if self.reason == "could_not_look" else "warning"
 
     def _says(self) -> str:
@@ -161,7 +158,7 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
 
 class ConsumerResumed(Event, frozen=True, kw_only=True):
-    """A consumer reported as stalled works again, because a message arrived or the reason no longer applies.
+    """A consumer that `ConsumerStalled` reported works again: a message arrived, or the reason no longer applies.
 
     ``reason`` is the reason given by `ConsumerStalled`. ``stood_for`` is how long the consumer was stalled, in seconds.
     """
@@ -174,7 +171,10 @@ class ConsumerResumed(Event, frozen=True, kw_only=True):
 
 
 class StreamReset(Event, frozen=True, kw_only=True):
-    """The stream was recreated or restored. It was read up to ``last_stream_seq``, and now ends at ``stream_seq``."""
+    """The stream was recreated or restored, so the reader starts again.
+
+    The reader had read up to ``last_stream_seq``, but the stream now ends at ``stream_seq``.
+    """
 
     _text = "the stream was recreated or restored: read up to {last_stream_seq}, it ends at {stream_seq}, is read again"
 
@@ -213,7 +213,7 @@ class Unpinned(Event, frozen=True, kw_only=True):
 class ForeignMessage(Event, frozen=True, kw_only=True):
     """A message that is neither a delivery nor a status was dropped. A client has probably sent it to ``subject``.
 
-    ``count`` is the number so far. The event is emitted for the first one, and again each time ``count`` has doubled.
+    ``count`` is the number of dropped messages so far. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
     """
 
     subject: str
@@ -229,7 +229,7 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 class RecordSkipped(Event, frozen=True, kw_only=True):
     """A reader skipped a record, because its payload can't be decoded or the record doesn't belong to the topic.
 
-    ``count`` is the number so far. The event is emitted for the first one, and again each time ``count`` has doubled.
+    ``count`` is the number of skipped records so far. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
     """
 
     about = "topic"
@@ -297,9 +297,9 @@ class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):
 class HandlerFailed(Event, frozen=True, kw_only=True):
     """A callback or handler raised the exception ``error``, so its message wasn't acknowledged.
 
-    If a callback failed, the server redelivers the message after ``ack_wait``. If a worker's handler failed, it is
-    retried after ``retry_in`` seconds. ``retry_in`` is None if that was the last attempt (see `DeadLettered`), or if
-    the handler had already settled the message. ``attempt`` starts at 1. See `Message.attempt`.
+    If a callback failed, the server redelivers the message after ``ack_wait``. If a worker's handler failed, the
+    message is retried after ``retry_in`` seconds. ``retry_in`` is None if this was the last attempt (see
+    `DeadLettered`), or if the handler had already settled the message. ``attempt`` starts at 1. See `Message.attempt`.
     """
 
     about = "worker"
@@ -321,8 +321,8 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
     Typical causes are long computations and calls to blocking functions. Run them in a thread with
     ``asyncio.to_thread``, or make the handler a plain function. ``blocked`` is the duration in seconds, and ``count``
     is the number of blocks of at least one second so far. To limit the number of events, one is emitted only when
-    ``count`` reaches 1, 2, 4, 8, and so on. ``subject`` and ``stream_seq`` identify the message that was being handled.
-    They are "" and 0 if it could have been any of several messages.
+    ``count`` is 1, 2, 4, 8 and so on. ``subject`` and ``stream_seq`` identify the message that was being handled, or
+    are "" and 0 if several messages were being handled.
     """
 
     about = "worker"
@@ -339,10 +339,10 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
 
 
 class DeadLettered(Event, frozen=True, kw_only=True):
-    """A worker gave up on a message, which won't be delivered again. ``error`` is the reason.
+    """A worker gave up on a message because of ``error``. The message won't be redelivered.
 
-    If the worker has a dead-letter subject, a copy of the message was stored there, and ``dead_letter`` is that
-    subject. Otherwise, ``dead_letter`` is "", and only the original remains in its stream, as long as limits allow.
+    ``dead_letter`` is the subject to which the worker published a copy of the message, or "" if the worker has no
+    dead-letter subject. Without a copy, the message is lost once its stream removes it.
     """
 
     about = "worker"
@@ -380,7 +380,7 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
     No dead letter was stored, because a client has forged or repeated the advisory. ``reason`` gives details: the
     advisory contradicts the state of the consumer, or the worker has already acknowledged the message or received the
     advisory. ``stream_seq`` is 0 if the advisory is malformed. ``count`` is the number of ignored advisories so far.
-    The event is emitted for the first one, and again each time ``count`` has doubled.
+    The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
     """
 
     about = "worker"
@@ -394,8 +394,8 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
 class AcksLost(Event, frozen=True, kw_only=True):
     """The connection was lost before the server confirmed some of the acknowledgements.
 
-    ``count`` is the number of unconfirmed acks, naks and terms. After the reconnect, ``resent`` of them were sent
-    again. Naks are never sent again. The server redelivers the other messages after ``ack_wait``.
+    ``count`` is the number of unconfirmed acks, naks and terms. After the reconnect, the client sent ``resent`` acks
+    and terms again, but no naks. The server redelivers the other messages after ``ack_wait``.
     """
 
     about = "connection"
@@ -430,9 +430,9 @@ class ClaimsLapsed(Event, frozen=True, kw_only=True):
 class ClaimsGone(Event, frozen=True, kw_only=True):
     """Messages that a Spark query had claimed were removed from the stream before they were read.
 
-    ``count`` is the number of removed messages, which lie between ``first_stream_seq`` and ``last_stream_seq``. They
-    were deleted or purged, or have expired. If ``lapsed`` is True, a different client may have acknowledged them in a
-    work queue after the claims had lapsed.
+    ``count`` is the number of messages that were deleted, were purged or expired. They lie between
+    ``first_stream_seq`` and ``last_stream_seq``. If ``lapsed`` is True, a different client may have acknowledged the
+    messages in a work queue after the claims had lapsed.
     """
 
     about = "spark"

@@ -17,8 +17,8 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
     The event is emitted for the first dropped message, and again each time ``dropped`` has doubled. If more than one
     message was dropped, a final event follows when the buffer accepts messages again or the subscription ends.
 
-    The server redelivers messages from a stream after ``ack_wait``, unless the ack policy is none. An ordered
-    subscription reads them again. Plain messages are lost.
+    The server redelivers dropped messages from a stream after ``ack_wait``, unless the ack policy is "none". An ordered
+    subscription reads the dropped messages again. Plain messages are lost.
 
     Attributes:
         dropped: Number of messages dropped so far.
@@ -56,13 +56,13 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
 
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
-    """The server is still waiting for a response to a flow control request, and pauses the deliveries until then.
+    """The server has paused deliveries until this client responds to a flow control request.
 
-    The response is sent once the application has taken all earlier messages from the buffer.
+    The client responds once the application has taken all earlier messages from the buffer.
 
     Attributes:
         subject: Subject of the response.
-        again: True if a response has already been sent but didn't reach the server.
+        again: True if the client has already sent a response that didn't reach the server. The client sends it again.
     """
 
     subject: str

@@ -75,12 +75,15 @@ class Publishing:
             headers: A mapping from names to values. A value is a string or a list of strings.
             msg_id: Unique ID of the message. The stream ignores a message whose ID it has seen within its duplicate
                 window.
-            expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Store the message only
-                if the stream, or its last message, is as expected. Sequence 0 means that there must be no message.
-                Don't use ``expected_last_msg_id`` with a replicated stream. On nats-server 2.14 or later, a failed
-                expectation stops the stream on all its servers.
+            expected_stream: Name of the stream that must store the message.
+            expected_last_seq: Stream sequence that the last message of the stream must have, or 0 if the stream must
+                not have stored any message yet.
+            expected_last_subject_seq: Stream sequence that the last message of the subject must have, or 0 if the
+                subject must have no message.
             expected_last_subject_seq_subject: The subject that ``expected_last_subject_seq`` refers to. It may contain
                 wildcards. Defaults to the subject of the message. Requires nats-server 2.11 or later.
+            expected_last_msg_id: ID that the last message of the stream must have. Don't use it with a replicated
+                stream. On nats-server 2.14 or later, a failed expectation stops the stream on all its servers.
             ttl: How long the server keeps the message, in seconds (at least 1), or ``"never"`` to keep it even beyond
                 the ``max_age`` of the stream. Requires nats-server 2.11 or later, and ``allow_msg_ttl`` of the stream.
             rollup: ``"sub"`` to replace all earlier messages of the subject, or ``"all"`` to replace all messages of
@@ -95,8 +98,8 @@ class Publishing:
             DisconnectedError: The connection was lost. The message may or may not have been stored.
             InvalidNameError: The subject or a header is invalid. The message wasn't sent.
             MaxPayloadError: The message exceeds the server's size limit. The message wasn't sent.
-            ConfigError: ``data`` isn't bytes, an option is out of range, or the server is too old for an option. The
-                message wasn't sent. Options in ``headers`` don't get this check of the version.
+            ConfigError: ``data`` isn't bytes, an argument is out of range, or the server is too old for an argument.
+                The message wasn't sent. For options that are set in ``headers``, the version isn't checked.
 
         If the call is cancelled, the message may or may not have been stored.
         """
@@ -155,7 +158,7 @@ class Publishing:
         max_outstanding_acks: int = 2,
         timeout: float | None = None,
     ) -> FastIngest:
-        """Return a `FastIngest`, which publishes messages to a stream at the highest possible rate.
+        """Return a `FastIngest`, which publishes messages to a stream as fast as the server's flow control allows.
 
         ::
 
@@ -337,7 +340,7 @@ class Publishing:
             cron: Publish at the times given by a cron expression. It has six fields, the first of which is seconds, or
                 it is a word such as ``@hourly``. See `check_cron`.
             time_zone: Time zone of ``cron``, as an IANA name or a ``ZoneInfo``. Defaults to UTC.
-            source: Publish the last message of this subject of the stream, if there is one, instead of ``data``.
+            source: Instead of ``data``, publish the last message of this subject, if the stream contains one.
             ttl: How long the server keeps each published message, in seconds, or ``"never"``. Requires a stream with
                 ``allow_msg_ttl``.
             rollup: ``"sub"`` if each published message replaces the earlier messages of ``target``.
@@ -345,8 +348,8 @@ class Publishing:
                 ``allow_msg_ttl``.
             headers: Headers of the published messages.
             msg_id: Unique ID of the schedule, so that it is stored only once if it is sent again. See `publish`.
-            expected_last_subject_seq: Store the schedule only if the existing schedule has this stream sequence. 0
-                requires that no schedule exists.
+            expected_last_subject_seq: Store the schedule only if the existing schedule has this stream sequence, or
+                with 0, only if no schedule exists.
             timeout: Time limit of the whole call, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Returns:
@@ -359,7 +362,8 @@ class Publishing:
             WrongLastSequenceError: The existing schedule isn't the expected one. Nothing was stored.
             ApiError: The stream rejected the schedule, for example because it doesn't have ``allow_msg_schedules``
                 (10188).
-            NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
+            NoRespondersError: No stream has ``subject``, or the stream has no leader. Nothing was stored.
+            RequestTimeoutError, DisconnectedError: No response arrived. The schedule may or may not have been stored.
 
         See ADR-51 for the details.
         """
@@ -409,7 +413,7 @@ class Publishing:
         Raises:
             NoMatchingStreamError: No stream, or more than one, has ``subject``.
 
-        Also raises `RequestTimeoutError` or `DisconnectedError` if no response arrived. You may then call it again.
+        Also raises `RequestTimeoutError` or `DisconnectedError` if no response arrived. You may then repeat the call.
 
         See ADR-51 for the details.
         """
@@ -448,8 +452,8 @@ class Publishing:
     ) -> PubAck:
         """Publish a message and cancel a schedule, atomically.
 
-        Use it to publish the scheduled message early, with ``subject`` set to the target of the schedule. Or use it to
-        announce the cancellation to other clients, on any other subject of the stream.
+        For example, publish the scheduled message early by passing the target of the schedule as ``subject``. With a
+        different subject of the stream, the message can announce the cancellation to other clients.
 
         Args:
             schedule: Subject of the schedule.
@@ -467,7 +471,9 @@ class Publishing:
             InvalidNameError: A subject or a header is invalid. Nothing was sent.
             MaxPayloadError: The message exceeds the server's size limit. Nothing was sent.
             ConfigError: A time, an interval or another option is invalid, or the server is too old. Nothing was sent.
-            ApiError, NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
+            ApiError: The stream rejected the message. The schedule remains.
+            NoRespondersError: No stream has ``subject``, or the stream has no leader. The schedule remains.
+            RequestTimeoutError, DisconnectedError: No response arrived, so the outcome is unknown.
 
         See ADR-51 for the details.
         """

@@ -139,7 +139,7 @@ class AtomicBatch:
         The server checks expectations when the batch is committed, against the state of the stream at that time.
 
         Args:
-            subject, data, headers: See `JetStream.publish`.
+            subject, data, headers: Subject, payload and headers of the message. See `JetStream.publish`.
             msg_id: Unique ID of the message. If the stream already has a message with this ID, the commit fails with
                 `BatchDuplicateError` (nats-server 2.12.1).
             expected_stream: Name of the stream that must store the batch.
@@ -148,7 +148,8 @@ class AtomicBatch:
             expected_last_subject_seq: Expected last sequence of the subject before the batch. It isn't allowed if an
                 earlier message of the batch has the same subject. To check a different subject, set
                 ``expected_last_subject_seq_subject``.
-            ttl, rollup: See `JetStream.publish`.
+            ttl: How long the server keeps the message, in seconds, or ``"never"``. See `JetStream.publish`.
+            rollup: ``"sub"`` or ``"all"`` to replace earlier messages. See `JetStream.publish`.
 
         Raises:
             ConfigError, InvalidNameError, MaxPayloadError: The message is invalid. You can continue with the batch.
@@ -185,7 +186,7 @@ class AtomicBatch:
                 line = (known_subjects.get(to) or to.encode(), len(header), size, header, payload)
                 if before.acked or not self._write_at_once(b"HPUB %b %d %d\r\n%b%b\r\n" % line, size):
                     async with self._turns:
-                        # This also raises an error that has already ended the batch.
+                        # If an error has already ended the batch, sending raises that error.
                         await self._send_message(before)
             return number
         async with self._turns:

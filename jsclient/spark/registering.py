@@ -22,7 +22,7 @@ _NEEDED = "jsclient.spark needs PySpark 4.2 or newer, and pyarrow 18 or newer"
 def register(spark: SparkSession) -> None:
     """Register ``format("jetstream")`` with a session, so that its queries can read from and write to JetStream.
 
-    Call it once, after the session has been created::
+    Call `register` once, after the session has been created::
 
         register(spark)
         spark.readStream.format("jetstream").options(servers=url, stream="ORDERS").load()

@@ -72,7 +72,7 @@ class Stream:
 
     @property
     def cached_info(self) -> StreamInfo:
-        """Configuration and state of the stream, as last reported by the server. Call `info` to refresh them."""
+        """Configuration and state of the stream, as last reported by the server. Call `info` to get current values."""
         return self._info
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Stream:
                 there are very many subjects, use `subjects` instead, which doesn't load all of them at once.
             deleted_details: Whether to list the sequences of deleted messages in ``state.deleted``.
             timeout: How long to wait for the response, in seconds. Defaults to the ``timeout`` passed to `connect`.
-                Consider a shorter one for health checks.
+                Consider a shorter timeout for health checks.
 
         Raises:
             StreamNotFoundError: The stream was deleted.
@@ -162,7 +162,8 @@ class Stream:
             if value is not None:
                 check_count(what, value, 0, 2**64 - 1)
         if seq is not None and seq <= 1:
-            # No sequence is lower. Don't send 0, or 1 to servers before 2.14, because they would remove all messages.
+            # No message has a lower sequence. Send nothing, because a server would take 0 (and before 2.14, also 1) for
+            # a purge of all messages.
             return 0
         body: dict[str, Any] = {k: v for k, v in (("seq", seq), ("keep", keep)) if v is not None}
         if subject is not None:
@@ -190,15 +191,15 @@ class Stream:
     async def get_last_message(self, subject: str, *, direct: bool = False) -> StoredMessage:
         """Return the latest message of a subject, or of all subjects that match a wildcard.
 
-        For ``direct`` and the errors, see `get_message`.
+        Raises `MessageNotFoundError` if there is none. For ``direct`` and the other errors, see `get_message`.
         """
         return await self._get({"last_by_subj": check_filter_subject(subject)}, direct)
 
     async def get_next_message(self, subject: str, seq: int = 1, *, direct: bool = False) -> StoredMessage:
         """Return the first message of a subject whose stream sequence is ``seq`` or higher.
 
-        The subject may contain wildcards. To read on, pass the sequence of the returned message plus 1. For ``direct``
-        and the errors, see `get_message`.
+        The subject may contain wildcards. To get the message after the returned one, pass its ``seq`` plus 1. Raises
+        `MessageNotFoundError` if there is none. For ``direct`` and the other errors, see `get_message`.
         """
         return await self._get({"seq": seq, "next_by_subj": check_filter_subject(subject)}, direct)
 
@@ -460,8 +461,8 @@ class Stream:
     async def consumers(self) -> AsyncGenerator[ConsumerInfo, None]:
         """Iterate over the configuration and state of all consumers of the stream.
 
-        They are requested page by page, so the list may be long. To read or manage one of them, pass its name to
-        `consumer`.
+        The consumers are requested page by page, so there may be any number of them. To read from a consumer or to
+        manage it, pass its name to `consumer`.
         """
         async for item in pages(self._context, self._context.api.consumer_list(self.name), "consumers"):
             yield from_wire(ConsumerInfo, item)

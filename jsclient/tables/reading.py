@@ -50,7 +50,8 @@ def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.Reco
         while messages := opened.run(reader.read_messages(spec.batch_rows)):
             for start in range(0, len(messages), spec.batch_rows):
                 part = messages[start : start + spec.batch_rows]
-                # A consumer delivers frames with a JSAck. A direct get returns the metadata in headers.
+                # Consumers carry the metadata of a message in its ack subject, and direct gets in its headers. The two
+                # forms need different decoders.
                 if isinstance(reader, ConsumerRange):
                     yield frame_batch(
                         part, schema, spec.stream, created=spec.created, headers_only=headers_only

@@ -161,7 +161,7 @@ async def _open(options: ServerOptions) -> JetStream:
     except AuthenticationError:
         raise
     except ConnectError as error:
-        # A query does not call connect(), so name the option that passes `wait` on.
+        # A query doesn't call connect(), so name the option that sets its argument `wait`.
         text = str(error).replace("connect(..., wait=30)", "option 'nats.wait' = '30'")
         raise ConnectError(text) from error.__cause__
 

@@ -270,7 +270,7 @@ def _streams(reader: OptionReader, mode: str) -> tuple[tuple[str, ...], str | No
         return names, None
     if len(set(names)) < len(names):
         raise ConfigError(f"option 'stream' is {','.join(names)!r}: one of the names is there twice; omit it")
-    # There are several streams from here on, so the options of a single stream are refused.
+    # The query reads several streams, so refuse the options that apply only to a single stream.
     setting = f"'stream' is {','.join(names)!r}" if pattern is None else f"'streamPattern' is {pattern!r}"
     if mode == "queue":
         raise ConfigError(

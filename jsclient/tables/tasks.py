@@ -23,7 +23,8 @@ from .source_options import SourceOptions
 
 __all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 
-# Limits up to which a range is divided by reading the sequences of all its messages. Beyond them, counting costs less.
+# Up to these limits, a range is split exactly, by reading the sequence of every message. Above them, it is cheaper to
+# ask the server how many messages each part contains.
 _MOST_FOUND = 500_000  # maximum number of messages
 _FOUND_A_PIECE = 500  # maximum number of messages for each part
 # Maximum number of bytes for each part. The server loads payloads even if it does not send them.
@@ -112,7 +113,7 @@ def cut(
     most = options.max_messages_per_partition
     if most is None and whole.width <= SPARSE * rows:
         return plan_ranges(whole, pieces)
-    # Each count makes the server scan a part of the stream, and each division takes a few counts.
+    # Counting is expensive: the server scans a part of the stream for each count, and each division needs several.
     if read_mode != "direct" and _are_few(rows, pieces, facts):
         created, subjects = datetime.fromisoformat(facts.created), lookup.subjects
         messages = lookup.run(lambda stream: sequences_between(stream, whole, subjects, created))

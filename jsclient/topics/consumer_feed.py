@@ -94,7 +94,7 @@ class ConsumerFeed(Feed):
         """Return the pushes that other readers share, or new pushes if this reader doesn't trust the shared ones."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # A reader that opens the same pushes again has found a record that they missed, so create new pushes.
+        # If this reader opens the same pushes again, it has found a record that these pushes missed. Create new ones.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes
@@ -351,7 +351,7 @@ class _Hearing:
             for subject in self._subjects:
                 self._inboxes.append(await connection.subscribe(subject, self._receive_hints))
             if self._inboxes:
-                # Wait for a PONG, because the server sends a refusal of a subscription before it.
+                # Send a ping. If the server denies a subscription, its error arrives before the PONG.
                 await connection.ping(self._context.timeout)
         except BaseException:
             await self.end_hearing()

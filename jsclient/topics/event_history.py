@@ -161,7 +161,7 @@ class EventSource:
         limit: int | None = None,
         allow_truncated: bool = False,
     ) -> EventHistory:
-        """Read the stored events from ``start`` on, in order, without waiting for new events.
+        """Read the stored events in order, beginning at ``start``, without waiting for new events.
 
         Iterate over the result, or ``await`` it to get a list::
 
@@ -171,8 +171,8 @@ class EventSource:
         Args:
             start: Where to start, with the same values as in `subscribe`. By default, all stored events are read.
             limit: Maximum number of events to read. By default, there is no limit.
-            allow_truncated: If true, start at the first event that is still stored if earlier ones were removed. By
-                default, `HistoryTruncatedError` is raised.
+            allow_truncated: What to do if events at or after ``start`` have been removed. If true, begin with the
+                oldest event left. By default, raise `HistoryTruncatedError`.
 
         Raises:
             ConfigError: ``limit`` isn't a positive integer.
@@ -196,7 +196,7 @@ class EventSource:
         max_pending_bytes: int = 64 * 1024 * 1024,
         heartbeat: float = HEARTBEAT,
     ) -> EventSubscription:
-        """Subscribe to the events from ``start`` on: first the stored events, then new events as they are published.
+        """Subscribe to the events, beginning at ``start``: first the stored events, then new events as they arrive.
 
         Open the subscription with ``async with``, or ``await`` the call and close the subscription yourself::
 
@@ -223,7 +223,7 @@ class EventSource:
             catch_up: When to read events that are known to be missing: ``"at once"``, or only when the ``quiet`` time
                 is over with ``"timer"``.
             allow_truncated: If true, skip events that were removed before they were read, and report them with the
-                event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
+                event `HistoryTruncated`. By default, raise `HistoryTruncatedError`.
             max_pending: Maximum number of events in the local queue. Events that don't fit are read from the history
                 later.
             max_pending_bytes: Maximum size of the events in the local queue, in bytes.
@@ -259,13 +259,13 @@ class EventSource:
 
 
 class EventHistory:
-    """The stored events of a source from a start on. Returned by `EventSource.history`.
+    """The stored events of a source, beginning at a start. Returned by `EventSource.history`.
 
     ``async for`` reads the events page by page, and ``await`` returns them as a list. Each iteration begins at the
-    start, and stops after the last event that was stored when it began. If servers restart, reading waits for them.
+    start, and stops after the last event that was stored when the iteration began. If servers restart, reading waits.
 
     Raises:
-        HistoryTruncatedError: Events were removed before they were read. Its ``first_available`` is the sequence of the
+        HistoryTruncatedError: Events were removed before they were read. ``first_available`` is the sequence of the
             first event that is still stored.
         PositionInvalidError: The start is after the end of the stream, or in a stream that no longer exists.
 
@@ -377,7 +377,8 @@ class EventSubscription(ReadHandle[Record]):
     async def next(self, timeout: float | None = None) -> Record:
         """Wait for the next event and return it.
 
-        If the call is cancelled, no event is lost. The next call returns it.
+        While the server is unavailable, the subscription waits for it. The call raises a request error only if retrying
+        can't help, for example `PermissionDeniedError`. Cancelling the call is safe: the next call returns the event.
 
         Args:
             timeout: How long to wait, in seconds. By default, wait indefinitely.
@@ -388,18 +389,14 @@ class EventSubscription(ReadHandle[Record]):
             HistoryTruncatedError: Events were removed before they were read.
             PositionInvalidError: The stream was deleted and created again.
             ConfigError: The subscription has a callback, which receives the events.
-
-        A subscription waits while the server is unavailable. It raises a request error only if retrying can't help, for
-        example `PermissionDeniedError`.
         """
         return await self._readable().next(timeout)
 
     def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
         """Yield lists of events as they arrive.
 
-        Each list contains the events that have already arrived, and at least one. It isn't delayed until it is full.
-        The iteration ends when the subscription is closed or the topic ends. It raises the same errors as `next`,
-        except `ClosedError`.
+        Each step waits for at least one event, and then yields all events that have arrived, up to ``max_events``. The
+        iteration ends when the subscription is closed or the topic ends. The other errors of `next` are raised.
 
         Args:
             max_events: Maximum number of events in a list.

@@ -186,7 +186,7 @@ class RepublishFeed(Feed):
         connection.add_listener(listen)
         self._open[id] = inbox, listen, probe
         try:
-            # Wait for a PONG, because the server sends a refusal of the subscription before it.
+            # Send a ping. If the server denies the subscription, its error arrives before the PONG.
             await connection.ping(self._context.timeout)
             if inbox.denied is not None:
                 raise inbox.denied

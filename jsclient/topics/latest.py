@@ -103,9 +103,9 @@ class LatestReader(ReadHandle[Record]):
     producer fails. The end of the topic is never skipped. Cancelling a read loses no record.
 
     If the topic's subject contains wildcards, the reader first returns the latest record of each subject, and then the
-    latest record of each subject that changes. In this case, the loop doesn't end by itself, and the record that ends a
-    subject (`Record.is_last`) is returned like any other. Subjects that are removed from the stream aren't reported. If
-    you need them, use `TopicTable.changes`.
+    latest record of each subject that changes. The loop then doesn't end by itself, and the record that ends a subject
+    (`Record.is_last`) is returned like any other. Subjects that are removed from the stream aren't reported. To learn
+    of removed subjects, use `TopicTable.changes`.
 
     Attributes:
         completion: The payload that the producer passed to `TopicPublisher.finish`. None until the loop ends, and also
@@ -128,9 +128,8 @@ class LatestReader(ReadHandle[Record]):
     async def current(self) -> Record:
         """Return the latest record, even if it was returned before.
 
-        If there is no record yet, the call waits for the first one. The following call of `next` waits for a newer
-        record. This call has no timeout, so it doesn't raise `RequestTimeoutError` if there is no record. Apart from
-        that, it raises the same errors as `next`.
+        If there is no record yet, the call waits for the first one, without a timeout. The following call of `next`
+        waits for a newer record. The call raises the same errors as `next`, except `RequestTimeoutError`.
         """
         return self._seen_now(await (await self._opened()).newest())
 
@@ -150,8 +149,8 @@ class LatestReader(ReadHandle[Record]):
                 of it.
             ConfigError: The first read found that the stream doesn't keep records after they were read.
 
-        A reader waits while the server is unavailable. It raises a request error only if retrying can't help, for
-        example `PermissionDeniedError`.
+        While the server is unavailable, the reader waits for it. The call raises a request error only if retrying can't
+        help, for example `PermissionDeniedError`.
         """
         try:
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):

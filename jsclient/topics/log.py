@@ -53,9 +53,9 @@ HEARTBEAT: Final = 5.0  # interval between heartbeats, in seconds
 class Page(NamedTuple):
     """Some consecutive records of a log. Returned by `Log.history`.
 
-    ``records`` are the records, in order. If ``more`` is true, further records follow, so call `Log.history` again
-    after the last of these. If it is false, no record follows up to the sequence ``up_to``, according to the server
-    that was read. ``up_to`` is 0 if this is unknown.
+    ``records`` are the records, in order. If ``more`` is true, further records follow. To get them, call `Log.history`
+    again with the sequence of the last record. If ``more`` is false, ``up_to`` is the stream sequence up to which the
+    server that was read has no further record, or 0 if this is unknown.
     """
 
     records: list[Record]
@@ -64,18 +64,17 @@ class Page(NamedTuple):
 
 
 class Feed(abc.ABC):
-    """Pushes records of a log to readers as they are appended. Returned by `Log.feed`.
+    """Pushes a log's new records to its readers. Returned by `Log.feed`.
 
-    A push is only a hint that makes readers faster. It may be lost, repeated or late, because readers check the history
-    of the log for anything that they have missed.
+    Pushes are best effort, so they may be lost, repeated or late. They only reduce latency: readers fetch anything that
+    they missed from the history of the log.
     """
 
     origin: Position | None = None
     """A position in the stream of the records, which becomes their `Record.origin`. None if there is none."""
 
     by_subject: bool = False
-    """Whether `Record.previous` refers to the predecessor with the same subject, although there are several subjects.
-    """
+    """Whether `Record.previous` refers to the previous record with the same subject, in a log with several subjects."""
 
     heartbeat: float = HEARTBEAT
     """Interval between heartbeats, in seconds. If three in a row are missing, the event `HeartbeatMissed` is
@@ -106,16 +105,16 @@ class Feed(abc.ABC):
                 contain new records, and the reader should check.
             lost: Call it when a push may have been missed. The reader then checks the history.
 
-        May raise any request error. In this case, the feed isn't open.
+        May raise any request error. After an error, the feed isn't open.
         """
 
     @abc.abstractmethod
     async def close(self, id: str) -> None:
-        """Stop pushing to a subscription. An unknown ``id`` is ignored, and so is a server that can't be reached."""
+        """Stop pushing to a subscription. Does nothing if ``id`` is unknown or the server can't be reached."""
 
 
 class Log(abc.ABC):
-    """An ordered log of records. Subclass it to read topics from a storage of your own.
+    """An ordered log of records. Subclass it to read topics from a different kind of storage.
 
     The library has two logs: `StreamLog` reads a stream on a server, and `MemoryLog` keeps records in this process. All
     readers and kits work on any log. A log may contain only some records of its storage, namely those that match
@@ -166,12 +165,12 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
-        """Return the next stored records after a sequence, in order.
+        """Return a `Page` with up to ``limit`` stored records that follow the stream sequence ``since``, oldest first.
 
         Args:
-            since: The stream sequence after which to start. 0 starts with the first record.
+            since: A stream sequence, or 0 to start with the first record of the log.
             limit: Maximum number of records.
-            max_bytes: Maximum size of the records, in bytes. If the first record is larger, it is returned alone.
+            max_bytes: Maximum total size of the records, in bytes. If the first record is larger, it is returned alone.
 
         May raise any request error.
         """
@@ -244,8 +243,9 @@ class Log(abc.ABC):
     ) -> bool:
         """Send a value on the log's subject, if that doesn't require waiting.
 
-        Returns True if the record was sent. ``stored`` is then called with its sequence, or with an error. After an
-        error, the record may still have been stored. Returns False if it wasn't sent. Use `append` instead.
+        Return True if the record was sent. ``stored`` is then called with the sequence of the record, or with an error.
+        After an error, the record may still have been stored. Return False if the record wasn't sent, in which case the
+        caller can use `append`.
 
         Args:
             data: The payload.
@@ -284,9 +284,7 @@ class Log(abc.ABC):
         waits: Callable[[], bool],
         failure: Callable[[], JetStreamError | None] = lambda: None,
     ) -> StreamStallWatch | None:
-        """Return a watch that looks for the reason while a reader waits and gets no records.
-
-        By default, returns None, because the log needs no watch.
+        """Return a watch that finds out why a waiting reader gets no records, or None if the log needs no watch.
 
         Args:
             progress: Returns a number that grows with each record the reader gets.
@@ -312,7 +310,7 @@ class Log(abc.ABC):
 
 
 class ReadOptions(TypedDict, total=False):
-    """The keyword arguments of `Topic.since`, which `Topic.each` describes. All of them are optional."""
+    """Keyword arguments of `Topic.since`, for type annotations. For their meaning, see `Topic.each`."""
 
     push: Push
     quiet: float

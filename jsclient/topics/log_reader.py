@@ -218,7 +218,8 @@ class LogReader(ReadHandle[Record]):
     async def next(self, timeout: float | None = None) -> Record:
         """Wait for the next record and return it.
 
-        If the call is cancelled, no record is lost. The next call returns it.
+        While the server is unavailable, the reader waits for it. The call raises a request error only if retrying can't
+        help, for example `PermissionDeniedError`. Cancelling the call is safe: the next call returns the record.
 
         Args:
             timeout: How long to wait, in seconds. By default, wait indefinitely.
@@ -228,9 +229,6 @@ class LogReader(ReadHandle[Record]):
             ClosedError: The reader was closed, or the log has ended.
             HistoryTruncatedError: Records were removed before they were read.
             PositionInvalidError: The stream was deleted and created again.
-
-        A reader waits while the server is unavailable. It raises a request error only if retrying can't help, for
-        example `PermissionDeniedError`.
         """
         deadline = deadline_of(timeout, self._now())
         while True:
@@ -270,11 +268,16 @@ class LogReader(ReadHandle[Record]):
     async def batches(self, max_records: int = 500) -> AsyncGenerator[list[Record], None]:
         """Yield lists of records as they arrive, until the reader is closed or the log ends.
 
-        Each list contains the records that have already arrived, and at least one. It raises the same errors as `next`,
-        except `ClosedError`.
+        Each step waits for at least one record, and then yields all records that have arrived, up to ``max_records``.
 
         Args:
             max_records: Maximum number of records in a list.
+
+        Raises:
+            HistoryTruncatedError: Records were removed before they were read.
+            PositionInvalidError: The stream was deleted and created again.
+
+        Like `next`, the iteration raises a request error only if retrying can't help.
         """
         check_count("max_records", max_records)
         while True:
@@ -291,8 +294,8 @@ class LogReader(ReadHandle[Record]):
     async def next_batch(self, max_records: int = 500, *, up_to: int) -> list[Record]:
         """Wait for the next records and return them as a list.
 
-        The list is empty if no record follows, because the reader has reached ``up_to`` or the log has ended. It raises
-        the same errors as `next`, except `ClosedError`.
+        The list is empty if no record follows, because the reader has reached ``up_to`` or the log has ended. The call
+        raises the same errors as `next`, except `ClosedError`.
 
         Args:
             max_records: Maximum number of records in the list.

@@ -103,7 +103,7 @@ class ChainPublisher:
         headers: Mapping[str, str | Sequence[str]] | None,
         check: Callable[[], None],
     ) -> asyncio.Future[PubAck]:
-        """Publish the next record of the chain, and return the future of its ack. See `Publisher.publish`.
+        """Publish the next record of the chain, and return a future for its ack. See `Publisher.publish`.
 
         ``check`` is called directly before the record is sent, after the wait for earlier calls. If it raises an error,
         nothing is sent. If the call is cancelled, the chain continues without this record.
@@ -155,7 +155,7 @@ class ChainPublisher:
             if not chain.is_broken and admission.has_room(1, size):
                 return
             if not chain.is_broken or chain.in_flight:
-                # This wait needs no deadline, because each publish in flight ends at its own.
+                # No deadline is needed here, because each publish in flight has its own deadline.
                 await changed.wait()
             elif not await changed.wait_until(deadline) and self._loop.time() >= deadline:
                 text = f"publish to {subject!r}: the last record of the stream is unknown; nothing was sent"
@@ -250,8 +250,8 @@ class ChainPublisher:
 class TopicPublisher(Handle):
     """Publishes records to a topic, and can end the topic. Opened by `Topic.publisher`.
 
-    Leaving ``async with`` waits until all records have been stored. If records couldn't be stored and you didn't await
-    their futures, it raises `PublishesFailedError`, so no failure goes unnoticed.
+    On exit, ``async with`` waits until all records have been stored. If a record couldn't be stored and you didn't
+    await its future, ``async with`` raises `PublishesFailedError`.
     """
 
     def __init__(self, log: StreamLog, publisher: Publisher, chain: ChainPublisher | None = None) -> None:
@@ -300,7 +300,7 @@ class TopicPublisher(Handle):
         headers: Mapping[str, str | Sequence[str]] | None = None,
         msg_id: str | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a record without waiting until it has been stored, and return the future of its ack.
+        """Send a record without waiting for it to be stored, and return a future for its ack.
 
         Usually, you don't need the future. `flush`, `finish` and the end of ``async with`` wait for all records::
 
@@ -311,15 +311,18 @@ class TopicPublisher(Handle):
         If ``max_in_flight`` records are in flight, the call waits until one of them has been acked. If the call is
         cancelled or raises an error, the record wasn't sent.
 
-        The record has been stored once its future has a result. The future raises the errors of `JetStream.publish`. If
-        records are chained and another client has published to the stream, it raises `WrongLastSequenceError`, or
-        `ApiError` with ``err_code`` 10070.
+        The future gets its result when the record has been stored. If the record can't be stored, the future raises one
+        of the errors of `JetStream.publish`.
+
+        If `Topic.publisher` was called with ``chained=True`` and another client publishes to the stream, records that
+        were already sent fail: their futures raise `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070.
+        Later calls of `publish` raise `ProducerFencedError`.
 
         Args:
             data: The payload of the record.
             headers: A mapping of header names to values, stored with the record. None (the default) adds no headers.
             msg_id: An id for deduplication. The server discards further records with the same id within the duplicate
-                window of the stream. Omit it if records are chained, because these have ids of their own.
+                window of the stream. Omit it for chained records, which get their ids automatically.
 
         Raises:
             ClosedError: The topic has ended, the publisher was closed, or an earlier chained record failed.
@@ -365,7 +368,7 @@ class TopicPublisher(Handle):
     async def finish(self, completion: bytes = b"") -> Position:
         """End the topic successfully, after all records have been stored. Return the position of the end.
 
-        The readers return all records and then stop. No further record can be published to the topic. If the call is
+        Readers return all records and then stop. No further record can be published to the topic. If the call is
         cancelled or times out, the topic may or may not have ended. Call `finish` again to make sure.
 
         Args:
@@ -383,8 +386,8 @@ class TopicPublisher(Handle):
     async def fail(self, reason: str) -> Position:
         """End the topic because of a failure, after all records have been stored. Return the position of the end.
 
-        Readers return all records and then raise `IterationFailed` with the reason. Apart from that, the call behaves
-        like `finish` and raises the same errors.
+        Readers return all records and then raise `IterationFailed` with the reason. In all other respects, the call
+        behaves like `finish` and raises the same errors.
 
         Args:
             reason: Human-readable description of the failure, such as ``str(error)``.

@@ -71,7 +71,7 @@ MAX_BYTES: Final = 8 * 1024 * 1024  # limit of a direct get, whose answers are a
 
 
 class StreamLog(Log):
-    """The part of a stream that matches a subject, seen as a log. Returned by `Topic.log` and `Topic.create`.
+    """A log whose records are the messages of a stream that match a subject. Returned by `Topic.log`, `Topic.create`.
 
     Use it for single requests, such as `last` and `extent`. To read records one after the other, use the readers of
     `Topic`.
@@ -202,7 +202,7 @@ class StreamLog(Log):
 
     @property
     def reads_directly(self) -> bool:
-        """Whether records are read with direct gets, which need no consumer but nats-server 2.11 or later."""
+        """Whether records are read with direct gets. These need no consumer, but require nats-server 2.11 or later."""
         version = self.context.connection.server_version
         return bool(self.handle.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 

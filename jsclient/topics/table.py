@@ -41,7 +41,7 @@ _RECHECK: Final = 0.5  # seconds until an uncertain extent is requested again
 
 
 class TableChange(NamedTuple):
-    """A change of a `TopicTable`. Returned by `TableChanges.next`.
+    """A changed subject of a `TopicTable`, with its latest record. Returned by `TableChanges.next`.
 
     ``record`` is the latest record of ``subject``, or None if the subject was removed from the table.
     """
@@ -108,7 +108,7 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     A subject disappears from the table when a record marks its deletion. This happens when a key of a key-value bucket
     is deleted or purged, and when the server stores a delete marker. If records are removed from the stream by a purge,
-    a deletion or a limit, no record tells the table. For this reason, it is also compared with the stream every
+    a deletion or a limit, no record announces this. For this reason, the table is also compared with the stream every
     ``check`` seconds. If the user isn't allowed to read the stream, the event `PermissionDenied` is reported, and the
     next comparison takes place after the next reconnect.
 
@@ -186,8 +186,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         If a subject changes several times before you read the change, only its latest state is returned.
 
         Args:
-            start: With ``"now"``, the default, only changes from now on are returned. With ``"first"``, every subject
-                that is already in the table is returned first.
+            start: With ``"now"``, the default, only later changes are returned. With ``"first"``, every subject that is
+                already in the table is returned first.
 
         Raises:
             ConfigError: ``start`` has a different value.

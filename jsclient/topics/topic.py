@@ -56,9 +56,8 @@ T = TypeVar("T", bound=Hashable)
 class ReaderOpening(Opening[TopicReader]):
     """A reader that hasn't been opened yet. Returned by `Topic.each` and `Topic.since`.
 
-    Open it with ``async with`` or ``await``, or iterate over it with ``async for``, which opens a reader and closes it
-    at the end of the loop. Each ``async for`` opens a reader of its own, so a second loop starts at the beginning
-    again.
+    Open the reader with ``async with`` or ``await``. ``async for`` also opens a reader, and closes it at the end of the
+    loop. Each ``async for`` opens a new reader, so a second loop starts at the beginning again.
     """
 
     _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  attribute of a base class
@@ -101,7 +100,7 @@ class Topic:
     async def log(self) -> StreamLog:
         """Look up the stream, and return the log from which the readers of this topic read.
 
-        Use the log for single requests, such as `StreamLog.last`. Readers look it up themselves.
+        Use the log for single requests, such as `StreamLog.last`. Readers look up the log themselves.
 
         Raises:
             NoMatchingStreamError: No stream stores the subject, or several streams store parts of it.
@@ -122,8 +121,9 @@ class Topic:
     async def create(self, **fields: Unpack[StreamFields]) -> StreamLog:
         """Create a stream for the topic, unless a stream already stores its subject.
 
-        Call it before the first use of a topic if you don't manage streams yourself. The new stream allows direct gets
-        and republishes the subject, so readers need no consumer on the server. An existing stream is never changed.
+        Call `create` before the first use of a topic if you don't manage streams yourself. The new stream allows direct
+        gets and republishes the subject, so readers need no consumer on the server. An existing stream is never
+        changed.
 
         Args:
             fields: Further configuration of a new stream, such as ``max_age``, ``storage`` and ``num_replicas``.
@@ -146,7 +146,7 @@ class Topic:
     ) -> Opening[TopicPublisher]:
         """Open a publisher, which publishes records to the topic and can end the topic.
 
-        Use it with ``async with``, which waits at the end until all records have been stored::
+        Open the publisher with ``async with``, which waits at the end until all records have been stored::
 
             async with topic.publisher() as publisher:
                 for reading in readings:
@@ -192,8 +192,8 @@ class Topic:
             async for record in topic.each("now"):
                 print(record.subject, record.data)
 
-        A slow reader doesn't delay other clients, and its memory is bounded. When its local queue is full, it leaves
-        the following records in the stream and reads them later.
+        A slow reader doesn't delay other clients, and its memory use is bounded. When the local queue of a reader is
+        full, the reader leaves further records in the stream and reads them later.
 
         Args:
             start: Where to start. ``"first"`` reads all stored records, and ``"now"`` only new records. A `Position`,
@@ -203,18 +203,18 @@ class Topic:
                 all readers of this connection with the same subject. With None, records aren't pushed, and the reader
                 checks the stream at intervals. ``"auto"`` selects the first of these ways that is available. If the
                 subject contains wildcards, ``"republish"`` keeps the order only within each subject, and may repeat
-                records after resuming from a position. In that case, ``"auto"`` doesn't select it.
+                records after resuming from a position. ``"auto"`` therefore doesn't select it for such a subject.
             quiet: If no record arrives for this many seconds, check the stream for records whose push was lost. This
                 limits the delay that a lost push can cause.
-            allow_truncated: If true, skip records that were removed from the stream before they were read, and report
-                them with the event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
+            allow_truncated: What to do if records were removed from the stream before they were read. If true, skip
+                them and report the event `HistoryTruncated`. By default, raise `HistoryTruncatedError`.
             max_pending: Maximum number of records in the local queue.
             heartbeat: Interval between heartbeats of the server, in seconds. If three in a row are missing, the event
                 `HeartbeatMissed` is reported. This happens when a server is frozen, or when the server of the reader's
                 consumer is cut off from the cluster.
-            after: A stream sequence to use instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
-                `Stream.get_last_messages`. The reader starts strictly after it. Prefer a `Position` if the stream may
-                be created again, because a sequence can't reveal this.
+            after: A stream sequence to start after, instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
+                `Stream.get_last_messages`. If the stream may be created again, prefer a `Position`, because a sequence
+                doesn't reveal that the stream has changed.
 
         Raises:
             ConfigError: An argument is invalid. Opening the reader also raises this error if the stream doesn't keep
@@ -239,22 +239,22 @@ class Topic:
     def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
         """Read every record after a saved position.
 
-        This is the way to continue after a restart, even in a different process::
+        Use `since` to continue after a restart, even in a different process::
 
             async with topic.since(load_position()) as reader:
                 async for record in reader:
                     await handle(record)
                     save_position(reader.position.to_json())
 
-        It is equivalent to ``topic.each(position)``, and takes the other arguments of `each`.
+        The call is equivalent to ``topic.each(position)``, and takes the other arguments of `each`.
 
         Args:
             position: The `TopicReader.position` at which to resume, or the JSON token returned by its ``to_json()``.
 
         Raises:
             PositionInvalidError: ``position`` is a string, but not the JSON token of a position.
-            ConfigError: ``position`` is neither a position nor a string, for example None because nothing was saved
-                yet. Start with `each` in that case.
+            ConfigError: ``position`` is neither a position nor a string. For example, it is None because no position
+                was saved yet. Start with `each` then.
 
         Opening the reader raises the errors described by `each`.
         """
@@ -274,23 +274,23 @@ class Topic:
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
         """Read the latest record, and then the latest record after each change.
 
-        Use it for state, where only the most recent record matters. A slow reader skips the records in between, and the
-        server never sends them::
+        Use `latest` for state, where only the most recent record matters. A slow reader skips the records in between,
+        and the server never sends them::
 
             async for record in topic.latest():
                 show(record.data)
 
-        If the stream republishes the subject, the server keeps no state for the reader. If it doesn't, all readers of a
+        If the stream republishes the subject, the server keeps no state for the reader. Otherwise, all readers of a
         connection share an ephemeral consumer while they wait.
 
         If the subject contains wildcards, the reader first returns the latest record of each subject, and then the
         latest record of each subject that changes. Such a reader keeps a `table` open from its first read until it is
         closed, so use it with ``async with``.
 
-        If the stream is deleted and created again, the reader continues with the new stream. There is one limitation:
-        if the new stream already contains a later sequence than the last record returned, the reader can't notice the
-        change. The `Record.position` of its records then refers to the deleted stream, and `since` refuses it with
-        `PositionInvalidError`. Create a new reader to get valid positions again.
+        If the stream is deleted and created again, the reader continues with the new stream. However, the reader can't
+        notice the change if the new stream already contains a later sequence than the last record returned. The
+        `Record.position` of further records then refers to the deleted stream, so `since` raises `PositionInvalidError`
+        for such a position. Create a new reader to get valid positions again.
 
         Args:
             quiet: If a waiting reader receives nothing for this many seconds, it requests the latest record again. This
@@ -324,17 +324,18 @@ class Topic:
     ) -> Opening[TopicTable]:
         """Open a table, which maps each subject of the topic to its latest record and is kept current.
 
-        Use it when you need random access to the current state. Reading the table sends no request::
+        Use a table when you need random access to the current state. Reading the table sends no request::
 
             async with topic.table() as table:
                 print(table["sensors.7"].data)
 
         Opening the table reads a snapshot of the latest records. After that, the table follows the topic like a reader.
-        With nats-server 2.11 or later and at most 1,024 subjects, the snapshot takes a single direct get. Otherwise, a
-        consumer delivers it.
+        With nats-server 2.11 or later and at most 1,024 subjects, a single direct get returns the snapshot. Otherwise,
+        a consumer delivers the snapshot.
 
         Args:
-            push, quiet, heartbeat: How the table learns of new records and of missed ones. See `each`.
+            push, quiet, heartbeat: How new records are pushed, and how the table notices that it missed one. See
+                `each`.
             check: Interval between checks for messages that were removed from the stream by a purge, a deletion or a
                 limit, in seconds. If messages were removed, the table is compared with the stream, without reading
                 payloads. A large table is compared less often, with a pause of at least one millisecond for each
@@ -367,7 +368,13 @@ class Topic:
         """Return an epoch topic named after the subject of this topic.
 
         An epoch topic delivers records in groups, and each group completely or not at all. This method is a shortcut
-        for `JetStream.epochs`, which describes the arguments.
+        for `JetStream.epochs`.
+
+        Args:
+            order: The type and the order of the times of epochs. By default, times are integers that start at 0.
+            partitions: Number of partitions. By default, an existing topic keeps its number of partitions, and a new
+                topic has one partition.
+            codec: Encodes and decodes the data. Defaults to JSON.
         """
         name = check_topic(self.subject)
         stream = check_stream_name(name.replace(".", "_") if self._stream is None else self._stream)
@@ -382,8 +389,8 @@ class Topic:
             async with topic.work("billing") as work:
                 await work.run(handler)
 
-        A durable consumer stores the progress of the group. It remains when all workers have stopped, so workers that
-        start later continue where the group stopped.
+        A durable consumer stores the progress of the group. The consumer remains when all workers have stopped, so
+        workers that start later continue where the group stopped.
 
         Args:
             group: Name of the group, which becomes the name of the durable consumer.

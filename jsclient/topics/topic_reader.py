@@ -30,8 +30,8 @@ class TopicReader(ReadHandle[Record]):
     ``async for`` stops when the producer finishes the topic, and raises `IterationFailed` with the reason if the
     producer fails. Cancelling a read loses no records: the next read returns them.
 
-    If the topic's subject contains wildcards, the loop doesn't end by itself, because each subject can only end on its
-    own. The record that ends a subject (`Record.is_last`) is returned like any other.
+    If the topic's subject contains wildcards, each subject ends separately, so the loop doesn't end by itself. The
+    record that ends a subject (`Record.is_last`) is returned like any other.
 
     Attributes:
         completion: The payload that the producer passed to `TopicPublisher.finish`. None until the loop ends, and also
@@ -80,7 +80,8 @@ class TopicReader(ReadHandle[Record]):
     async def next(self, timeout: float | None = None) -> Record:
         """Wait for the next record and return it.
 
-        If the call is cancelled, no record is lost. The next call returns it.
+        While the server is unavailable, the reader waits for it. The call raises a request error only if retrying can't
+        help, for example `PermissionDeniedError`. Cancelling the call is safe: the next call returns the record.
 
         Args:
             timeout: How long to wait, in seconds. By default, wait indefinitely.
@@ -89,12 +90,9 @@ class TopicReader(ReadHandle[Record]):
             RequestTimeoutError: No record arrived within ``timeout`` seconds. The reader can still be used.
             ClosedError: The topic has ended, or the reader was closed.
             IterationFailed: The producer failed. The error contains the reason.
-            HistoryTruncatedError: Records were removed from the stream before they were read. Its ``first_available``
-                is the sequence of the first record that is still stored.
+            HistoryTruncatedError: Records were removed from the stream before they were read. ``first_available`` is
+                the sequence of the first record that is still stored.
             PositionInvalidError: The stream was deleted and created again.
-
-        A reader waits while the server is unavailable. It raises a request error only if retrying can't help, for
-        example `PermissionDeniedError`.
         """
         if self._end is None:
             try:
@@ -128,8 +126,8 @@ class TopicReader(ReadHandle[Record]):
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
         """Yield lists of records as they arrive. This is faster than reading one record at a time.
 
-        Each list contains the records that have already arrived, and at least one. The iteration ends when the topic
-        ends or the reader is closed. It raises the same errors as `next`, except `ClosedError`.
+        Each step waits for at least one record, and then yields all records that have arrived, up to ``max_records``.
+        The iteration ends when the topic ends or the reader is closed. The other errors of `next` are raised.
 
         Args:
             max_records: Maximum number of records in a list.

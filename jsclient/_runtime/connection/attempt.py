@@ -126,8 +126,7 @@ class Attempt:
     async def _connect(self) -> ServerLink:
         server, settings, transport = self._server, self._settings, self._transport
         secure_url = server.url.scheme in {"tls", "wss"}
-        # Create a context only when it is needed, because creating one reads the certificate authorities of this
-        # machine.
+        # Create the context only when it is needed, because loading the system's CA certificates is slow.
         if isinstance(transport, WebSocketTransport):
             context = settings.context if server.url.scheme == "wss" else None
             await transport.open_websocket(server.url, context, self._name)

@@ -15,8 +15,8 @@ _STEPS = 8  # number of frames at the start of a run that are read one by one
 # Maximum number of bytes of a payload in a run that is split, because splitting copies the payload twice.
 _SMALL = 1024
 _LONG_RUN = 128  # number of frames in a run that make a pattern worth its compilation
-# Number of bytes to split at once. It is doubled as long as they all are frames of one run, and reset if not, because
-# the remaining pieces are then wasted.
+# Number of bytes to split at once. The number is doubled while all pieces are frames of the same run. Otherwise, the
+# pieces after the run are wasted, so the number is reset.
 _WINDOW = 4096
 _MAX_WINDOW = 64 * 1024
 
@@ -46,7 +46,7 @@ class PatternReader:
 
     def __init__(self, lengths: Mapping[bytes, int]) -> None:
         self._lengths = lengths
-        # By sid, the pattern, or None after the first long run.
+        # Maps the sid of a subscription to its pattern, or to None after the first long run.
         self._patterns: dict[bytes, re.Pattern[bytes] | None] = {}
 
     def count_run(self, sid: bytes) -> None:
@@ -57,7 +57,8 @@ class PatternReader:
                 patterns.clear()
             patterns[sid] = None
         elif patterns[sid] is None:
-            # The last alternative matches all that follows the frames, so that no gap between matches is skipped.
+            # The last alternative matches everything from the first byte that isn't part of a frame. Without it,
+            # `findall` would skip that input and match later frames.
             text = rb"MSG ([^ \r]+) %b (\d{1,8})\r\n([^\r]{0,%d})\r\n|(.).*"
             patterns[sid] = re.compile(text % (re.escape(sid), _SMALL), re.DOTALL)
 
@@ -188,7 +189,8 @@ class RunReader:
                 frames += self._frames_of_any_length(pieces[len(frames) :], subject, space, headers=headers)
                 break
             frames.append((subject, reply, body[:head], body[head:]) if head else (subject, reply, b"", body))
-        # Something else than a reply precedes the lengths if a payload contains a line of these lengths.
+        # If a payload contains a line with these lengths, the text before the lengths isn't a reply subject. Then
+        # discard all frames.
         replies = b"".join([frame[1] for frame in frames])
         if b" " in replies or b"\r" in replies or (replies and not space):
             return []

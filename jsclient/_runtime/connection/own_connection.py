@@ -463,7 +463,7 @@ class OwnConnection(Connection):
             try:
                 await transport.wait_closed()
             finally:
-                # This does nothing if the transport is closed. It remains open only if the server doesn't read.
+                # No effect on a closed transport. The transport is still open only if the server doesn't read.
                 transport.abort()
 
 

@@ -216,7 +216,8 @@ MOST_UNSENT_PONGS = 1000
 
 HIGH_WATER = 2 * 1024 * 1024  # a publish waits while at least this many bytes wait to be sent
 
-# Bytes that are written before the iteration ends, so that the server can start and copies stay small.
+# Once this many bytes have been collected, write them without waiting for the end of the event loop's iteration. The
+# server can then start to work, and copies stay small.
 CHUNK = 64 * 1024
 
 

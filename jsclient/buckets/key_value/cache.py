@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class KeyValueChange(NamedTuple, Generic[ValueT]):
-    """A change of a key in a `KeyValueCache`. Returned by `KeyValueCacheChanges.next`.
+    """A changed key of a `KeyValueCache`, with its latest entry. Returned by `KeyValueCacheChanges.next`.
 
     ``entry`` is the new entry of ``key``, or None if the key no longer has a value.
     """

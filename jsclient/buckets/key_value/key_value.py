@@ -53,7 +53,7 @@ _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept
 class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     """A key-value bucket, which maps string keys to values. Returned by `JetStream.key_value` and `create_key_value`.
 
-    Each key is a subject of a stream, and its latest message is the value. A handle need not be closed.
+    Each key is a subject of a stream, and its latest message is the value. The handle doesn't have to be closed.
     """
 
     _create = "create_key_value"
@@ -79,17 +79,17 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     ) -> KeyValueEntry[ValueT]:
         """Return the latest entry of a key, which contains the value.
 
-        Any replica may answer, and it may lag behind. Pass ``min_revision`` if you need a value that was just stored,
-        possibly by another client.
+        Any replica may answer, including one that lags behind. Pass ``min_revision`` if you need a value that was just
+        stored, possibly by a different client.
 
         Args:
             key: The key.
-            revision: Return the entry that the key had at this revision. The bucket must still store it.
-            min_revision: Never return an older entry than this revision, for example the one returned by `put`. If the
-                replica that answers lags behind, the leader is asked.
+            revision: Return the entry that was stored with this revision, if the bucket still contains it.
+            min_revision: Never return an entry that is older than this revision, such as the revision returned by
+                `put`. If the replica that answers lags behind, the leader is asked.
 
         Raises:
-            KeyNotFoundError: The key has no value. If it was deleted, ``error.deleted`` is the entry of the deletion.
+            KeyNotFoundError: The key has no value. If the key was deleted, ``error.deleted`` is the deletion's entry.
             ValueInvalidError: The codec can't decode the value. ``error.entry`` contains the raw bytes.
             InvalidNameError: The key is invalid.
 
@@ -129,8 +129,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Args:
             keys: Keys or filters, such as ``["a.1", "b.*"]``. Keys without a value are omitted from the result. The
-                client requests them in groups of 1,000. At most 1,024 keys may match each group. Entries of later
-                groups may be newer than the revision of the snapshot.
+                client sends one request for every 1,000 keys or filters, which may match up to 1,024 keys. Entries
+                from later requests may be newer than the revision of the snapshot.
 
         Raises:
             TooManyResultsError: More than 1,024 keys match the filters of one request.
@@ -256,7 +256,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             value: The value, which may be empty. Without a codec, it must be bytes.
             ttl: Lifetime of the value in seconds, at least 1. The bucket needs ``limit_marker_ttl`` and a history of 1,
                 because an older value would reappear otherwise.
-            msg_id: A unique id. It lets the client send the value again if the reply is lost, without storing it twice.
+            msg_id: A unique id. If the reply is lost, the client then sends the value again without storing it twice.
 
         Raises:
             InvalidNameError, ConfigError, MaxPayloadError: The key, an option or the size is invalid. Nothing was sent.
@@ -365,7 +365,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         Args:
             key: The key.
             function: A plain function. It is called with the current value, or with None if there is no value. It
-                returns the new value, or None to leave the key unchanged. It may be called several times.
+                returns the new value, or None to leave the key unchanged. The function may be called several times.
             attempts: Maximum number of times that ``function`` is called.
 
         Raises:
@@ -379,8 +379,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     def transaction(self) -> KeyValueTransaction[ValueT]:
         """Change several keys, all or none of them: ``async with kv.transaction() as tx``.
 
-        Requires nats-server 2.12 or later and ``allow_atomic``. Leaving the block commits the changes, unless it raised
-        an exception. Raises `ReadOnlyError` if the handle is read-only, or `ConfigError` if the server is too old.
+        Requires nats-server 2.12 or later and ``allow_atomic``. The end of the block commits the changes, unless the
+        block raises an exception. Raises `ReadOnlyError` for a read-only handle, and `ConfigError` for an old server.
         """
         self._keys.check_writable()
         return KeyValueTransaction(self)
@@ -394,7 +394,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Requires nats-server 2.11 or later, and a bucket with ``limit_marker_ttl`` and a history of 1. The lock is
         renewed as long as it is held. If the holder dies or loses its connection, a different client can acquire the
-        lock within ``ttl + 1`` seconds. A suspended process may resume after that and still believe that it holds the
+        lock within ``ttl + 1`` seconds. A process that is suspended for longer may still believe that it holds the
         lock. Use `KeyValueLock.put` and `KeyValueLock.token` to prevent such a process from writing.
 
         Args:

@@ -41,8 +41,8 @@ class KeyValueLock(Handle, Generic[ValueT]):
             await write_report(fencing_token=lock.token)
 
     If the lock is lost or its connection is closed, the block is cancelled, and `LeaseLostError` is raised. The error
-    is also raised at the end of the block if the lock expired before, for example because the block kept the event loop
-    busy.
+    is also raised at the end of the block if the lock has already expired, for example because the block kept the event
+    loop busy.
 
     If the lock is lost and the block raises a `JetStreamError`, that error becomes the cause of the `LeaseLostError`.
     Any other exception of the block is raised unchanged, with a note about the loss. If another task has cancelled the
@@ -123,7 +123,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
     def check(self) -> None:
         """Raise `LeaseLostError` unless the lock is certainly held at this moment. No request is sent.
 
-        Call it before a step that must not run without the lock.
+        Call `check` before a step that must not run without the lock.
         """
         if self._state is State.OPEN and not self._is_in_time():
             self._lose(_LATE)

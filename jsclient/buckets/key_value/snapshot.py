@@ -21,9 +21,9 @@ class KeyValueSnapshot(dict[str, KeyValueEntry[ValueT]], Generic[ValueT]):
     """A mapping from keys to their entries, as of one revision of the bucket. Returned by `KeyValue.get_many`.
 
     Attributes:
-        revision: Revision of the snapshot. To follow the bucket from here, open a watch with
+        revision: Revision of the snapshot. To follow the bucket after the snapshot, open a watch with
             ``after=snapshot.revision``, which returns every later change. If more than 1,000 keys or filters were
-            requested, some entries may be newer than this revision, and the watch returns them again.
+            requested, some entries may be newer than this revision, and the watch returns these entries again.
     """
 
     revision: int = 0

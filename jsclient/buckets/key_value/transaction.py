@@ -54,9 +54,9 @@ class _Change(msgspec.Struct):
 
 
 class KeyValueTransaction(Generic[ValueT]):
-    """Collects changes of several keys, which are then stored all or none. Returned by `KeyValue.transaction`.
+    """Collects changes of several keys, which are stored either all or not at all. Returned by `KeyValue.transaction`.
 
-    Leaving the ``async with`` block commits the changes. Each key can be changed only once::
+    The end of the ``async with`` block commits the changes. Each key can be changed only once::
 
         async with kv.transaction() as tx:
             tx.put("account.1", b"90")
@@ -148,12 +148,12 @@ class KeyValueTransaction(Generic[ValueT]):
     def guard(self, key: str | KeyValueLock[Any], revision: int | None = None) -> None:
         """Add a guard: commit only if a key has a certain revision, or only if a lock is held.
 
-        Use it for keys that the transaction depends on but doesn't change. It may also change the guarded key. If it
-        changes a key that is guarded with a lock, the commit ends that lock.
+        Use guards for keys that the transaction depends on but doesn't change. A transaction may also change a guarded
+        key. If it changes a key that is guarded with a lock, the commit ends the lock.
 
-        The server checks one revision for each change. So a guard of a key that the transaction doesn't change needs a
-        change without ``last`` to travel with, and there can't be more such guards than changes. A key can't be guarded
-        with both a lock and a revision, because each renewal of the lock changes the revision.
+        The server checks only one revision for each change. A guard of a key that isn't changed is therefore sent with
+        a change that has no ``last``, so there can't be more such guards than such changes. A key can't be guarded with
+        both a lock and a revision, because each renewal of the lock changes the revision.
 
         Args:
             key: The key, or a lock of this bucket.
@@ -212,9 +212,9 @@ class KeyValueTransaction(Generic[ValueT]):
             await self.commit()
 
     async def commit(self) -> int:
-        """Store all changes, or none of them, and return the revision of the last one.
+        """Store either all changes or none of them, and return the revision of the last change.
 
-        You rarely call this method, because leaving the ``async with`` block commits the changes.
+        You rarely call this method, because the end of the ``async with`` block commits the changes.
 
         Raises:
             ConfigError: There are more guards than changes that can carry a guard. Nothing was sent.

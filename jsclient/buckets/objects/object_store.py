@@ -55,7 +55,7 @@ _ACK: Final = 30.0  # seconds to wait for the ack of a chunk, unless the timeout
 class ObjectStore(WithBucketRights):
     """A bucket that stores objects of any size, such as files. Returned by `JetStream.object_store`.
 
-    A handle has no resources, so it need not be closed.
+    The handle holds no resources, so it doesn't have to be closed.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -112,14 +112,14 @@ class ObjectStore(WithBucketRights):
                 a thread.
             chunk_size: Size of each message in bytes. Defaults to 128 KiB.
             headers, metadata, description: Headers, metadata and a human-readable text to store with the object.
-            size: Size of the content, if known. It is verified, and passed to ``progress``.
-            progress: A plain function to call with the number of bytes stored so far, and ``size`` or None. If it
-                raises an exception, the event `HandlerFailed` reports that and the upload continues.
+            size: Size of the content in bytes, if known. The size is verified, and passed to ``progress``.
+            progress: A plain function to call with the number of bytes stored so far, and ``size`` or None. If the
+                function raises an exception, the event `HandlerFailed` is emitted and the upload continues.
             if_match: Replace the object only if it has this revision.
             if_none_match: If true, store the object only if no object of this name exists.
             timeout: How long to wait for the ack of each chunk, in seconds. Defaults to 30.
             resume: A token from `upload_token`. Pass the same ``data`` from its beginning. Chunks that an earlier
-                attempt has stored aren't sent again. If the call fails, the stored chunks are kept for the next one.
+                attempt has stored aren't sent again. If the call fails, the bucket keeps its chunks for the next call.
 
         Raises:
             SourceChangedError: ``data`` differs from the content that an earlier attempt has stored.
@@ -282,7 +282,7 @@ class ObjectStore(WithBucketRights):
         return await rename_object(self._site, old, new)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
-        """Store a second name for an object, and return the description of this link. `get` and `open` follow links.
+        """Create a link, a second name for an object, and return the link's description. `get` and `open` follow links.
 
         Args:
             name: Name of the link.
@@ -350,7 +350,7 @@ class ObjectStore(WithBucketRights):
     def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
         """Read an object piece by piece, or from any position: ``async with store.open(name) as file``.
 
-        Memory use doesn't depend on the size of the object. `get` describes the arguments and errors. Opening the
+        Memory use doesn't depend on the size of the object. Arguments and errors are the same as for `get`. Opening the
         reader raises errors that concern the description, and reading raises errors that concern the content.
         """
         self._site.space.info_subject(name)
@@ -362,7 +362,7 @@ class ObjectStore(WithBucketRights):
     ) -> ObjectInfo:
         """Write an object to a file, and return its description.
 
-        The content is written to a temporary file in the same directory, which is then renamed. So ``path`` never
+        The content is written to a temporary file in the same directory, which is then renamed, so ``path`` never
         contains an incomplete object.
 
         `get` describes the other arguments and errors. Also raises ``OSError`` if the file can't be written.
@@ -469,10 +469,10 @@ class ObjectStore(WithBucketRights):
     async def gc(self, *, older_than: float) -> RemovedGarbage:
         """Remove chunks that belong to no object, and descriptions of deleted objects. Return what was removed.
 
-        Such chunks remain if a program is killed during an upload, or if several clients store an object of the same
-        name at the same time. An upload in progress is safe if it stores a chunk at least every ``older_than`` seconds.
-        If an upload with jsclient pauses for longer and loses its chunks, it raises an error. If other clients store
-        messages without a pause, some chunks may not be removed until a later call.
+        Chunks without an object remain if a program is killed during an upload, or if several clients store an object
+        of the same name at the same time. An upload in progress is safe if it stores a chunk at least every
+        ``older_than`` seconds. If an upload with jsclient pauses for longer and loses its chunks, the upload raises an
+        error. If other clients store messages without a pause, some chunks may not be removed until a later call.
 
         Args:
             older_than: Minimum age in seconds, at least 60, by the server's clock. The age of an upload is counted from
@@ -484,7 +484,7 @@ class ObjectStore(WithBucketRights):
                 replace the object first.
             BucketSealedError: The bucket is sealed.
 
-        May also raise any request error. If the call is cancelled, the next one continues.
+        May also raise any request error. If the call is cancelled, the next call continues the work.
         """
         check_age(older_than)
         await self._site.check_unambiguous()

@@ -75,7 +75,7 @@ class ObjectReader(ReadHandle[bytes]):
         self._error: JetStreamError | None = None
         self._unread = memoryview(b"")  # the part of the last chunk that `read` has not returned yet
         self._position = 0  # position in the object at the end of the last chunk, in bytes
-        # reads the chunks after a `seek`, instead of the consumer or ``_direct``
+        # After a `seek`, chunks are read through this attribute instead of the consumer or ``_direct``.
         self._ranges: ObjectRanges | None = None
 
     def __repr__(self) -> str:
@@ -91,7 +91,7 @@ class ObjectReader(ReadHandle[bytes]):
 
     @property
     def info(self) -> ObjectInfo:
-        """Description of the object, such as its size. If the object was opened through a link, that of its target.
+        """Description of the object, such as its size. For a link, this is the description of the link's target.
 
         Raises:
             ConfigError: The reader isn't open.
@@ -104,15 +104,15 @@ class ObjectReader(ReadHandle[bytes]):
         return self._object
 
     async def next(self) -> bytes:
-        """Return the next piece of the object. Only one task at a time may call it.
+        """Return the next piece of the object. Only one task at a time may call this method.
 
-        If the call is cancelled, no piece is lost. The next call returns it.
+        Cancelling the call is safe: the next call returns the piece.
 
         Raises:
             ClosedError: All pieces have been returned, or the reader or the connection is closed.
             ObjectChangedError: The object was replaced or deleted while it was being read.
-            DigestMismatchError: The content doesn't match the digest. The last piece isn't returned, so you don't take
-                the content for complete.
+            DigestMismatchError: The content doesn't match the digest. The last piece isn't returned, so that you don't
+                take the content for complete.
             ObjectIncompleteError: Parts of the content are missing.
             ConfigError: The reader isn't open.
 
@@ -164,9 +164,9 @@ class ObjectReader(ReadHandle[bytes]):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Change the position, and return the new position. Nothing is requested until the next read.
 
-        The digest covers the whole content, so it is verified only if the whole object is read in order. It doesn't
-        matter if you read other parts in between, for example after a seek to the end and back. If you read only parts
-        of the object, or in a different order, only the sizes of the chunks are verified.
+        The digest covers the whole content, so it is verified only if the whole object is read in order. You may read
+        other parts in between, for example after a seek to the end and back. If you read only parts of the object, or
+        read them in a different order, only the sizes of the chunks are verified.
 
         Args:
             offset: Number of bytes, relative to ``whence``.
@@ -273,7 +273,7 @@ class ObjectReader(ReadHandle[bytes]):
             size: Maximum number of bytes to return. Fewer bytes may be returned, but at least one. By default, all
                 remaining bytes are returned.
 
-        Raises the same errors as `next`, but not `ClosedError` at the end of the object.
+        Raises the same errors as `next`. However, the end of the object doesn't raise `ClosedError`.
         """
         if size == 0:
             return b""

@@ -199,7 +199,7 @@ class OrderedMessages(ReadHandle[Message]):
         return not self.is_closed and (self._stays or self._waiting > 0)
 
     async def next(self, timeout: float | None = None) -> Message:
-        """Wait for the next message and return it. For the argument and the errors, see `OrderedConsumer.next`."""
+        """Wait up to ``timeout`` seconds for the next message, and return it. See `OrderedConsumer.next` for errors."""
         puller = self._puller
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
@@ -222,7 +222,7 @@ class OrderedMessages(ReadHandle[Message]):
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
 
     async def __anext__(self) -> Message:
-        # This isn't an async generator, because a cancellation would finish a generator and lose the buffered messages.
+        # Not an async generator: cancelling a generator would end it and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low:
             return DeliveredMessage(front.popleft(), self._channel)
@@ -286,9 +286,9 @@ _LONGEST_PREFIX = 230  # characters, without the serial number that follows
 class OrderedConsumer(Handle):
     """Reads every message of a stream exactly once and in order. Returned by `JetStream.ordered_consumer`.
 
-    You don't have to acknowledge messages. If a message is lost on the way, if the server is silent, if the consumer
-    was deleted, or after a reconnect, a new consumer is created that starts after the last message received. The event
-    `ConsumerReset` reports that.
+    You don't have to acknowledge messages. If a message is lost, the server falls silent, the consumer is deleted, or
+    the client reconnects, the reader creates a new consumer that starts after the last message received. The event
+    `ConsumerReset` reports this.
 
     Only one reader may be active at a time. For example, `fetch` raises `ConcurrentReadError` during an iteration. You
     may call `next` from several tasks. Each call returns a different message.
@@ -306,7 +306,7 @@ class OrderedConsumer(Handle):
 
     @property
     def consumer(self) -> str:
-        """Name of the current consumer. It ends with a number that increases when the consumer is recreated."""
+        """Name of the current consumer, which ends with a number that increases each time the consumer is recreated."""
         return self._puller.consumer
 
     @property
@@ -330,7 +330,7 @@ class OrderedConsumer(Handle):
     def permissions(self, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
         """Return the permissions that a NATS user with this ``inbox_prefix`` needs to create an ordered consumer.
 
-        They let the user read the whole stream, and have it delivered to any subject of the account. For the format,
+        A user with these permissions can read the whole stream, and have it delivered to any subject. For the format,
         the errors and the security considerations, see `OrderedSubscription.permissions`.
         """
         from ...protocol.consumers.rights import ordered_pull_rights
@@ -389,7 +389,7 @@ class OrderedConsumer(Handle):
         expires: float = 30.0,
         idle_heartbeat: float | None = None,
     ) -> OrderedMessages:
-        """Return an iterator that reads messages continuously. It requests messages ahead, into a buffer.
+        """Return an iterator that reads messages continuously, and requests them ahead of time.
 
         For the arguments, see `Consumer.messages`. If two heartbeats are missing, the consumer is recreated. Requests
         shorter than 2 s have heartbeats too, by default at an interval of half of ``expires``.
@@ -423,9 +423,9 @@ class OrderedConsumer(Handle):
     ) -> Batch:
         """Request up to ``batch`` messages and wait for them.
 
-        For the arguments and the result, see `Consumer.fetch`. In contrast to that method, this fetch survives the loss
-        of the connection or the consumer: it recreates the consumer and requests the missing messages again, as long as
-        ``expires`` allows.
+        For the arguments and the result, see `Consumer.fetch`. Unlike a fetch from a `Consumer`, this fetch survives
+        the loss of the connection or the consumer: it recreates the consumer and requests the missing messages again,
+        until ``expires`` seconds have passed.
 
         Raises:
             StreamNotFoundError: The stream was deleted. Other errors that ended the reader are raised too.

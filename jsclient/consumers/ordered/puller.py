@@ -291,8 +291,8 @@ class OrderedPuller:
 
     def _restart_consumer(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
-            # The messages in flight were lost with the connection. Don't wait until a heartbeat is missing to notice
-            # that.
+            # The messages in flight were lost with the connection. Replace the consumer now, instead of waiting for a
+            # missing heartbeat.
             self.tracker.cursor.consumer_lost("the connection was replaced")
         elif what is Lifecycle.DISCONNECTED:
             self.tracker.disconnected()

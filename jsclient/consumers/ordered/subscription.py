@@ -78,10 +78,10 @@ class OrderedSubscription(Subscription):
         return self._deliver_subject
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """Return the permissions that a NATS user needs to open such a subscription.
+        """Return the permissions that a NATS user needs to open an ordered subscription like this one.
 
-        The result can be pasted into the server's configuration. It is meant for a user that subscribes to the same
-        subject with the argument ``stream`` and with ``ordered=True``.
+        The result can be pasted into the server's configuration. The user must subscribe to the same subject, with the
+        argument ``stream`` and with ``ordered=True``.
 
         The permissions include creating consumers. The user can therefore read the whole stream, and have it delivered
         to any subject of the account. Give the permissions only to users whom you trust.
@@ -132,8 +132,8 @@ class OrderedSubscription(Subscription):
     def _follow_connection(self, what: Lifecycle) -> None:
         super()._follow_connection(what)
         if what is Lifecycle.CONNECTED:
-            # The messages in flight were lost with the connection. Don't wait until a heartbeat is missing to notice
-            # that.
+            # The messages in flight were lost with the connection. Replace the consumer now, instead of waiting for a
+            # missing heartbeat.
             self._tracker.cursor.consumer_lost("the connection was replaced")
             self._reset_if_needed()
 

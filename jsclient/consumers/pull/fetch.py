@@ -23,13 +23,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.consumers.consume import reader_window
-from ...protocol.consumers.fetch import (
-    MARGIN,
-    Pull,
-    default_expires,
-    not_answered,
-    whole_pull,
-)
+from ...protocol.consumers.fetch import MARGIN, Pull, default_expires, not_answered, whole_pull
 from ...protocol.consumers.priority import GroupOptions
 from ...protocol.consumers.status import ORDINARY, Ending
 from ...protocol.wire.checks import check_arguments, check_seconds
@@ -329,10 +323,13 @@ class PullReading(Running):
             messages are returned, and the attribute ``error`` of the batch contains the error.
 
         Raises:
-            ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: The server ended
-                the request with an error status.
-            ConsumerNotFoundError, StreamNotFoundError: No server answered, because the consumer doesn't exist. These
-                errors are raised only if the consumer couldn't be looked up when this handle was opened.
+            ConsumerDeletedError: The consumer was deleted during the fetch.
+            PullLimitError: The request exceeds a limit of the consumer, such as ``max_batch``.
+            PushBasedError: The consumer is a push consumer.
+            BadRequestError: The server rejected the request as malformed, or its pin is no longer valid.
+            NoRespondersError: No server currently answers for the consumer.
+            ConsumerNotFoundError, StreamNotFoundError: No server answered, because the consumer or the stream doesn't
+                exist. Raised only if the consumer couldn't be looked up when this handle was opened.
             HeartbeatError: Neither messages nor heartbeats arrived.
             RequestTimeoutError: With ``no_wait``, the server didn't reply, so messages may or may not be available.
             DisconnectedError: The connection was lost and not restored within 0.8 s.

@@ -106,8 +106,7 @@ class Messages(ReadHandle[Message]):
                 raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
 
     async def __anext__(self) -> Message:
-        # This isn't an async generator, because a generator is finished once it is cancelled, and the buffered messages
-        # would be lost.
+        # Not an async generator: cancelling a generator would end it and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low and front:
             message = self._newest = DeliveredMessage(front.popleft(), self._channel)

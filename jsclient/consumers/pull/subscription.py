@@ -86,8 +86,8 @@ class PullSubscription(PullReading, Handle):
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
         """Return the permissions that a NATS user needs to read from this consumer.
 
-        The result can be pasted into the server's configuration. It is meant for a user that subscribes with the
-        arguments ``stream`` and ``consumer``, and doesn't allow creating or deleting consumers.
+        The result can be pasted into the server's configuration. The user must subscribe with the arguments ``stream``
+        and ``consumer``, because these permissions don't allow creating or deleting consumers.
 
         Like all permissions to send requests, these permissions let the user choose the reply subject, so the user can
         have replies stored in a stream. See "What each right lets a user do" in the documentation.
@@ -144,8 +144,8 @@ class PullSubscription(PullReading, Handle):
             async for event in subscription.events():
                 print(event)
 
-        Use it to watch one subscription. The ``on_event`` function of the connection receives the events of all of
-        them.
+        Use `events` to watch one subscription. The ``on_event`` function of the connection receives the events of all
+        subscriptions.
         """
         return self._log.read_events()
 

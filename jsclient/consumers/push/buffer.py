@@ -163,7 +163,7 @@ class PushBuffer:
                 try:
                     self._context.connection.send(command.subject.decode("utf-8", "surrogateescape"))
                 except JetStreamError:
-                    # The answer wasn't sent. The server repeats the request in a heartbeat, so it can be answered then.
+                    # Not fatal, because the server repeats the request in its next heartbeat.
                     self.tracker.flow.not_sent(command.subject)
             else:
                 self.emit(command.event)

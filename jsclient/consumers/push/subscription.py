@@ -37,7 +37,7 @@ _CHECK_AFTER = 2.5  # without heartbeats, the consumer is checked after this man
 
 
 class Subscription(ReadHandle[Message], Running):
-    """A subscription to a push consumer, which delivers messages without requests. Returned by `JetStream.subscribe`.
+    """A subscription to a push consumer, whose messages the server sends unasked. Returned by `JetStream.subscribe`.
 
     Read messages with `next`, ``async for`` or `batches`, handle them with `run`, or pass a callback to ``subscribe``.
     Heartbeats and flow control are handled automatically. Events are available from `events`, and are passed to the
@@ -106,7 +106,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def created(self) -> bool:
-        """Whether this subscription created its consumer. By default, it deletes such a consumer when it ends."""
+        """Whether this subscription created its consumer. By default, the consumer is then deleted at the end."""
         return self._binding.created
 
     @property
@@ -188,7 +188,7 @@ class Subscription(ReadHandle[Message], Running):
         return await self._buffer.next(timeout)
 
     async def __anext__(self) -> Message:
-        # This isn't an async generator, because a cancellation would finish a generator and lose the buffered messages.
+        # Not an async generator: cancelling a generator would end it and lose the buffered messages.
         buffer = self._buffer
         if buffer.ready:
             return DeliveredMessage(buffer.ready.popleft(), buffer.channel)
@@ -200,7 +200,7 @@ class Subscription(ReadHandle[Message], Running):
     def batches(self, max_messages: int = 1000) -> AsyncIterator[list[Message]]:
         """Iterate over lists of 1 to ``max_messages`` received messages. Faster than reading messages one by one.
 
-        The iteration ends with the subscription, and raises the errors of `next`. Lists answer flow control.
+        The iteration ends when the subscription ends, and raises the same errors as `next`.
         """
         return Batches(self._buffer, check_count("max_messages", max_messages))
 
@@ -338,8 +338,8 @@ class Subscription(ReadHandle[Message], Running):
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Stop receiving messages, and end the subscription once those already received have been handled.
 
-        With a callback or a worker, `drain` returns once all messages have been handled. Without one, it returns once
-        the messages in flight have arrived, and you can still read them. If this subscription created the consumer, the
+        With a callback or a worker, `drain` returns once all messages have been handled. Otherwise, it returns once the
+        messages in flight have arrived, and you can still read them. If this subscription created the consumer, the
         consumer is deleted at the end. If the deletion fails, the event `DeleteFailed` is emitted.
 
         Args:

@@ -245,7 +245,7 @@ class Advisories:
 
     def _refuse_advisory(self, seq: int, reason: str) -> None:
         self._refused += 1
-        # Emit an event for the first refusal, then each time the number has doubled, to limit the number of events.
+        # To limit the number of events, emit one only for refusals 1, 2, 4, 8 and so on.
         if self._refused & (self._refused - 1) == 0:
             source = self._source
             self._source.emit(

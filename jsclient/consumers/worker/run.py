@@ -107,21 +107,21 @@ class Running:
                 argument, and receive as many messages as ``max_ack_pending`` allows.
             keep_alive: Report progress to the server before the ``ack_wait`` of a message (or the ``backoff`` of this
                 delivery) is over, so messages being handled or buffered aren't redelivered.
-            handler_timeout: How long a handler may run, in seconds. Then it is cancelled, and its message counts as
-                failed. None disables the timeout. If the handler ignores its cancellation, the message is given up, but
-                the handler counts towards ``concurrency`` until it ends.
+            handler_timeout: How long a handler may run, in seconds. After this time, the handler is cancelled, and its
+                message counts as failed. None disables the timeout. If the handler ignores its cancellation, the
+                message is given up, but the handler counts towards ``concurrency`` until it ends.
             retry_delay: How long to wait before a failed message is retried, in seconds, or a function that returns the
                 delay for the number of an attempt, starting at 1. Defaults to the consumer's ``backoff``. If the
                 consumer has none, the delay is 0.5 s at first and doubles each time, up to 60 s.
             max_deliver: Number of deliveries after which a failing message isn't retried. Defaults to the consumer's
-                ``max_deliver``, or to no limit. A message that arrives after more deliveries isn't handled again,
-                because its handlers have never finished. The consumer must have no limit (-1) or a larger limit.
-                Otherwise it would stop delivering the message before this worker can decide.
+                ``max_deliver``, or to no limit. If a message arrives after even more deliveries, no handler has ever
+                finished it, so it isn't handled again. The consumer must have no limit (-1) or a larger limit, because
+                the server would otherwise stop delivering the message before this worker can decide.
             dead_letter: A subject for copies of messages that can't be handled. Their headers ``Dead-Letter-…`` contain
                 the origin and the reason. In ``"dead.>"``, the subject of the message replaces ``>``. The message is
                 terminated after its copy is stored. If the consumer has ``max_deliver``, messages whose worker crashed
-                during the last delivery are stored too, by the worker that reads next. Without ``dead_letter``, such
-                messages are only terminated. The event `DeadLettered` reports both.
+                during the last delivery are stored too, by the worker that reads next. Without ``dead_letter``,
+                messages are only terminated. Either way, the event `DeadLettered` is emitted.
             ack_sync: Wait until the server has confirmed each ack.
             stop: An event that stops the worker when it is set.
             stop_signals: Signals that stop the worker, such as ``signal.SIGTERM``. A second signal cancels running

@@ -45,7 +45,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     ``await worker`` waits until the worker has ended and returns its `WorkCounts`. You can also pass the worker to
     ``asyncio.TaskGroup.create_task``. ``async with worker`` stops the worker at the end of the block. If the worker
-    fails before, the block is cancelled, and the error of the worker is raised at the end of the block.
+    fails earlier, the block is cancelled, and raises the error of the worker at its end.
     """
 
     if not TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     @property
     def counts(self) -> WorkCounts:
-        """Numbers of messages that were handled, failed and so on. They are updated while the worker runs."""
+        """Numbers of messages handled, failed and so on. They are updated while the worker runs."""
         return self._counts
 
     @property
@@ -249,7 +249,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         except Exception as error:  # noqa: BLE001  `wait` raises it
             self._error = error
         ending = asyncio.get_running_loop().create_task(self._end_work(), name="jsclient:end of a worker")
-        # Another task does this, because messages would remain unsettled if it were cancelled in the middle.
+        # End the work in a separate task. If the work ended here, a cancellation could leave messages unsettled.
         while not ending.done():
             try:
                 await asyncio.wait({ending})

@@ -29,7 +29,7 @@ _FAILED = 500  # error code of the response if the handler raises any exception 
 class Endpoint:
     """A part of a service that handles the requests to one subject. Created by `Service.add_endpoint`.
 
-    It lasts as long as the service, and counts its requests (see `stats`).
+    An endpoint exists until its service is stopped. It counts the requests that it handles (see `stats`).
 
     Attributes:
         info: The `EndpointInfo` with the name, subject, queue group and metadata of the endpoint.
@@ -123,7 +123,7 @@ class Endpoint:
         )
 
     def reset(self) -> None:
-        """Reset the statistics of the endpoint, including ``last_error``. `Service.reset` does so for all endpoints."""
+        """Reset the statistics of the endpoint, including ``last_error``. `Service.reset` resets all endpoints."""
         self._requests = self._errors = self._nanoseconds = 0
         self._last_error = ""
 

@@ -87,8 +87,8 @@ class EndpointGroup:
     ) -> Endpoint:
         """Add an endpoint whose subject starts with the prefix of the group, and start receiving its requests.
 
-        The subject of the endpoint is the prefix, a dot, and ``subject``. `Service.add_endpoint` describes the other
-        arguments and the errors.
+        The subject of the endpoint is the prefix, a dot, and ``subject``, which defaults to ``name``. For the other
+        arguments and the errors, see `Service.add_endpoint`.
         """
         return await self._service.open_endpoint(
             name,
@@ -105,8 +105,8 @@ class Service(Handle):
     """A running instance of a service. Created by `Core.add_service`.
 
     An instance responds to requests to its endpoints, and to discovery requests from clients and tools. If several
-    instances of a service run in different processes, they share the requests. Leaving an ``async with`` block stops
-    the instance.
+    instances of a service run in different processes, they share the requests. At the end of an ``async with`` block,
+    the instance is stopped.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Service(Handle):
 
     @property
     def id(self) -> str:
-        """Unique ID of this instance, which is generated. It tells the instances of a service apart."""
+        """Generated ID of this instance, which is unique among the instances of the service."""
         return self._identity.id
 
     @property

@@ -26,8 +26,8 @@ class KeyCodec(Protocol):
     """Converts an application's keys to keys that NATS allows, and back.
 
     Pass a codec as ``key_codec`` when you open a bucket. `Base64Keys` and `PathKeys` are codecs. Implement this
-    interface for a format of your own. Encoded keys must be valid keys: tokens of letters, digits and ``-/_=``,
-    separated by dots.
+    interface for a different format. Encoded keys must consist of tokens of letters, digits and ``-/_=``, separated by
+    dots.
     """
 
     def encode(self, key: str) -> str:

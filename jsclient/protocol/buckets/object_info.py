@@ -41,7 +41,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
         size: Size of the object in bytes.
         digest: SHA-256 digest of the content, as ``SHA-256=`` followed by base64url, or "" if there is no digest.
         revision: Stream sequence of this description. It increases with each change of any object in the bucket. Pass
-            it to `ObjectStore.put` as ``if_match`` to replace the object only if nobody else has.
+            it to `ObjectStore.put` as ``if_match`` to replace the object only if nobody else has changed it.
         modified_ns: Time when this description was stored, in nanoseconds since 1970. In a description returned by a
             method that writes, it is the time of the local clock.
         description: Human-readable description, or an empty string.

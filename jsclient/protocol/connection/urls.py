@@ -133,9 +133,9 @@ def _check_url(url: str) -> None:
         parsed, host = None, None
     if parsed is None:  # raised outside the handler, because the original error would show the URL
         _check_port(url)
-    # If an @ follows the address, the text in front of the @ is user info, and the apparent port is a password.
+    # If an @ follows the address, the text in front of the @ is user info, and the apparent port is a password. The
+    # error must not show the URL, because it would reveal that password.
     if parsed is None or "@" in parsed._replace(scheme="", netloc="").geturl():
-        # Don't show the URL, because it would reveal a password that is not percent-encoded.
         raise ConfigError(
             "a server URL is not valid: the port must be a number, special characters must be percent-encoded"
         )

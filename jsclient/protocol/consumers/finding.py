@@ -12,7 +12,7 @@ Level: TypeAlias = Literal["ok", "note", "warning", "error", "unknown"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A result of a check.
+    """Something that a check has found out, such as a problem and its solution. Returned by `jsclient.doctor.examine`.
 
     Attributes:
         code: A fixed word that programs can test, such as ``"paused"``.

@@ -373,7 +373,7 @@ class PushTracker:
             self._flow_control(frame[1], commands)
         elif verdict.meaning is Meaning.HEARTBEAT:
             self._heartbeat(fields, commands, now)
-            # Report a heartbeat with an unexpected description only once.
+            # Report an unexpected description only once, because every heartbeat would repeat it.
             if not (self._odd or is_idle_heartbeat(status.description)):
                 self._odd = True
                 error = StatusError(status.code, status.description)

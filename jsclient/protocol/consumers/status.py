@@ -43,8 +43,8 @@ class Ending(Enum):
 
     * ``FULL``: All requested messages have arrived.
     * ``MAX_BYTES``: The next message would have exceeded ``max_bytes``.
-    * ``NO_MESSAGES``: No more messages were available immediately, for a fetch with ``no_wait``.
-    * ``EXPIRED``: The time is over.
+    * ``NO_MESSAGES``: With ``no_wait``, no more messages were available immediately.
+    * ``EXPIRED``: The time that was allowed for the fetch is over.
 
     All other endings come with an error:
 

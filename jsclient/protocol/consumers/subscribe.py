@@ -284,7 +284,8 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
 
     config = creation_config(request)
     if not request.pull:
-        # Subscribe first. The server considers a durable to be in use if there is interest in its deliver subject.
+        # Subscribe before creating the consumer. The server considers a durable to be in use only while there is
+        # interest in its deliver subject, so another client could otherwise bind to it right after the creation.
         deliver_subject: str = yield Listen(config.deliver_subject, request.queue)
         config = config.replace(deliver_subject=deliver_subject)
     try:

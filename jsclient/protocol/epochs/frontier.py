@@ -29,11 +29,11 @@ Changes: TypeAlias = Sequence[tuple[T, int]]
 
 
 class Order(Protocol[T]):
-    """Defines the times of epochs: which one is the least, and which come before others.
+    """Interface of an order, which defines the least time of epochs, and which times come before others.
 
-    `Int` and `Product` are orders. Implement this interface to use times of your own, such as dates. Times must be
-    hashable, and two different times must not be equal. They needn't be totally ordered, so there may be two times of
-    which neither is before the other.
+    `Int` and `Product` are orders. Implement this interface to use other times, such as dates. Times must be hashable,
+    and two different times must not be equal. Times needn't be totally ordered, so there may be two times of which
+    neither is before the other.
 
     Two further members are optional. ``name`` identifies the order in the stored schema of a topic, so that subscribers
     with a different order are refused. ``successor(time)`` returns the next time, which
@@ -47,15 +47,15 @@ class Order(Protocol[T]):
     def less_equal(self, one: T, other: T) -> bool:
         """Return whether ``one`` is equal to ``other`` or before it.
 
-        It must be a partial order: each time is at or before itself, two different times are never before each other,
-        and if a is before b and b before c, then a is before c.
+        The result must be a partial order: each time is at or before itself, two different times are never before each
+        other, and if a is before b and b is before c, then a is before c.
         """
 
     def encode(self, time: T) -> Any:
-        """Return a time as a JSON value, which is stored with the data. Raises `ConfigError` if it isn't valid."""
+        """Return a time as a JSON value, which is stored with the data. Raises `ConfigError` if the time is invalid."""
 
     def decode(self, value: Any) -> T:
-        """Return the time that was stored as this JSON value. Raises `ConfigError` if it isn't valid."""
+        """Return the time that was stored as this JSON value. Raises `ConfigError` if the value is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,14 @@ class Int:
 
 
 class Product:
-    """Times that are tuples, for data that is ordered in several ways at once.
+    """Partial order of times that are tuples, which are compared part by part.
 
-    A tuple is before another if no part is after the corresponding part of the other. For example, ``Product(Int(),
-    Int())`` orders pairs of an hour and a revision. (3, 1) is before (4, 1), but neither of (3, 1) and (2, 5) is before
-    the other.
+    A time is less than or equal to another if each of its parts is less than or equal to the corresponding part of the
+    other. Some times can't be compared. For example, ``Product(Int(), Int())`` orders pairs of an hour and a revision.
+    (3, 1) is less than (4, 1), but (3, 1) and (2, 5) aren't comparable.
 
     Args:
-        orders: The order of each part.
+        orders: The order of each part, such as `Int`.
     """
 
     __slots__ = ("bottom", "orders")
@@ -150,7 +150,7 @@ class Antichain(Generic[T]):
 
     @classmethod
     def minimal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return the antichain of the earliest of ``times``, which are not after any other."""
+        """Return an antichain of the earliest of ``times``, which are those that aren't after any other."""
         least: list[T] = []
         for time in times:
             if not any(order.less_equal(other, time) for other in least):
@@ -160,7 +160,7 @@ class Antichain(Generic[T]):
 
     @classmethod
     def maximal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return the antichain of the latest of ``times``, which are not before any other."""
+        """Return an antichain of the latest of ``times``, which are those that aren't before any other."""
         return cls(order).with_maximal(*times)
 
     def with_maximal(self, *times: T) -> Antichain[T]:
@@ -214,9 +214,10 @@ class Antichain(Generic[T]):
 
 @dataclass(slots=True)
 class MutableAntichain(Generic[T]):
-    """A collection of times that knows which of them are the earliest. It can contain a time more than once.
+    """A collection of times that keeps track of its earliest times. It can contain a time more than once.
 
-    Use it to merge the frontiers of several publishers: add the times of all of them, and apply their changes.
+    Use a collection to merge the frontiers of several publishers: add the times of all frontiers, and then apply the
+    changes of each frontier.
 
     Attributes:
         order: The order of the times.
@@ -236,7 +237,7 @@ class MutableAntichain(Generic[T]):
 
         Args:
             order: The order of the times.
-            times: The times. A time that occurs several times is counted as often.
+            times: The times. If a time is repeated, each occurrence is counted.
         """
         return cls(order, Counter(times))
 

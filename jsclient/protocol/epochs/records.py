@@ -97,8 +97,8 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
         items: The items of one `PartitionPublisher.send`, decoded.
         partition: Number of the partition.
         seq: Stream sequence of the message, or 0 if the topic is live.
-        whole: False if the subscription misses other items of the epoch, because they were sent before it started. This
-            only happens with ``filter=None``.
+        whole: False if other items of the epoch are missing, because they were sent before the subscription started.
+            This only happens with ``filter=None``.
     """
 
     time: T
@@ -188,14 +188,14 @@ class _EpochToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 class EpochPosition(Generic[T]):
     """A position in an epoch topic, from which a subscription in any process can continue.
 
-    It is returned by `EpochSubscription.position`. Pass it to `EpochTopic.subscribe` as ``start``. Store it as JSON,
-    and don't rely on the attributes, which describe what has been read.
+    Returned by `EpochSubscription.position`. To continue, pass the position to `EpochTopic.subscribe` as ``start``.
+    Store a position as JSON, and don't rely on its attributes, which describe what has been read.
 
     Attributes:
         order: The order of the times. It is ignored when positions are compared.
-        since: A stream sequence before all data of open epochs that is still needed.
-        missed: Times. Of some epochs at or before any of them, the subscription missed data.
-        frontiers: Frontiers. The epochs that any of them completes have been consumed.
+        since: Stream sequence after which to read. All data that is still needed for open epochs follows it.
+        missed: Times up to which the subscription may have missed data of epochs.
+        frontiers: Frontiers that the subscription has reached. Epochs completed by any of them have been consumed.
         records: For each partition, its number and the sequence of the frontier record at which its reading continues.
         stream: Name of the stream.
         incarnation: Creation time of the stream. See `jsclient.Position`.

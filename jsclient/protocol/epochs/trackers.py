@@ -58,7 +58,7 @@ class EpochState(enum.Enum):
     """How far an epoch of a partition has come. Returned by `PartitionPublisher.state`.
 
     An epoch is ``LATENT`` until some of its data has been sent, then ``ACTIVE``, and ``COMPLETED`` when the publisher
-    can't send more data of it.
+    can't send any more of its data.
     """
 
     LATENT = "latent"

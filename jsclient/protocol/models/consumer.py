@@ -43,7 +43,8 @@ class AckPolicy(StrEnum):
     * ``NONE``: No acknowledgements are necessary. The server delivers each message once, and never again.
     * ``ALL``: An acknowledgement also covers all earlier messages.
     * ``EXPLICIT``: Each message must be acknowledged. This is the default of jsclient.
-    * ``FLOW_CONTROL``: For push consumers. It also enables flow control and heartbeats.
+    * ``FLOW_CONTROL``: Like ``ALL``, but responses to flow control requests acknowledge the messages. For push
+      consumers. This policy also enables flow control and heartbeats.
     """
 
     NONE = "none"
@@ -110,7 +111,7 @@ PriorityPolicyText: TypeAlias = Literal["none", "overflow", "pinned_client", "pr
 class ConsumerFields(TypedDict, total=False):
     """Keyword arguments of `Stream.create_consumer` and similar methods, for type annotations.
 
-    Each has the meaning of the `ConsumerConfig` field with the same name.
+    For the meaning of an argument, see the field of `ConsumerConfig` with the same name.
     """
 
     name: str | None

@@ -85,7 +85,9 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def config_mismatches(expected: ConsumerConfig, current: ConsumerConfig) -> list[tuple[str, Any, Any]]:
-    """Compare the configuration of a consumer with the requested one, as `JetStream.subscribe` does.
+    """Return how the configuration of a consumer differs from a requested configuration.
+
+    `JetStream.subscribe` uses the same rules to decide whether it can use an existing consumer.
 
     Args:
         expected: The requested configuration. Fields that are None may have any value.

@@ -42,8 +42,10 @@ class RetentionPolicy(StrEnum):
     """When messages are removed from a stream.
 
     * ``LIMITS``: When the stream reaches a limit, such as ``max_age`` or ``max_bytes``. This is the default.
-    * ``INTEREST``: Also when all consumers have acknowledged them. Without a consumer, messages aren't kept at all.
-    * ``WORKQUEUE``: Also when a consumer has acknowledged them. The filters of the consumers must not overlap.
+    * ``INTEREST``: In addition, when all consumers have acknowledged a message. Without a consumer, messages aren't
+      kept at all.
+    * ``WORKQUEUE``: In addition, when a consumer has acknowledged a message. The filters of the consumers must not
+      overlap.
     """
 
     LIMITS = "limits"
@@ -205,7 +207,7 @@ class StreamConsumerLimits(Model, frozen=True, kw_only=True):
 class StreamFields(TypedDict, total=False):
     """Keyword arguments of `JetStream.create_stream` and similar methods, for type annotations.
 
-    Each has the meaning of the `StreamConfig` field with the same name.
+    For the meaning of an argument, see the field of `StreamConfig` with the same name.
     """
 
     description: str | None

@@ -72,9 +72,9 @@ _QUERY: Final = "q"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The events and queries that a channel accepts: those that are allowed and not denied.
+    """The events and queries that a channel accepts: the ones that are allowed and not denied.
 
-    An empty policy accepts nothing. For example, this one accepts all events of a door except one::
+    An empty policy accepts nothing. For example, this policy accepts all events of a door except one::
 
         Policy(events=["door:*"], deny_events=["door:unlock"])
 
@@ -213,8 +213,9 @@ def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
 class Permissions(NamedTuple):
     """What a NATS user may publish and subscribe to. Returned by `Channel.nats_permissions`.
 
-    ``publish`` contains the subjects to which the user may publish, with wildcards. It may not publish to the subjects
-    in ``deny``, even if ``publish`` allows them. ``subscribe`` contains the subjects to which it may subscribe.
+    ``publish`` contains the subjects to which the user may publish, with wildcards. ``deny`` contains the subjects to
+    which the user may not publish, even if ``publish`` allows them. ``subscribe`` contains the subjects to which the
+    user may subscribe.
     """
 
     publish: tuple[str, ...]
@@ -273,10 +274,10 @@ class Channel:
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
         """Return the part of the server's configuration that lets users of another account send on this channel.
 
-        Put users that you don't trust in a separate account. NATS doesn't check the reply subject of a request. A user
-        in the peer's own account could therefore have an answer stored under any subject of that account, by naming
-        it as the reply subject. Users in a separate account receive answers only in their own account. Also give them
-        `nats_permissions` if the policy denies some events or queries. Otherwise, they don't need any.
+        Put users that you don't trust in a separate account. NATS doesn't check the reply subject of a request, so a
+        user in the peer's own account could have an answer stored under any subject of this account, by naming the
+        subject as the reply subject. Users in a separate account receive answers only in their own account. They need
+        `nats_permissions` only if the policy denies some events or queries.
 
         Args:
             owner: Name of the peer's account. The ``exports`` are added to it.

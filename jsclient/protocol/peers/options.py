@@ -24,7 +24,7 @@ class EngineOptions:
 
     Attributes:
         host: The URL, including the protocol, at which other NATS systems reach the peers of this engine. With None,
-            the default, they can't reach them.
+            the default, only peers on this NATS system can reach them.
         allowed_hosts: The URLs of other NATS systems to which the engine may connect, exactly as peers write them in
             ``Tx_host``. By default, no host is allowed, because strangers choose ``Tx_host``. Pass a mapping to give
             arguments of `jsclient.connect` for each URL, such as credentials.
@@ -99,7 +99,7 @@ class EngineOptions:
 
 
 class EngineFields(TypedDict, total=False):
-    """The options of an engine as keyword arguments. They are described by `jsclient.peers.EngineOptions`."""
+    """Keyword arguments of an `Engine`, for type annotations. See `jsclient.peers.EngineOptions` for their meaning."""
 
     host: str | None
     allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]
@@ -140,8 +140,8 @@ def accept_roles(**attributes: str | Collection[str] | None) -> Callable[[Attrs]
     """Create a rule that approves requests whose attributes have the given values. Pass it to `Peer.auto_accept`.
 
     For example, ``accept_roles(Rx_role="door", Tx_role={"owner", "guest"})`` approves requests of owners and guests.
-    All given attributes must match. They are named as the accepting peer sees them, so ``Rx_role`` is the role of that
-    peer.
+    All given attributes must match. Their names are from the point of view of the accepting peer, so ``Rx_role`` is the
+    role of the accepting peer.
 
     Args:
         attributes: Each value is a string, a collection of acceptable strings, or None if the attribute must be

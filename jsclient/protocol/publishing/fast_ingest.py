@@ -219,7 +219,7 @@ class IngestTracker:
             return None
         fatal = code in _FATAL or code == _UNKNOWN_ID
         if fatal or not self.accepted or (number == 1 and not self.gap_ok):
-            # After an earlier failure this only confirms the end.
+            # If the ingest had already failed, this answer only confirms the end.
             self.complete = not self.accepted or number == 1
             self.ended = True
             self.fail_ingest(error)

@@ -21,11 +21,12 @@ __all__ = ["CreateAgain", "Hints", "are_all_heard", "heard_subjects"]
 
 # Delay between a hint and the first check of the history, in seconds. The hint may arrive before its record is stored.
 _SOON: Final = 0.02
-# Initial pause between two checks, in seconds. It doubles with each check that finds no record ...
+# Initial pause between two checks, in seconds. The pause doubles with each check that finds no record.
 _PAUSE: Final = 0.2
-# ... up to this maximum. Readers that don't get a hint for every record also pause this long while there is no hint.
+# Maximum pause between two checks, in seconds. Readers that don't get a hint for every record also pause this long
+# while there is no hint.
 _LONGEST: Final = 0.8
-# How long to wait for the record of a hint, in seconds. If it wasn't found by then, it must have been refused.
+# How long to wait for the record of a hint, in seconds. If the record isn't found by then, it must have been refused.
 _PATIENCE: Final = 2.0
 _MAX_SUBJECTS: Final = 16  # maximum number of subjects to subscribe to
 
@@ -115,7 +116,7 @@ class Hints:
         self.deadline = math.inf
         if not readers:
             return []
-        # This long after the last hint, every record that was not found must have been refused. This is the last check.
+        # A record that isn't found this long after the last hint must have been refused, so this is the last check.
         if now - self._hint_at > _PATIENCE:
             self._behind = dict.fromkeys(self._behind, 0)
             self._pause = _PAUSE

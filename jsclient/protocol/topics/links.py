@@ -76,8 +76,8 @@ class LinkTracker:
             return Link.DUPLICATE
         if seq == self.floor + 1:
             self.caught_up(seq)
-        # If the predecessor comes before the last record received, the latter was deleted before this record was
-        # stored. So there is no gap.
+        # If the predecessor comes before the last record received, that last record was deleted before this record was
+        # stored, so there is no gap.
         elif previous is None or previous > last:
             return Link.GAP
         elif self.by_subject:  # Keep the floor, because the history beyond it must be read in any case.

@@ -49,8 +49,8 @@ class Position:
         saved = reader.position.to_json()  # store it after the record has been handled
         async with topic.since(saved) as reader: ...
 
-    Positions are compared by sequence. Positions in different streams are unequal. They have no order, so comparing
-    them with ``<`` raises `PositionInvalidError`. The same applies if a stream was deleted and created again.
+    Positions are compared by sequence. Positions in different streams are unequal and have no order, so comparing them
+    with ``<`` raises `PositionInvalidError`. A stream that was deleted and created again counts as a different stream.
 
     Attributes:
         stream: Name of the stream.
@@ -148,8 +148,8 @@ class Extent:
         last_time_ns: The time at which the last record was stored, in nanoseconds since 1970, or 0 if there was none.
         replicas: Number of replicas of the stream. If it is more than 1, the answer may come from a server that is no
             longer the leader, so the extent may be out of date.
-        connects: How often the client had reconnected before it received this extent. It tells extents from before and
-            after a reconnect apart.
+        connects: How often the client had reconnected before it received this extent. Extents from before and after a
+            reconnect have different values.
     """
 
     stream: str
@@ -208,13 +208,13 @@ class Extent:
 
         Args:
             time_ns: The time in nanoseconds since 1970.
-            found: The ``(seq, time_ns)`` pairs of the records from that time on, in order. Request them after this
-                extent. Otherwise, a record stored between the two requests would be missed.
+            found: The ``(seq, time_ns)`` pairs of the records at or after the time, in order. Request these records
+                after this extent. Otherwise, a record stored between the two requests would be missed.
             allow_truncated: Whether to accept a stream whose first record is later than the time. Earlier records may
                 then be missing.
 
         Returns:
-            The position, or None if all records in ``found`` are at or before the time. In this case, request the
+            The position, or None if all records in ``found`` are at or before the time. If it is None, request the
             records that follow, and call the method again.
 
         Raises:
@@ -258,7 +258,7 @@ class EndCheck:
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or certainly after the end.
         """
-        # This is certain at once, because a former leader can't report another stream or incarnation.
+        # A different stream or incarnation needs no second look, because a former leader can't report one.
         position._same_stream(extent.stream, extent.incarnation)  # noqa: SLF001  same module
         is_reached = self.check_end(extent, position.seq, now)
         if is_reached is False:

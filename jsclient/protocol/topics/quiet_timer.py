@@ -13,9 +13,9 @@ __all__ = ["QuietTimer"]
 class QuietTimer:
     """Adapts how often a reader checks the stream for records whose push was lost. Pass it to `EventSource.subscribe`.
 
-    If a reader receives nothing for some time, it can't tell whether nothing was published or pushes were lost. So it
-    checks the history. The timer decides how long to wait before each check. The time grows after a check that finds
-    nothing, and shrinks after a check that finds records::
+    If a reader receives nothing for some time, it can't know whether nothing was published or pushes were lost, so it
+    checks the history. The timer decides how long the reader waits before each check. The time grows after a check that
+    finds nothing, and shrinks after a check that finds records::
 
         source.subscribe(quiet=QuietTimer(shortest=5, longest=60))
 

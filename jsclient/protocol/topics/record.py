@@ -71,9 +71,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
         subject: The subject to which the record was published.
         data: The payload.
         headers: The headers, which are immutable. Use ``headers.copy()`` to get headers that you can change.
-        previous: Stream sequence of the record before this one. 0 means that this is the first record, and None that
-            the predecessor is unknown. Readers use it to notice missing records, so most applications can ignore it. If
-            the topic has several subjects, it may refer to the predecessor with the same subject.
+        previous: Stream sequence of the record before this one, 0 if this is the first record, or None if the
+            predecessor is unknown. If the topic has several subjects, this may be the predecessor with the same
+            subject. Readers need the sequence to notice missing records. Most applications can ignore it.
         kind: ``Kind.VALUE`` for an ordinary record, or ``Kind.FINISH`` or ``Kind.FAIL`` for the marker that ends the
             topic.
         origin: Identifies the stream, so that `position` can be computed. None if the record wasn't read from a log.
@@ -94,9 +94,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
         Pass it to `Topic.each` or `Topic.since`, in this process or any other.
 
-        There is one exception. If the topic has several subjects and is read with the push ``"republish"``, records of
-        different subjects may be returned out of order, so earlier records may still follow this one. Save the position
-        of the reader instead.
+        If the topic has several subjects and is read with the push ``"republish"``, save the position of the reader
+        instead. Records of different subjects may then be returned out of order, so earlier records may still follow
+        this one.
 
         Raises:
             ConfigError: The record wasn't read from a log, so it has no position.
@@ -116,7 +116,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     @property
     def size(self) -> int:
-        """Approximate size of subject, payload and headers, in bytes. Queues of readers are limited by it."""
+        """Approximate size of subject, payload and headers, in bytes. It counts towards ``max_pending_bytes``."""
         size = len(self.subject) + len(self.data)
         if headers := self.headers:
             size += headers.size if isinstance(headers, RecordHeaders) else RecordHeaders(headers).size
@@ -150,7 +150,8 @@ class RecordQueue:
     pending_bytes: int = 0
     _records: deque[Record] = field(default_factory=deque)
     _sizes: deque[int] = field(default_factory=deque)  # sizes of the records
-    # Maps the sequence of a record to the sequence of the position after it, if the two differ.
+    # Maps the sequence of a record to the sequence from which to resume after that record. Contains only records whose
+    # position is lower than their own sequence, because an earlier record of another subject may be missing.
     _positions: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:

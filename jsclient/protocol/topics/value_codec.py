@@ -33,7 +33,7 @@ _HIGHEST: Final = 2**64 - 1
 class Codec(Protocol[ValueT]):
     """Converts values to the payloads of messages, and back. Implement it to use a format other than JSON.
 
-    A codec is any object with these two methods. It needs no base class::
+    A codec is any object with the methods ``encode`` and ``decode``. It needs no base class::
 
         class Text:
             def encode(self, value: str) -> bytes:
@@ -53,9 +53,9 @@ class Codec(Protocol[ValueT]):
 
 
 class JsonCodec(Generic[ValueT]):
-    """Encodes values as JSON, and refuses those that JSON would silently change.
+    """Encodes values as JSON, and refuses values that JSON would silently change.
 
-    With a type, decoding returns instances of it and checks their fields::
+    If a type is given, decoding returns instances of this type and checks their fields::
 
         class Order(msgspec.Struct):
             number: int

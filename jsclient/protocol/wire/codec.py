@@ -72,10 +72,10 @@ SettableTime: TypeAlias = Annotated[datetime | str, "settable time"]
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """The base of all structs that are sent as JSON objects. Unlike `Model`, it does not check its values.
+    """Base class of structs that are sent as JSON objects. Unlike a `Model`, a plain struct doesn't check its values.
 
     Attributes:
-        extra: Fields that this version does not know, as on the wire.
+        extra: Fields that this version of jsclient doesn't know, as they appear in the JSON object.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {}
@@ -92,11 +92,11 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
     def replace(self, **changes: Any) -> Self:
         """Return a copy with changed values. None unsets a field.
 
-        Only the new values are checked, so that unknown words of the server remain valid.
+        Only the new values are checked, so values that only a newer server knows remain valid.
 
         Raises:
-            ConfigError: The field does not accept the value.
-            TypeError: The field does not exist.
+            ConfigError: A field doesn't accept its new value.
+            TypeError: A field doesn't exist.
         """
         cls = type(self)
         model = copy.copy(self)
@@ -116,7 +116,7 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
 
 
 class Model(WireStruct, frozen=True, kw_only=True, metaclass=Named):
-    """A struct that users may create. Every value is checked."""
+    """Base class of structs that applications create, such as `StreamConfig`. Every value is checked."""
 
     def __post_init__(self) -> None:
         cls = type(self)

@@ -47,8 +47,8 @@ def ack_batch(
 ) -> int:
     """Ack all messages of a batch, and wait until the server has processed the acks.
 
-    Use this in queries that read in mode ``queue`` with ``ackOn="manual"``. Call it at the end of ``foreachBatch``,
-    after the results have been stored. If the job fails earlier, the server redelivers the messages::
+    Use this in queries that read in mode ``queue`` with ``ackOn="manual"``. Call `ack_batch` at the end of
+    ``foreachBatch``, after the results have been stored. If the job fails earlier, the server redelivers the messages::
 
         def handle(df, batch_id):
             df.write.mode("append").saveAsTable("orders")

@@ -57,12 +57,12 @@ def _harmless(
 class JetStreamListener(StreamingQueryListener):
     """Collects how far streaming queries lag behind their streams, how fast they read, and what they have lost.
 
-    Add it before the queries start, in a classic session or under Spark Connect::
+    Add the listener before the queries start, in a classic session or under Spark Connect::
 
         listener = JetStreamListener()
         spark.streams.addListener(listener)
 
-    It logs to the logger ``jsclient.spark.progress``: a sentence about each source at level INFO, and a warning as soon
+    The listener logs to ``jsclient.spark.progress``: a sentence about each source at level INFO, and a warning as soon
     as messages are lost or claims have lapsed. To pass the figures to a monitoring system, use `prometheus` or
     `register`. A stopped query disappears from the figures. A failed query keeps ``query_up``, with value 0, so you can
     alert on it.

@@ -22,8 +22,9 @@ class SinkOptions:
 
     connect: ServerOptions
     subject: str | None = None  # subject of rows without one
-    # Where message ids come from: the "content" of the row, the message of the "source" that the row was made from, the
-    # "column" ``msg_id``, or "none". None selects "column" if that column exists, and "content" otherwise.
+    # Source of the message ids. "content" hashes the row, "source" derives the id from the message that the row was
+    # read from, "column" uses the column ``msg_id``, and "none" sends no ids. None selects "column" if that column
+    # exists, and "content" otherwise.
     dedup: str | None = None
     # How equal rows with content ids are stored. "partition" stores each of them. "epoch" stores equal rows of
     # different partitions once, so that a replay may move rows between partitions.

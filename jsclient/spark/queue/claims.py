@@ -199,10 +199,12 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
     runs: tuple[Run, ...]
     ack: str = ""  # the part of the ack subjects before the numbers
     behind: str = ""  # the part of the ack subjects after the numbers
-    # ``ConsumerInfo.created.isoformat()`` of the consumer. If the consumer is recreated, the claims are void.
+    # ``ConsumerInfo.created.isoformat()`` of the consumer. A recreated consumer doesn't know the claims of its
+    # predecessor, so claims with a different time are void.
     made: str = ""
     at: _Natural = 0  # the time of the claims, in milliseconds since 1970
-    # The number of tasks that share the claims, or 0 if unknown. A replay has the same number, even if options change.
+    # The number of tasks that share the claims, or 0 if unknown. It is stored so that a replay divides the claims among
+    # the same number of tasks, even if the options have changed since.
     parts: _Natural = 0
 
     @property

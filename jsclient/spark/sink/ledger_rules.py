@@ -128,7 +128,8 @@ def decide(
         return Begin(QueryRecord(target))
     beginning, beginnings = record.find(epoch), record.beginnings
     newest = max((one.epoch for one in beginnings), default=epoch)
-    # A task that Spark has abandoned may begin late. This is no error if its own run has begun the epoch.
+    # A task that Spark has abandoned may start after a later epoch has begun. Accept the task if the same run began its
+    # epoch.
     if ascending and epoch < newest and (beginning is None or beginning.run != run):
         raise CheckpointBehindError(
             f"epoch {epoch} is written, but the ledger has epoch {newest} of this query already: was an older "

@@ -46,7 +46,7 @@ class CompletedEpoch(Generic[T]):
     def is_kept(self) -> bool:
         """Whether the items are in memory.
 
-        If not, the epoch was too large. You can still iterate over it, which reads the items from the stream again.
+        If False, the epoch was too large to keep. Iterating over the epoch then reads the items from the stream again.
         """
         return self._batches is not None
 
@@ -54,11 +54,11 @@ class CompletedEpoch(Generic[T]):
     def items(self) -> list[Any]:
         """The items of all batches of the epoch, in a single list.
 
-        It requires that each batch is a list. If a publisher sends other objects, iterate over the epoch instead.
+        Each batch must be a list. If a publisher sends other objects, iterate over the epoch instead.
 
         Raises:
-            ConfigError: The epoch was too large to be kept in memory, or a batch isn't a list. Use ``async for batch in
-                epoch`` in both cases.
+            ConfigError: The epoch was too large to be kept in memory, or a batch isn't a list. In both cases, use
+                ``async for batch in epoch`` instead.
         """
         if self._batches is None:
             raise ConfigError(
@@ -224,7 +224,7 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         return self._core.filter
 
     def is_completed(self, time: T) -> bool:
-        """Return whether every partition has completed the epoch ``time``, so no more data of it can arrive."""
+        """Return whether every partition has completed the epoch ``time``, so no more of its data can arrive."""
         return self._core.is_completed(time)
 
     def __repr__(self) -> str:

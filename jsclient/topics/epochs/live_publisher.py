@@ -38,7 +38,7 @@ class LivePublisher(Handle, Generic[T]):
     and which are in progress, and then receives every message sent afterwards. A subscriber that is silent for three
     beats, or that reads too slowly, is disconnected.
 
-    Leaving ``async with`` calls `release`, which leaves epochs open. Call `close` to complete them.
+    At the end of ``async with``, `release` is called, which leaves epochs open. Call `close` to complete the epochs.
     """
 
     def __init__(

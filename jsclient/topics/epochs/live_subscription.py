@@ -58,8 +58,8 @@ class LiveSubscription(EpochEvents[T]):
     subscription connected. Iteration ends when all partitions have ended.
 
     If a message is lost or a publisher is replaced, the next read raises `EpochsLostError` once. The remaining data of
-    the epochs named in the error won't arrive, so discard what you have received of them. Further reads wait until all
-    partitions are connected again.
+    the epochs named in the error won't arrive, so discard what you have received of these epochs. Further reads wait
+    until all partitions are connected again.
     """
 
     def __init__(

@@ -46,16 +46,16 @@ class PartitionPublisher(Handle, Generic[T]):
             await publisher.send(7, ["more", "items"])
             await publisher.advance(8)  # subscribers now receive epoch 7
 
-    A partition has one publisher at a time. If a new publisher takes over the partition, data that the previous one has
-    sent by then remains valid, but subscribers skip anything that it sends later. Its next call that changes the
-    frontier raises `ProducerFencedError`.
+    A partition has one publisher at a time. If a new publisher takes over the partition, data that the previous
+    publisher has already sent remains valid, but subscribers skip anything that it sends later. The previous
+    publisher's next call that changes the frontier raises `ProducerFencedError`.
 
     Data is sent without waiting for acks, but an epoch is only completed when all its data has been stored. If data was
     refused, if its outcome is unknown, or if a different publisher took over the partition, every further call raises
-    that error. In this case, open a new publisher, check its `frontier`, and send the data of the open epochs again.
+    the error. To continue, open a new publisher, check its `frontier`, and send the data of the open epochs again.
 
-    Leaving ``async with`` waits until the data has been stored, and releases the partition. Open epochs stay open, and
-    a later publisher can continue them. Call `close` to end the partition.
+    At the end of ``async with``, the publisher waits until the data has been stored, and releases the partition. Open
+    epochs stay open, and a later publisher can continue them. Call `close` to end the partition.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class PartitionPublisher(Handle, Generic[T]):
     async def send(self, time: T, items: Any, *, msg_id: str | None = None) -> None:
         """Send a batch of items of one epoch, without waiting until it has been stored.
 
-        If the call is cancelled, the batch wasn't sent. There is one exception: if the publisher uses your own nats-py
-        connection, a cancelled call may have sent it.
+        If the call is cancelled, the batch wasn't sent. Only with a nats-py connection, a cancelled call may have sent
+        the batch.
 
         Args:
             time: The time of the epoch, which is open from now on.
@@ -165,8 +165,8 @@ class PartitionPublisher(Handle, Generic[T]):
         Cancelling the call doesn't stop the data from being sent.
 
         Raises:
-            PublishesFailedError: Some data couldn't be stored. Open another publisher, and send all epochs again that
-                weren't completed.
+            PublishesFailedError: Some data couldn't be stored. Open a new publisher, and resend every epoch that
+                wasn't completed.
             ProducerFencedError: Another publisher has taken over the partition.
             ClosedError: The publisher was closed.
         """
@@ -198,9 +198,9 @@ class PartitionPublisher(Handle, Generic[T]):
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
         """Change for which times data may be sent, in a single step. Use it if `advance` isn't flexible enough.
 
-        A publisher holds capabilities. A capability for a time allows it to send data of this time and all later times.
-        Initially, it has one for the least time. An epoch is completed when no capability allows it any more. If times
-        aren't totally ordered, a publisher may need several capabilities at once.
+        A publisher holds capabilities. With a capability for a time, the publisher may send data of this time and all
+        later times. Initially, it has a capability for the least time. An epoch is completed when no capability allows
+        its time any more. If times aren't totally ordered, a publisher may need several capabilities at once.
 
         The call waits, raises errors and handles cancellation just like `advance`.
 

@@ -48,8 +48,8 @@ class EpochSubscription(EpochEvents[T]):
     started. Iteration ends when all partitions have ended. Cancelling a read doesn't lose events.
 
     If records were removed from the stream before they were read, the next read raises `EpochsLostError` once. Part of
-    the data of the epochs named in the error is lost, so discard what you have received of them. Reading then continues
-    with later epochs.
+    the data of the epochs named in the error is lost, so discard what you have received of these epochs. Reading then
+    continues with later epochs.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class EpochSubscription(EpochEvents[T]):
     def frontier_age(self) -> float:
         """How long ago the frontier last moved, in seconds. 0 if this is unknown.
 
-        The value grows while a publisher is gone or doesn't advance, so you can use it for monitoring. It compares the
-        clock of the server with the clock of this machine.
+        The value grows while a publisher is gone or doesn't advance, so you can use it for monitoring. It is computed
+        from the clocks of the server and of this machine, which should therefore be synchronized.
         """
         return max(0.0, (clock.time_ns() - self._moved_ns) / 1e9) if self._moved_ns else 0.0
 
@@ -97,9 +97,7 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def refused(self) -> int:
-        """The number of data messages skipped because they name no publisher, or a publisher that had been replaced
-        before it sent them.
-        """
+        """The number of data messages skipped because they name no publisher, or one that had already been replaced."""
         return self._reading.refused
 
     @property

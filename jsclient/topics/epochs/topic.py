@@ -97,9 +97,9 @@ class EpochTopic(Generic[T]):
     async def create(self, **stream: Unpack[StreamFields]) -> int:
         """Create the topic if it doesn't exist, and return its number of partitions.
 
-        You only need it to configure a new stream, because `publisher` creates a missing topic too. If a stream with
-        the name already exists, the subjects and the schema of the topic are added to its configuration. Nothing else
-        in an existing stream is changed.
+        You need to call `create` only to configure a new stream, because `publisher` creates a missing topic too. If
+        the stream already exists, the subjects and the schema of the topic are added to its configuration, and nothing
+        else is changed.
 
         Args:
             stream: Configuration of a new stream, such as ``num_replicas``, ``storage``, ``max_age``,
@@ -143,16 +143,16 @@ class EpochTopic(Generic[T]):
     ) -> PartitionPublisher[T]:
         """Become the publisher of a partition. The topic is created if it doesn't exist.
 
-        Open it with ``async with``, or await it. The publisher continues from the stored state of the partition:
-        completed epochs stay completed, and active epochs stay open. During a leader election or a restart of the
-        server, the call waits up to 30 seconds.
+        Open the publisher with ``async with``, or await the call. The publisher continues from the stored state of the
+        partition: completed epochs stay completed, and active epochs stay open. During a leader election or a restart
+        of the server, the call waits up to 30 seconds.
 
         Args:
             partition: Number of the partition, counted from 0.
             start: The earliest time of a new partition. Defaults to the least time of the order.
-            takeover: If true, take the partition from a publisher that is still alive. By default, the call raises an
-                error in this case. A publisher that doesn't answer within a second, for example because its process was
-                killed, is always replaced.
+            takeover: If true, take the partition from a publisher that is still alive. If false, the call raises
+                `PublisherExistsError` instead. A publisher that doesn't answer within a second, for example because its
+                process was killed, is always replaced.
             max_in_flight: Maximum number of messages that are sent but not yet acked.
             timeout: How long to keep trying to store a message, in seconds, including restarts of the server. Defaults
                 to the timeout of the connection.
@@ -259,14 +259,15 @@ class EpochTopic(Generic[T]):
     ) -> LivePublisher[T]:
         """Publish a partition to connected subscribers over plain NATS, without storing messages.
 
-        It is faster than `publisher`, but data sent while no subscriber is connected is lost. Each live publisher
-        starts at the least time of the order. If two live publishers are opened at the same moment, both may publish.
+        Live publishing is faster than using a `publisher`, but data sent while no subscriber is connected is lost. Each
+        live publisher starts at the least time of the order. If two live publishers are opened at the same moment, both
+        may publish.
 
         Args:
             partition: Number of the partition, counted from 0.
-            takeover: If true, end a live publisher that is still alive. Its next call then raises
-                `ProducerFencedError`. By default, this call raises an error instead. A publisher that doesn't answer
-                within a second counts as dead.
+            takeover: If true, end a live publisher that is still alive, whose next call then raises
+                `ProducerFencedError`. If false, this call raises `PublisherExistsError` instead. A publisher that
+                doesn't answer within a second counts as dead.
             beat: Interval between heartbeats, in seconds. A subscriber that is silent for three times as long is
                 dropped.
             max_subscribers: Maximum number of connected subscribers. Further subscribers are refused.
@@ -306,8 +307,8 @@ class EpochTopic(Generic[T]):
     ) -> LiveSubscription[T]:
         """Subscribe to the live publishers of the topic.
 
-        From now on, the subscription returns whole epochs as long as no message is lost. If messages are lost, reading
-        raises `EpochsLostError`, because live publishers store nothing.
+        The subscription returns whole epochs as long as no message is lost. If messages are lost, reading raises
+        `EpochsLostError`, because live publishers store nothing.
 
         Args:
             partitions: Numbers of the partitions. Defaults to all partitions with which this object was created.

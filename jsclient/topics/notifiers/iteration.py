@@ -75,8 +75,8 @@ class Member(NamedTuple):
 class UpdateRecord(NamedTuple):
     """A state of an iteration. Returned by `Notifier.get_update_since`.
 
-    ``value`` is the state. After the producer has finished, it is the completion that it passed. Pass ``update_count``
-    to `Notifier.get_update_since` to wait for the next state. It is None after the end.
+    ``value`` is the state, or after the end, the completion that the producer passed to `Producer.finish`. Pass
+    ``update_count`` to `Notifier.get_update_since` to wait for the next state. ``update_count`` is None after the end.
     """
 
     value: Any
@@ -161,8 +161,8 @@ class Producer:
     Each method publishes immediately, even if you don't await its result, and calls take effect in order. Awaiting the
     result waits until the value has been stored, and returns its number, which grows from value to value.
 
-    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, it raises `ConfigError`.
-    In both cases, nothing is published.
+    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, the method raises
+    `ConfigError`. In both cases, nothing is published.
     """
 
     __slots__ = ("_publish",)
@@ -240,11 +240,12 @@ class Notifier:
                 return record.value
 
     async def get_sharable_notifier_internals(self) -> Any:
-        """Return a reference to this notifier, from which another one can be created.
+        """Return a reference to this notifier, from which another notifier for the same states can be created.
 
-        If the states are stored on a server, the reference is a JSON-compatible dict. Pass it to
-        `JetStream.make_notifier` in any process. If they are in memory, it is only valid in this process. Pass it to
-        `jsclient.kits.make_notifier`.
+        * If the states are stored on a server, the reference is a JSON-compatible dict, which can be sent to a
+          different process. Pass the dict to `JetStream.make_notifier`.
+        * If the states are stored in memory, the reference is valid only in this process. Pass the reference to
+          `jsclient.kits.make_notifier`.
         """
         return await self._source.internals()
 
@@ -332,9 +333,10 @@ class IterationSubscription:
     async def get_sharable_subscription_internals(self) -> Any:
         """Return a reference from which a new subscription with the same starting position can be created.
 
-        If the values are stored on a server, the reference is a JSON-compatible dict. Pass it to
-        `JetStream.make_subscription` in any process. If they are in memory, it is only valid in this process. Pass it
-        to `jsclient.kits.make_subscription`.
+        * If the values are stored on a server, the reference is a JSON-compatible dict, which can be sent to a
+          different process. Pass the dict to `JetStream.make_subscription`.
+        * If the values are stored in memory, the reference is valid only in this process. Pass the reference to
+          `jsclient.kits.make_subscription`.
         """
         return await self._source.internals(self._position)
 
@@ -374,10 +376,10 @@ class NotifierIterator(AsyncIterator[Any]):
 
 
 class NotifierKit(NamedTuple):
-    """Two objects: one publishes states, and the other lets consumers read the latest. Returned by `make_notifier_kit`.
+    """A pair of objects that separates publishing states from reading the latest state.
 
-    Keep the ``updater``, which publishes states and ends the iteration, to yourself. Give the ``notifier`` to
-    consumers, which can't publish with it.
+    Returned by `make_notifier_kit`. Keep ``updater``, which publishes states and ends the iteration. Hand ``notifier``
+    to the consumers, which can read states with it, but can't publish.
     """
 
     updater: Producer
@@ -385,12 +387,10 @@ class NotifierKit(NamedTuple):
 
 
 class SubscriptionKit(NamedTuple):
-    """An object that publishes values, and an object from which consumers read all of them.
+    """A pair of objects that separates publishing values from reading every value.
 
-    Returned by `make_subscription_kit`.
-
-    Keep the ``publication``, which publishes values and ends the iteration, to yourself. Give the ``subscription`` to
-    consumers, which can't publish with it.
+    Returned by `make_subscription_kit`. Keep ``publication``, which publishes values and ends the iteration. Hand
+    ``subscription`` to the consumers, which can read values with it, but can't publish.
     """
 
     publication: Producer
@@ -414,7 +414,7 @@ class NotifierInternals(_Internals[NotifierSource]):
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A reference to a subscription in this process, which `jsclient.kits.make_subscription` takes."""
+    """A reference to a subscription in this process. Pass it to `jsclient.kits.make_subscription`."""
 
     __slots__ = ()
 

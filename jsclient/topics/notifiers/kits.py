@@ -52,7 +52,7 @@ __all__ = [
 
 
 class _WithRights:
-    """The methods of a kit that return the permissions of its users."""
+    """Base class of kits on a server that provides the methods for the permissions of their users."""
 
     _rights: partial[dict[str, Any]]
     _account_rights: partial[dict[str, Any]]
@@ -82,9 +82,9 @@ class _WithRights:
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
         """Return ``accounts`` for the server's configuration that let users of a different account consume.
 
-        The answers to their requests stay in that account. Its users reach the API under the prefix ``JS.<owner>.API``,
-        so set ``api_prefix`` in the descriptor to this value. They can read only what this kit stores, and need no
-        further permissions.
+        Answers to the users' requests stay in the users' account. The users reach the API under the prefix
+        ``JS.<owner>.API``, so set ``api_prefix`` in the descriptor to this value. They can read only what this kit
+        stores, and need no further permissions.
 
         Args:
             owner: The account of the stream, to which ``exports`` are added.
@@ -98,18 +98,18 @@ class _WithRights:
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """A producer of states and a notifier for its consumers, with the states on a server.
+    """Like `NotifierKit`, but with states that are stored on a NATS server. Returned by `JetStream.notifier_kit`.
 
-    Returned by `JetStream.notifier_kit`. It has the attributes of `NotifierKit`. The methods `permissions` and
-    `account_rights` return what the server's configuration needs, so that consumers can't publish.
+    To let the server keep consumers from publishing, add the result of `permissions` or `account_rights` to its
+    configuration.
     """
 
 
 class StreamSubscriptionKit(_WithRights, SubscriptionKit):
-    """A producer of values and a subscription for its consumers, on a server. Returned by `JetStream.subscription_kit`.
+    """Like `SubscriptionKit`, but with values that are stored on a NATS server.
 
-    It has the attributes of `SubscriptionKit`. The methods `permissions` and `account_rights` return what the server's
-    configuration needs, so consumers can't publish.
+    Returned by `JetStream.subscription_kit`. To let the server keep consumers from publishing, add the result of
+    `permissions` or `account_rights` to its configuration.
     """
 
 

@@ -6,7 +6,7 @@ __all__ = ["DeliveriesExhaustedError", "Reject"]
 
 
 class Reject(Exception):
-    """Raised by a handler for a message that can never be handled. The worker then doesn't retry it.
+    """Raised by a handler for a message that can never be handled, so the worker doesn't retry the message.
 
     ::
 
@@ -14,8 +14,8 @@ class Reject(Exception):
             if not is_valid(message.data):
                 raise jsclient.Reject("not an order")
 
-    If the worker has a dead-letter subject, the message is stored there immediately. Otherwise it is terminated. The
-    text becomes part of the dead letter's headers and of the server's advisory.
+    If the worker has a dead-letter subject, the message is stored there immediately. Otherwise, the message is
+    terminated. The text of the exception becomes part of the dead letter's headers and of the server's advisory.
     """
 
 

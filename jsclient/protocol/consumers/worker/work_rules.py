@@ -63,7 +63,7 @@ class WorkOptions:
         _check_seconds("grace", self.grace)
         if self.dead_letter is not None:
             check_filter_subject(self.dead_letter)
-            # Check the subject without a final ">", which the subject of the message replaces.
+            # Check the subject without the final ">", because the subject of the message will take its place.
             head = self.dead_letter.removesuffix(".>")
             if "*" in head.split(".") or head == ">":
                 raise ConfigError(
