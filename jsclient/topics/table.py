@@ -154,7 +154,7 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     @property
     def position(self) -> Position:
-        """The position up to which the table includes the topic. To read what follows, pass it to `Topic.since`."""
+        """The position that the table has reached. Pass it to `Topic.since` to read the records that follow."""
         return self._reader.position
 
     @property
@@ -186,8 +186,8 @@ class TopicTable(Handle, Mapping[str, Record]):
         If a subject changes several times before you read the change, only its latest state is returned.
 
         Args:
-            start: With ``"now"``, the default, only changes from now on are returned. With ``"first"``, every subject
-                that is already in the table is returned first.
+            start: With ``"now"``, the default, only later changes are returned. With ``"first"``, every subject that is
+                already in the table is returned first.
 
         Raises:
             ConfigError: ``start`` has a different value.

@@ -101,7 +101,7 @@ class Topic:
     async def log(self) -> StreamLog:
         """Look up the stream, and return the log from which the readers of this topic read.
 
-        Use the log for single requests, such as `StreamLog.last`. Readers look it up themselves.
+        Use the log for single requests, such as `StreamLog.last`. You don't need it to open a reader.
 
         Raises:
             NoMatchingStreamError: No stream stores the subject, or several streams store parts of it.
@@ -155,7 +155,7 @@ class Topic:
         Args:
             chained: If true, the server stores each record only directly after the previous one. When a record is lost
                 in transit, the records after it are refused and then sent again, so the topic has no gap and keeps its
-                order. No other client may publish to the stream. If one does, `ProducerFencedError` is raised.
+                order. No other client may publish to the stream, or `ProducerFencedError` is raised.
             max_in_flight: Maximum number of records that are sent but not yet acked. If the stream is replicated,
                 chained records are always sent one at a time.
             timeout: How long to keep trying to store a record, in seconds, including restarts of servers. Defaults to
@@ -214,7 +214,7 @@ class Topic:
                 consumer is cut off from the cluster.
             after: A stream sequence to use instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
                 `Stream.get_last_messages`. The reader starts strictly after it. Prefer a `Position` if the stream may
-                be created again, because a sequence can't reveal this.
+                be created again, because a sequence doesn't show which stream it belongs to.
 
         Raises:
             ConfigError: An argument is invalid. Opening the reader also raises this error if the stream doesn't keep
@@ -254,7 +254,7 @@ class Topic:
         Raises:
             PositionInvalidError: ``position`` is a string, but not the JSON token of a position.
             ConfigError: ``position`` is neither a position nor a string, for example None because nothing was saved
-                yet. Start with `each` in that case.
+                yet. Use `each` the first time.
 
         Opening the reader raises the errors described by `each`.
         """
@@ -334,7 +334,8 @@ class Topic:
         consumer delivers it.
 
         Args:
-            push, quiet, heartbeat: How the table learns of new records and of missed ones. See `each`.
+            push, quiet, heartbeat: How the server pushes new records, and when to check for records whose push was
+                lost. They have the same meaning as in `each`.
             check: Interval between checks for messages that were removed from the stream by a purge, a deletion or a
                 limit, in seconds. If messages were removed, the table is compared with the stream, without reading
                 payloads. A large table is compared less often, with a pause of at least one millisecond for each
@@ -382,8 +383,8 @@ class Topic:
             async with topic.work("billing") as work:
                 await work.run(handler)
 
-        A durable consumer stores the progress of the group. It remains when all workers have stopped, so workers that
-        start later continue where the group stopped.
+        A durable consumer stores the progress of the group. The consumer remains when all workers have stopped, so
+        later workers continue where the group stopped.
 
         Args:
             group: Name of the group, which becomes the name of the durable consumer.

@@ -41,7 +41,7 @@ class TopicReader(ReadHandle[Record]):
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._tracker = reader.tracker
-        # Bind the method of the queue directly, which saves a call for each record.
+        # Bind the queue's method directly to save a call for each record.
         self._take_one = reader.tracker.take_one
         self._end: Record | None = None
         self.completion: bytes | None = None
@@ -68,7 +68,7 @@ class TopicReader(ReadHandle[Record]):
         """Change how the server pushes new records, without losing or repeating any.
 
         Args:
-            push: One of the values described by `Topic.each`, such as ``"consumer"``. With None, records are no longer
+            push: ``"auto"``, ``"republish"`` or ``"consumer"``, as in `Topic.each`. With None, records are no longer
                 pushed, and the reader finds them by reading the stream at intervals.
 
         Raises:
@@ -80,7 +80,7 @@ class TopicReader(ReadHandle[Record]):
     async def next(self, timeout: float | None = None) -> Record:
         """Wait for the next record and return it.
 
-        If the call is cancelled, no record is lost. The next call returns it.
+        The call is safe to cancel, because the next call returns the record.
 
         Args:
             timeout: How long to wait, in seconds. By default, wait indefinitely.
@@ -128,8 +128,9 @@ class TopicReader(ReadHandle[Record]):
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
         """Yield lists of records as they arrive. This is faster than reading one record at a time.
 
-        Each list contains the records that have already arrived, and at least one. The iteration ends when the topic
-        ends or the reader is closed. It raises the same errors as `next`, except `ClosedError`.
+        Each step waits for at least one record, and then returns all that have arrived, up to ``max_records``. The
+        iteration ends when the topic ends or the reader is closed. It raises the same errors as `next`, except
+        `ClosedError`.
 
         Args:
             max_records: Maximum number of records in a list.

@@ -29,7 +29,7 @@ Changes: TypeAlias = Sequence[tuple[T, int]]
 
 
 class Order(Protocol[T]):
-    """Defines the times of epochs: which one is the least, and which come before others.
+    """Interface that defines which times epochs can have, and which times come before which.
 
     `Int` and `Product` are orders. Implement this interface to use times of your own, such as dates. Times must be
     hashable, and two different times must not be equal. They needn't be totally ordered, so there may be two times of
@@ -42,13 +42,13 @@ class Order(Protocol[T]):
 
     @property
     def bottom(self) -> T:
-        """The least time, which is before all other times. Publishers start there."""
+        """The least time, which is before all other times. By default, publishers start at this time."""
 
     def less_equal(self, one: T, other: T) -> bool:
         """Return whether ``one`` is equal to ``other`` or before it.
 
-        It must be a partial order: each time is at or before itself, two different times are never before each other,
-        and if a is before b and b before c, then a is before c.
+        The relation must be a partial order: each time is at or before itself, two different times are never before
+        each other, and if a is before b and b before c, then a is before c.
         """
 
     def encode(self, time: T) -> Any:
@@ -214,9 +214,9 @@ class Antichain(Generic[T]):
 
 @dataclass(slots=True)
 class MutableAntichain(Generic[T]):
-    """A collection of times that knows which of them are the earliest. It can contain a time more than once.
+    """A collection of times, possibly with duplicates, that keeps track of the earliest ones.
 
-    Use it to merge the frontiers of several publishers: add the times of all of them, and apply their changes.
+    Use it to merge the frontiers of several publishers: add the times of each frontier, and apply every change.
 
     Attributes:
         order: The order of the times.

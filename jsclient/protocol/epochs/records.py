@@ -97,8 +97,8 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
         items: The items of one `PartitionPublisher.send`, decoded.
         partition: Number of the partition.
         seq: Stream sequence of the message, or 0 if the topic is live.
-        whole: False if the subscription misses other items of the epoch, because they were sent before it started. This
-            only happens with ``filter=None``.
+        whole: False if other items of the epoch are missing, because they were sent before the subscription started.
+            This only happens with ``filter=None``.
     """
 
     time: T
@@ -111,7 +111,7 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
 class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
     """The frontier has moved, so some epochs are complete. Returned by `EpochSubscription` and `LiveSubscription`.
 
-    The frontier consists of the earliest times for which data may still arrive. Everything before it is complete.
+    The frontier consists of the earliest times for which data may still arrive. All earlier epochs are complete.
 
     Attributes:
         changes: Each time that was added (+1) or removed (-1). The first update adds all times of the frontier.
@@ -193,9 +193,9 @@ class EpochPosition(Generic[T]):
 
     Attributes:
         order: The order of the times. It is ignored when positions are compared.
-        since: A stream sequence before all data of open epochs that is still needed.
-        missed: Times. Of some epochs at or before any of them, the subscription missed data.
-        frontiers: Frontiers. The epochs that any of them completes have been consumed.
+        since: Stream sequence after which the data of all open epochs begins.
+        missed: The latest times that were already active at the start. Epochs at or before them may lack data.
+        frontiers: Several frontiers. An epoch that any of these frontiers completes has been consumed.
         records: For each partition, its number and the sequence of the frontier record at which its reading continues.
         stream: Name of the stream.
         incarnation: Creation time of the stream. See `jsclient.Position`.

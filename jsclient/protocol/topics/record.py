@@ -116,7 +116,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     @property
     def size(self) -> int:
-        """Approximate size of subject, payload and headers, in bytes. Queues of readers are limited by it."""
+        """Approximate size of subject, payload and headers, in bytes. Readers use it to limit their queues."""
         size = len(self.subject) + len(self.data)
         if headers := self.headers:
             size += headers.size if isinstance(headers, RecordHeaders) else RecordHeaders(headers).size

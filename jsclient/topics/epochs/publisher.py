@@ -52,7 +52,7 @@ class PartitionPublisher(Handle, Generic[T]):
 
     Data is sent without waiting for acks, but an epoch is only completed when all its data has been stored. If data was
     refused, if its outcome is unknown, or if a different publisher took over the partition, every further call raises
-    that error. In this case, open a new publisher, check its `frontier`, and send the data of the open epochs again.
+    an error. To recover, open a new publisher, check its `frontier`, and send the data of the open epochs again.
 
     Leaving ``async with`` waits until the data has been stored, and releases the partition. Open epochs stay open, and
     a later publisher can continue them. Call `close` to end the partition.
@@ -119,7 +119,7 @@ class PartitionPublisher(Handle, Generic[T]):
         connection, a cancelled call may have sent it.
 
         Args:
-            time: The time of the epoch, which is open from now on.
+            time: The time of the epoch. Sending its first batch makes the epoch active.
             items: The items, usually a list. The codec of the topic must be able to encode them.
             msg_id: An id for deduplication. Within the duplicate window of the stream, a message with this id is stored
                 once in this partition and epoch, even by different publishers. So you can send an epoch again without
@@ -185,7 +185,7 @@ class PartitionPublisher(Handle, Generic[T]):
         it.
 
         Args:
-            to: The earliest time for which data may be sent from now on.
+            to: The earliest time for which data may still be sent.
 
         Raises:
             EpochCompletedError: ``to`` itself is already completed.

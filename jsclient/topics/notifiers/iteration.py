@@ -75,8 +75,8 @@ class Member(NamedTuple):
 class UpdateRecord(NamedTuple):
     """A state of an iteration. Returned by `Notifier.get_update_since`.
 
-    ``value`` is the state. After the producer has finished, it is the completion that it passed. Pass ``update_count``
-    to `Notifier.get_update_since` to wait for the next state. It is None after the end.
+    ``value`` is the state. Pass ``update_count`` to `Notifier.get_update_since` to wait for the next state. After the
+    producer has finished, ``value`` is the completion and ``update_count`` is None.
     """
 
     value: Any
@@ -84,9 +84,9 @@ class UpdateRecord(NamedTuple):
 
 
 class IterationObserver(Protocol):
-    """An object whose methods `observe_iteration` calls with what happens in an iteration.
+    """Interface of an object that follows an iteration. `observe_iteration` calls its methods.
 
-    Methods that the object lacks aren't called. If a method returns an awaitable, it is awaited before the next call.
+    An observer may leave out any of the methods. If a method returns an awaitable, it is awaited before the next call.
     For example, a `Producer` or a `TopicPublisher` can be an observer, which forwards the iteration to other consumers.
     """
 
@@ -155,8 +155,8 @@ def raise_reason(entry: Member) -> NoReturn:
 class Producer:
     """Publishes an iteration, which is a sequence of values that may end once, by finishing or by failing.
 
-    A producer is one half of a kit. The consumers have the other half, a `Notifier` or an `IterationSubscription`. A
-    producer doesn't know its consumers and never waits for them.
+    A kit consists of a producer and the object from which consumers read, a `Notifier` or an `IterationSubscription`.
+    The producer doesn't know its consumers and never waits for them.
 
     Each method publishes immediately, even if you don't await its result, and calls take effect in order. Awaiting the
     result waits until the value has been stored, and returns its number, which grows from value to value.
@@ -332,9 +332,9 @@ class IterationSubscription:
     async def get_sharable_subscription_internals(self) -> Any:
         """Return a reference from which a new subscription with the same starting position can be created.
 
-        If the values are stored on a server, the reference is a JSON-compatible dict. Pass it to
-        `JetStream.make_subscription` in any process. If they are in memory, it is only valid in this process. Pass it
-        to `jsclient.kits.make_subscription`.
+        For values on a server, the reference is a JSON-compatible dict for `JetStream.make_subscription` in any
+        process. For values in memory, it is an object for `jsclient.kits.make_subscription`, valid in this process
+        only.
         """
         return await self._source.internals(self._position)
 
@@ -374,10 +374,10 @@ class NotifierIterator(AsyncIterator[Any]):
 
 
 class NotifierKit(NamedTuple):
-    """Two objects: one publishes states, and the other lets consumers read the latest. Returned by `make_notifier_kit`.
+    """A pair that separates publishing a state from reading the latest one. Returned by `make_notifier_kit`.
 
     Keep the ``updater``, which publishes states and ends the iteration, to yourself. Give the ``notifier`` to
-    consumers, which can't publish with it.
+    consumers, so they can read the state but not change it.
     """
 
     updater: Producer
@@ -414,13 +414,13 @@ class NotifierInternals(_Internals[NotifierSource]):
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A reference to a subscription in this process, which `jsclient.kits.make_subscription` takes."""
+    """A reference to a subscription, valid in this process only. Pass it to `jsclient.kits.make_subscription`."""
 
     __slots__ = ()
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
-    """Create a notifier that reads the same states as another notifier in this process, but doesn't depend on it.
+    """Create an independent notifier that reads the same states as another notifier in this process.
 
     If the states are stored on a server, use `JetStream.make_notifier`.
 
@@ -429,7 +429,8 @@ def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -
             it.
 
     Raises:
-        ConfigError: ``internals`` isn't such a reference. If it is an awaitable, the first read raises this error.
+        ConfigError: ``internals`` isn't a reference to a notifier. If it is an awaitable, the first read raises this
+            error.
     """
     return Notifier(source_of(internals, partial(_local, NotifierInternals)))
 

@@ -98,10 +98,10 @@ class _WithRights:
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """A producer of states and a notifier for its consumers, with the states on a server.
+    """Like `NotifierKit`, but the states are stored on a NATS server. Returned by `JetStream.notifier_kit`.
 
-    Returned by `JetStream.notifier_kit`. It has the attributes of `NotifierKit`. The methods `permissions` and
-    `account_rights` return what the server's configuration needs, so that consumers can't publish.
+    To keep consumers from publishing, put the output of `permissions` or `account_rights` into the configuration of
+    the server.
     """
 
 
