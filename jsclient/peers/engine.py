@@ -121,12 +121,12 @@ class Engine(Handle):
     async def peer(
         self, name: str, *, capability: bool = True, handlers: Mapping[str, Handler] | None = None
     ) -> Peer:
-        """Return the peer with this name. If it isn't open, open it, and create it if it doesn't exist.
+        """Return the peer with this name. Open the peer if necessary, and create it if it doesn't exist.
 
         Args:
             name: Name of the peer. It must be valid both as a subject token and as the name of a consumer.
             capability: If true, the peer can have relationships, and a new peer gets a well-known channel, on which
-                others can request them.
+                other peers can request relationships.
             handlers: Handlers to register before any event arrives, by ``domain:type``. See `Peer.on`.
 
         Raises:
@@ -157,8 +157,8 @@ class Engine(Handle):
 
         Don't call this method from a handler of the peer's relationships, because it waits for those handlers.
 
-        If the call fails or is cancelled, the relationships have ended nevertheless, and the other sides are informed
-        as soon as possible. The peer itself remains until you call the method again.
+        Even if the call fails or is cancelled, the relationships have ended, and the other sides are informed as soon
+        as possible. The peer itself remains until you call the method again.
 
         Args:
             peer: The peer or its name.

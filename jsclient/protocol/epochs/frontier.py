@@ -279,7 +279,8 @@ class MutableAntichain(Generic[T]):
                 has_shrunk = has_shrunk or time in self.frontier.elements
         if not has_shrunk and not added:
             return []
-        # While the frontier keeps its elements, only an added time can be less than one of them.
+        # If no time left the frontier, only an added time can be less than one of its elements, so the other times
+        # needn't be compared.
         before = self.frontier.elements
         self.frontier = Antichain.minimal(self.order, self._counts if has_shrunk else (*before, *added))
         after = self.frontier.elements
@@ -342,8 +343,7 @@ class Capabilities(Generic[T]):
         """Replace all capabilities before a time by a capability for this time. Incomparable capabilities remain."""
         self.check_time(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
-        # No further check is needed, because only capabilities in ``_held`` are dropped, and the time was allowed
-        # before.
+        # Update without the usual checks. Only held capabilities are dropped, and `check_time` has allowed the new one.
         return self._held.update([*((time, -self._held.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:

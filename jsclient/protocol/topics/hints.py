@@ -115,7 +115,8 @@ class Hints:
         self.deadline = math.inf
         if not readers:
             return []
-        # This long after the last hint, every record that was not found must have been refused. This is the last check.
+        # So long after the last hint, every record that wasn't found must have been refused. Stop looking after this
+        # check.
         if now - self._hint_at > _PATIENCE:
             self._behind = dict.fromkeys(self._behind, 0)
             self._pause = _PAUSE

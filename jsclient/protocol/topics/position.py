@@ -258,7 +258,7 @@ class EndCheck:
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or certainly after the end.
         """
-        # This is certain at once, because a former leader can't report another stream or incarnation.
+        # No second look is needed for this check, because a former leader can't report another stream or incarnation.
         position._same_stream(extent.stream, extent.incarnation)  # noqa: SLF001  same module
         is_reached = self.check_end(extent, position.seq, now)
         if is_reached is False:

@@ -126,7 +126,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 def sizes(records: Sequence[Record]) -> list[int]:
     """Return the size of each record in bytes: subject, payload and headers."""
     try:
-        # Compute the sizes directly, because calling the property for each record would take longer.
+        # Compute the sizes inline, because a property call for each record is slow.
         return [len(one.subject) + len(one.data) + one.headers.size for one in records]  # type: ignore[attr-defined]
     except AttributeError:  # records of an application's own log may have another type of headers
         return [record.size for record in records]
