@@ -75,7 +75,7 @@ class JetStreamDatasource(Datasource):
             self._planned = plan_tasks(replace(self._options, min_partitions=least), self._columns)
         schema = arrow_schema(self._columns)
         unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        # Ray does not know the columns of a dataset without tasks, so even an empty range has one task.
+        # Create a task even for an empty range, because Ray doesn't know the columns of a dataset without tasks.
         parts: list[RangeTask | None] = [*self._planned] or [None]
         return [
             ReadTask(partial(_tables, task), unknown, schema=schema, per_task_row_limit=per_task_row_limit)
