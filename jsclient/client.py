@@ -279,7 +279,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     async def _abandon_all(self) -> None:
         context = self._context
-        # If the server does not respond, each handle waits until its timeout, so end all of them concurrently.
+        # End the handles concurrently. If the server doesn't respond, each of them waits until its timeout.
         ends = (handle.abandon() for handle in list(context.open))
         for result in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(result, BaseException):

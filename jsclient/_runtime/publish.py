@@ -314,7 +314,8 @@ async def request_stored(
             answer = await context.requests.ask(subject, payload, header=header, timeout=remaining, what=what)
         except NoRespondersError as error:
             remaining, expected = deadline - loop.time(), encoded in context.answered
-            # If a stream has answered before, it still stores the subject. It may have no leader at the moment.
+            # A stream that has answered before probably has no leader at the moment, so retry. A subject without any
+            # stream fails sooner.
             final, pause = recovery.refusal(error, subject, remaining, expected=expected)
             if pause is None:
                 raise final from None

@@ -241,7 +241,7 @@ class FastIngest:
             frame = (to, tracker.commit_reply(), block, payload)
             channel.write(*frame)
             tracker.close()
-            # If this is also the first message, the stream has not accepted the ingest yet, and may have no leader.
+            # If this is also the first message, the stream may have no leader and must accept the ingest first.
             if tracker.sent == 1:
                 await self._begin_ingest(frame, lambda: tracker.ended, channel.send_end)
         elif not tracker.sent:
@@ -319,7 +319,8 @@ class FastIngest:
                 tracker.no_stream = None
                 channel.write(*first)
         finally:
-            # If the first message is still refused, the call was cancelled, or the connection was closed.
+            # The loop was left without an answer, because the call was cancelled or the connection was closed. End the
+            # ingest with the last refusal.
             if (error := tracker.no_stream) is not None:
                 tracker.not_begun(error)
         if tracker.accepted:

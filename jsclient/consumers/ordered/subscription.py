@@ -132,8 +132,8 @@ class OrderedSubscription(Subscription):
     def _follow_connection(self, what: Lifecycle) -> None:
         super()._follow_connection(what)
         if what is Lifecycle.CONNECTED:
-            # The messages in flight were lost with the connection. Don't wait until a heartbeat is missing to notice
-            # that.
+            # The messages in flight were lost with the connection. Replace the consumer now, instead of waiting for a
+            # missing heartbeat.
             self._tracker.cursor.consumer_lost("the connection was replaced")
             self._reset_if_needed()
 

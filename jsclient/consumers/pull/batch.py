@@ -107,7 +107,7 @@ class Collection:
         pull, remaining = self.pull, self.deadline - now
         if missing == pull.batch and (pull.no_wait or remaining > self.expires - _SAME_TIME):
             # Return the same object each time, because its encoding is cached. The server starts counting only now, so
-            # the deadline moves with it. Otherwise the fetch would end just before the status of the request arrives.
+            # move the deadline too. Otherwise, the fetch would end just before the status of the request arrives.
             self.deadline = now + self.expires
             return pull
         free = None if pull.max_bytes is None else pull.max_bytes - self._size
