@@ -113,7 +113,7 @@ def storage_advice(account: AccountInfo, *, reserved: int, in_memory: bool) -> s
     for tier in (account, *(account.tiers or {}).values()):
         limit = tier.limits.max_memory if in_memory else tier.limits.max_storage
         used = tier.memory if in_memory else tier.storage
-        # Reserved bytes count even if they are not used.
+        # The server counts reserved bytes against the limit even if they are unused.
         used = max(used, tier.reserved_memory if in_memory else tier.reserved_storage)
         if limit is not None and 0 < limit < used + max(reserved, 1):
             return (

@@ -244,7 +244,8 @@ class Workload(Generic[T]):
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
-            # This is a redelivery, and the server expects the ack of the newest delivery.
+            # A redelivery of a message that is still held. Remember it, because the server accepts only an ack of the
+            # newest delivery.
             work.latest, work.deliveries = message, max(work.deliveries, deliveries)
             if work.phase is Phase.WAITING:
                 work.message = message
@@ -378,7 +379,7 @@ class Workload(Generic[T]):
         due: Due[T] = Due()
         moments = [math.inf]
         for work in self._held.values():
-            # A report that is due soon is sent now, so that all reports are written together.
+            # Send reports that are due soon as well, so that all of them are written together.
             if work.report_at <= now + work.interval * _TOGETHER:
                 work.report_at = now + work.interval
                 due.keep_alive.append(work)
@@ -445,7 +446,7 @@ class Workload(Generic[T]):
             key_queue.works = deque(work for work in key_queue.works if work not in removed)
             if not key_queue.works:
                 del self._key_queues[key_queue.key]
-        # Remove empty queues, which may still be among the ready entries.
+        # Empty queues may still be among the ready entries, where `take` would find no work in them.
         self._ready = deque(entry for entry in self._ready if not isinstance(entry, KeyQueue) or entry.works)
         returned.sort(key=lambda work: work.ident)
         return returned
