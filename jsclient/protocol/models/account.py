@@ -59,7 +59,7 @@ class ApiStats(Model, frozen=True, kw_only=True):
 class AccountTier(Model, frozen=True, kw_only=True):
     """Usage and limits of one tier of an account.
 
-    An operator can set separate limits for streams with different numbers of replicas. These are the tiers.
+    An operator can set separate limits for streams with different numbers of replicas. Each set of limits is a tier.
 
     Attributes:
         memory: Number of bytes stored in memory.

@@ -160,10 +160,10 @@ class StreamSource(Model, frozen=True, kw_only=True):
         name: Name of the stream to copy from.
         opt_start_seq: Stream sequence to start at. By default, copying starts at the first message.
         opt_start_time: Time to start at, as an aware ``datetime`` or an RFC 3339 string.
-        filter_subject: Copy only messages of this subject, which may contain wildcards. By default, all are copied.
+        filter_subject: Copy only messages of this subject, which may contain wildcards. Defaults to all messages.
         subject_transforms: Rules that select messages and change their subjects. Can't be combined with
             ``filter_subject``.
-        external: Account or domain of the stream, or None if it is the local one.
+        external: Account or domain of the stream, or None if the stream is in the same account and domain.
         consumer: An existing consumer to read from. By default, the server creates one.
     """
 
@@ -177,7 +177,7 @@ class StreamSource(Model, frozen=True, kw_only=True):
 
 
 class RePublish(Model, frozen=True, kw_only=True):
-    """A rule by which the server publishes each stored message again, for subscribers to plain messages.
+    """A rule that makes the server republish each stored message, so that plain NATS subscribers receive it.
 
     Attributes:
         src: Subject of the messages to publish again. It may contain wildcards.

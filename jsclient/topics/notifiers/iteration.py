@@ -447,7 +447,8 @@ def make_subscription(
             awaitable that returns it.
 
     Raises:
-        ConfigError: ``internals`` isn't such a reference. If it is an awaitable, the first read raises this error.
+        ConfigError: ``internals`` isn't a reference to a subscription. If it is an awaitable, the first read raises
+            this error.
     """
     return IterationSubscription(source_of(internals, partial(_local, SubscriptionInternals)))
 
