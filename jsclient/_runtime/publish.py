@@ -41,7 +41,10 @@ __all__ = [
 
 
 class BatchOptions(TypedDict, total=False):
-    """Keyword arguments of `AtomicBatch.publish` that set headers of the message, for type annotations."""
+    """Keyword arguments of `AtomicBatch.publish` that set headers of the message, for annotating wrappers.
+
+    For example: ``def add(batch: AtomicBatch, **options: Unpack[BatchOptions])``.
+    """
 
     msg_id: str | None
     expected_stream: str | None
@@ -53,9 +56,9 @@ class BatchOptions(TypedDict, total=False):
 
 
 class PublishOptions(BatchOptions, total=False):
-    """Keyword arguments of methods such as `FastIngest.publish` that set headers of the message, for type annotations.
+    """Keyword arguments of methods such as `FastIngest.publish` that set headers, for annotating wrappers.
 
-    They are explained in `JetStream.publish`.
+    For example: ``def send(**options: Unpack[PublishOptions])``. The arguments are explained in `JetStream.publish`.
     """
 
     expected_last_msg_id: str | None

@@ -37,8 +37,8 @@ def read_ray_dataset(
     own connection. The options ``minPartitions`` and ``maxMessagesPerPartition`` can increase the number of tasks. File
     paths and environment variables are resolved on the machine of the task.
 
-    `read_jetstream` describes the other arguments and the errors. If a task fails, Ray raises its ``RayTaskError`` with
-    the name and the text of the error.
+    The other arguments and the errors are the same as for `read_jetstream`. If a task fails, Ray raises its
+    ``RayTaskError`` with the name and the text of the error.
 
     If the range has no messages, the dataset has no rows, and its ``schema()`` has the columns. Ray forgets the columns
     of a dataset without rows when the dataset is materialized or converted.

@@ -27,9 +27,9 @@ __all__ = ["Subscribing"]
 
 
 class OrderedFields(TypedDict, total=False):
-    """Keyword arguments of `JetStream.ordered_consumer` that are passed on to the configuration of its consumer.
+    """Rarely needed keyword arguments of `JetStream.ordered_consumer`, which configure its consumer on the server.
 
-    They are seldom needed. Each has the meaning of the `ConsumerConfig` field with the same name.
+    Use it to annotate wrappers. For the meaning of the arguments, see the fields of the same names in `ConsumerConfig`.
     """
 
     description: str | None

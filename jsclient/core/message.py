@@ -81,7 +81,7 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
     def subject(self) -> str:
         """Subject that the message was published to.
 
-        It tells messages apart if the subscription has wildcards.
+        If the subscription's subject contains wildcards, this is the actual subject of the message.
         """
         return self._frame[0].decode("utf-8", "surrogateescape")
 

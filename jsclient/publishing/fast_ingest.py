@@ -125,7 +125,7 @@ class FastIngest:
         in flight. A message may still be rejected after the call has returned. A later call or `commit` then raises
         `IngestError`.
 
-        `JetStream.publish` describes the arguments. All subjects must belong to the same stream.
+        The arguments are the same as for `JetStream.publish`. All subjects must belong to the same stream.
 
         Raises:
             BatchNotEnabledError: The stream doesn't have ``allow_batched``. No message was stored.

@@ -146,7 +146,7 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Unpack[StreamFields],
     ) -> StreamNotifierKit:
-        """Publish the states of something on a subject, and let consumers in any process read the latest state.
+        """Publish a changing state on a subject, and let consumers in any process read the latest state.
 
         The kit consists of an updater, which publishes states, and a notifier, from which consumers read. A consumer
         that is slow skips states, but always gets the latest. To share the notifier with another process, send its
@@ -155,8 +155,8 @@ class Topics(StreamManager):
             kit = await js.notifier_kit("auction.7", initial={"bid": 0})
             await kit.updater.update_state({"bid": 100})
 
-        A call of a method of the updater starts to store the state immediately. Awaiting the result waits until the
-        state has been stored, and returns its stream sequence. If the result isn't awaited and the state can't be
+        Each method of the updater starts to store the state immediately. Awaiting its result waits until the state has
+        been stored, and returns the stream sequence of the state. If you don't await the result and the state can't be
         stored, the event `PublishFailed` reports the error, and the next call raises it.
 
         If the subject already has states, the kit continues after them. Only one producer may be active at a time. If
@@ -221,7 +221,7 @@ class Topics(StreamManager):
         consumer that starts late reads the earlier values too, as long as the stream still stores them. A consumer
         never skips values silently. If values were removed before it has read them, it raises `HistoryTruncatedError`.
 
-        `notifier_kit` describes the arguments and errors that aren't listed here. Unlike a stream created by
+        The remaining arguments and errors are the same as for `notifier_kit`. Unlike a stream created by
         `notifier_kit`, a new stream keeps all messages unless ``fields`` limit them.
 
         Args:

@@ -309,7 +309,7 @@ class Log(abc.ABC):
 
 
 class ReadOptions(TypedDict, total=False):
-    """The keyword arguments of `Topic.since`, which `Topic.each` describes. All of them are optional."""
+    """Keyword arguments of `Topic.since`, for annotating wrappers. For their meaning, see `Topic.each`."""
 
     push: Push
     quiet: float

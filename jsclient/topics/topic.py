@@ -203,7 +203,7 @@ class Topic:
                 all readers of this connection with the same subject. With None, records aren't pushed, and the reader
                 checks the stream at intervals. ``"auto"`` selects the first of these ways that is available. If the
                 subject contains wildcards, ``"republish"`` keeps the order only within each subject, and may repeat
-                records after resuming from a position. In that case, ``"auto"`` doesn't select it.
+                records after resuming from a position, so ``"auto"`` doesn't select it for such a topic.
             quiet: If no record arrives for this many seconds, check the stream for records whose push was lost. This
                 limits the delay that a lost push can cause.
             allow_truncated: If true, skip records that were removed from the stream before they were read, and report
@@ -368,7 +368,7 @@ class Topic:
         """Return an epoch topic named after the subject of this topic.
 
         An epoch topic delivers records in groups, and each group completely or not at all. This method is a shortcut
-        for `JetStream.epochs`, which describes the arguments.
+        for `JetStream.epochs`, which explains the arguments.
         """
         name = check_topic(self.subject)
         stream = check_stream_name(name.replace(".", "_") if self._stream is None else self._stream)

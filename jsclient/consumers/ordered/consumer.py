@@ -330,8 +330,8 @@ class OrderedConsumer(Handle):
     def permissions(self, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
         """Return the permissions that a NATS user with this ``inbox_prefix`` needs to create an ordered consumer.
 
-        They let the user read the whole stream, and have it delivered to any subject of the account. For the format,
-        the errors and the security considerations, see `OrderedSubscription.permissions`.
+        The permissions let the user read the whole stream, and have it delivered to any subject of the account. For the
+        format, the errors and the security considerations, see `OrderedSubscription.permissions`.
         """
         from ...protocol.consumers.rights import ordered_pull_rights
 

@@ -37,9 +37,10 @@ _ID = re.compile(rb"[\x21-\x7e]{1,128}(?=\r\n)")
 
 
 class GroupOptions(TypedDict, total=False):
-    """Keyword arguments of `PullSubscription.fetch` for consumers with priority groups, for type annotations.
+    """Keyword arguments of `PullSubscription.fetch` for consumers with priority groups, for annotating wrappers.
 
-    They select the group and rank the request among the requests of other clients. See `PullSubscription.fetch`.
+    The arguments select a group, and rank the request among requests from other clients. For example: ``def
+    work(**options: Unpack[GroupOptions])``.
     """
 
     group: str | None

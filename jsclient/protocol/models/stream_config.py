@@ -203,9 +203,10 @@ class StreamConsumerLimits(Model, frozen=True, kw_only=True):
 
 
 class StreamFields(TypedDict, total=False):
-    """Keyword arguments of `JetStream.create_stream` and similar methods, for type annotations.
+    """Keyword arguments of `JetStream.create_stream` and similar methods, for annotating wrappers.
 
-    Each has the meaning of the `StreamConfig` field with the same name.
+    For example: ``def ensure(**fields: Unpack[StreamFields])``. For the meaning of the arguments, see the fields of the
+    same names in `StreamConfig`.
     """
 
     description: str | None

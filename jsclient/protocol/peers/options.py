@@ -98,7 +98,7 @@ class EngineOptions:
 
 
 class EngineFields(TypedDict, total=False):
-    """The options of an engine as keyword arguments. They are described by `jsclient.peers.EngineOptions`."""
+    """Keyword arguments of `Engine`, for annotations. `EngineOptions` has a field of the same name for each of them."""
 
     host: str | None
     allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]
