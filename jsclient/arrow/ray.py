@@ -51,7 +51,7 @@ def read_ray_dataset(
 
 
 class JetStreamDatasource(Datasource):
-    """Ray data source of `read_ray_dataset`. It plans once, so all executions of a dataset read the same messages."""
+    """Ray data source of `read_ray_dataset`. It plans only once, so all executions read the same range."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__()

@@ -108,8 +108,8 @@ class Topics(StreamManager):
         """Return a topic whose records are grouped into epochs, which subscribers receive completely or not at all.
 
         An epoch is all data with the same logical time. Several publishers can contribute data to it. The epoch is
-        complete when all of them have advanced past its time. Use it when data is only meaningful as a whole, such as a
-        snapshot of many sensors.
+        complete when all of them have advanced past its time. Use epochs when data is only meaningful as a whole, such
+        as a snapshot of many sensors.
 
         This call sends no request. The topic is created when its first publisher is opened, or with
         `EpochTopic.create`.

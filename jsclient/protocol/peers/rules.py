@@ -169,7 +169,7 @@ class Redeliver(msgspec.Struct, frozen=True):
 
 
 class Refusal(Enum):
-    """Why a peer refused an event or a query. The value of each member is a short explanation."""
+    """Why a peer refused an event or a query. The value of each member says so in a few words."""
 
     NO_CHANNEL = "no such channel"
     CHANNEL_GONE = "the channel was deleted"
