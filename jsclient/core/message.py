@@ -51,7 +51,7 @@ class ReplyChannel(msgspec.Struct, frozen=True):
 class CoreMessage(msgspec.Struct, eq=False, gc=False):
     """A message of core NATS: a plain message, a request, or the reply to a request.
 
-    `Core.request` returns one, and `CoreSubscription` and `Replies` iterate over them. To answer a request, call
+    Returned by `Core.request`, and by iterating over a `CoreSubscription` or over `Replies`. To answer a request, call
     `respond`. ``subject``, ``reply`` and ``headers`` are parsed on first use. Bytes of a subject or header that aren't
     valid UTF-8 are decoded with surrogate escapes, so no information is lost.
     """

@@ -21,9 +21,9 @@ _SAME_TIME = 0.01
 
 
 class Batch(Sequence[Message]):
-    """The messages returned by `PullSubscription.fetch`, in the order of delivery. It may be empty.
+    """The messages returned by `PullSubscription.fetch`, in the order of delivery.
 
-    It is a sequence, so you can iterate over it, index it, and call ``len`` on it::
+    A batch is a sequence, which may be empty. You can iterate over it, index it, and call ``len`` on it::
 
         batch = await subscription.fetch(100)
         for message in batch:

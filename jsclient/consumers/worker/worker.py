@@ -45,7 +45,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     ``await worker`` waits until the worker has ended and returns its `WorkCounts`. You can also pass the worker to
     ``asyncio.TaskGroup.create_task``. ``async with worker`` stops the worker at the end of the block. If the worker
-    fails before, the block is cancelled, and the error of the worker is raised at the end of the block.
+    fails earlier, the block is cancelled, and the error of the worker is raised at the end of the block.
     """
 
     if not TYPE_CHECKING:

@@ -54,8 +54,8 @@ class RetentionPolicy(StrEnum):
 class StorageType(StrEnum):
     """Where a stream stores its messages.
 
-    * ``FILE``: In files, so they survive a restart of the server. This is the default.
-    * ``MEMORY``: In memory, which is faster. They are lost when all servers with a replica stop.
+    * ``FILE``: In files, so messages survive a restart of the server. This is the default.
+    * ``MEMORY``: In memory, which is faster. Messages are lost when all servers with a replica stop.
     """
 
     FILE = "file"

@@ -84,7 +84,7 @@ class WorkCounts:
     """Statistics of a worker. Returned by ``await worker``, and available at any time from `Worker.counts`.
 
     Attributes:
-        handled: Number of messages that were handled and acked. It includes messages that the handler settled itself.
+        handled: Number of messages that were handled and acked. Includes messages settled by the handler itself.
         failed: Number of attempts that failed, because the handler raised an error, was cancelled, or ran too long.
         retried: Number of failed attempts that were followed by another attempt, in this worker or after a redelivery.
         dead_lettered: Number of messages that were given up and stored on the dead-letter subject.
