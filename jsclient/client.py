@@ -296,7 +296,7 @@ _log = logging.getLogger("jsclient.connection")
 class ConnectOptions(TypedDict, total=False):
     """Keyword arguments of `jsclient.connect` for authentication, TLS and the choice of servers.
 
-    Use it to annotate wrappers, as in ``def open(**options: Unpack[ConnectOptions])``. See `connect` for the options.
+    Use it to annotate wrappers, as in ``def open(**options: Unpack[ConnectOptions])``. See `jsclient.connect`.
     """
 
     dont_randomize: bool

@@ -354,7 +354,7 @@ class ObjectStore(WithBucketRights):
         """Read an object piece by piece, or from any position: ``async with store.open(name) as file``.
 
         Memory use doesn't depend on the size of the object. The arguments and errors are the same as for `get`. Opening
-        the reader raises `ObjectNotFoundError` or `LinkError`, and reading raises the errors about the content.
+        the reader raises, for example, `ObjectNotFoundError`, and reading raises the errors that concern the content.
         """
         self._site.space.info_subject(name)
         check_progress(progress)
