@@ -202,7 +202,7 @@ class Publisher(Handle):
 
         Once the message has been sent, the future reports the errors of `JetStream.publish`.
 
-        If the call is cancelled, the message wasn't sent. Only with a nats-py connection, it may have been sent anyway.
+        If the call is cancelled, the message wasn't sent. With a nats-py connection, however, it may have been sent.
         Cancelling the future has no effect on the message, which remains in flight.
         """
         to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)

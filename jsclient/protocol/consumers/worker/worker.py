@@ -244,8 +244,8 @@ class Workload(Generic[T]):
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
-            # A redelivery of a message that is still held. Remember it, because the server accepts only an ack of the
-            # newest delivery.
+            # A redelivery of a message that is still held. Keep the new delivery, because the server expects its ack,
+            # not that of an earlier one.
             work.latest, work.deliveries = message, max(work.deliveries, deliveries)
             if work.phase is Phase.WAITING:
                 work.message = message
