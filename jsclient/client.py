@@ -279,7 +279,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     async def _abandon_all(self) -> None:
         context = self._context
-        # If the server does not respond, each handle waits until its timeout, so end all of them concurrently.
+        # End the handles concurrently. If the server doesn't respond, each of them waits until its timeout.
         ends = (handle.abandon() for handle in list(context.open))
         for result in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(result, BaseException):
@@ -296,7 +296,7 @@ _log = logging.getLogger("jsclient.connection")
 class ConnectOptions(TypedDict, total=False):
     """Keyword arguments of `jsclient.connect` for authentication, TLS and the choice of servers.
 
-    Use it to annotate wrappers, such as ``def connect_to_test_server(**options: Unpack[ConnectOptions])``.
+    Use it to annotate wrappers, as in ``def open(**options: Unpack[ConnectOptions])``. See `jsclient.connect`.
     """
 
     dont_randomize: bool

@@ -199,7 +199,7 @@ def _first(shown: list[str], limit: int) -> list[str]:
 class ApiError(_Fields):
     """The server responded to an API request with an error.
 
-    There are subclasses for the most common errors. For all others, check ``err_code``.
+    There are subclasses for the most common errors. For any other error, check ``err_code``.
 
     Attributes:
         code: Category of the error, similar to an HTTP status code (400, 404, 503 and so on).
@@ -225,9 +225,9 @@ class ApiError(_Fields):
     def from_fields(
         cls, code: int, err_code: int, description: str, stream: str = "", consumer: str = ""
     ) -> ApiError:
-        """Create an error of the class registered for ``err_code``.
+        """Create an error of the class registered for ``err_code``, or a plain `ApiError` if there is none.
 
-        If no class is registered for it, the result is a plain `ApiError`. The other arguments become attributes.
+        The other arguments become attributes of the error.
         """
         kind = cls.by_err_code.get(err_code, ApiError)
         advice = _ADVICE.get(err_code, "")
@@ -383,7 +383,7 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
 class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):
     """The last sequence of the stream or subject differs from the sequence that the publisher expected.
 
-    A different client has probably published in the meantime. The message wasn't stored. Read the latest state before
+    Another client has probably published in the meantime. The message wasn't stored. Read the latest state before
     you publish again.
     """
 
@@ -420,7 +420,7 @@ class BatchHeaderError(ApiError, err_codes=(10177,)):
 class BatchDuplicateError(ApiError, err_codes=(10201,)):
     """The stream already has a message with the same ``msg_id`` as a message of the batch. Nothing was stored.
 
-    If an earlier attempt to publish the batch had an unknown outcome, this shows that it was stored.
+    If an earlier attempt to publish the batch had an unknown outcome, this error shows that the attempt succeeded.
     """
 
 
@@ -456,9 +456,9 @@ class InvalidNameError(_Fields, ConfigError):
 
 
 class NoMatchingStreamError(_Fields):
-    """No stream, or more than one stream, has the subject, so the client can't determine the stream.
+    """No stream stores the subject, or several streams do, so the client can't tell which stream is meant.
 
-    If several streams have the subject, pass the name of the stream. If there is none, create a stream with the
+    If several streams store the subject, pass the name of one of them. If there is none, create a stream with the
     subject.
 
     Attributes:
@@ -559,7 +559,7 @@ class QueueFlowControlError(BindError):
 class QueueHeartbeatError(BindError):
     """The consumer sends idle heartbeats, which can't be combined with a queue group.
 
-    Each heartbeat would reach only one member of the group, and the other members would report that it is missing.
+    Each heartbeat would reach only one member of the group, so the other members would report missing heartbeats.
     """
 
 
@@ -747,7 +747,7 @@ class DrainTimeoutError(_Fields, TimeoutError):
 class HeartbeatError(_Fields):
     """The server sent neither messages nor heartbeats for a pull request, so it has probably lost the request.
 
-    This happens, for example, when the server restarts. You may send the request again.
+    The server loses requests when it restarts, for example. You may send the request again.
 
     Attributes:
         silent_for: Time since the last message or heartbeat, in seconds.
@@ -767,7 +767,7 @@ class DisconnectedError(JetStreamError, ConnectionError):
 class ClosedError(JetStreamError):
     """The connection, the subscription or another handle has been closed, so it can no longer be used.
 
-    Open a new one to continue.
+    To continue, open a new connection or handle.
     """
 
 
@@ -857,7 +857,7 @@ class HistoryTruncatedError(_Fields):
 
 
 class ProducerFencedError(_Fields):
-    """A different producer has taken over, so this producer can't continue. The rejected record wasn't stored.
+    """Another producer has taken over, so this producer can't continue. The rejected record wasn't stored.
 
     Attributes:
         subject: The subject of the record.
@@ -928,9 +928,9 @@ class PublisherExistsError(_Fields):
 
 
 class EpochCompletedError(_Fields):
-    """A time is no longer allowed, so the publisher can't send data at this time or advance to it.
+    """The publisher can't send data for a time or advance to a time, usually because its epoch is completed.
 
-    Times are checked before anything is sent, so nothing has changed.
+    The time is checked before anything is sent, so nothing has changed.
 
     Attributes:
         time: The rejected time.
@@ -1014,7 +1014,7 @@ class BucketSealedError(ApiError):
 class NotABucketError(_Fields):
     """The stream is named like a bucket, but it isn't configured as a bucket of this kind.
 
-    A program that doesn't know buckets has probably created the stream.
+    The stream was probably created by a program that doesn't know about buckets.
 
     Attributes:
         stream: The name of the stream.
@@ -1031,7 +1031,7 @@ class NotABucketError(_Fields):
 class ReadOnlyError(_Fields, ConfigError):
     """The handle of the bucket only allows reading. Nothing was sent.
 
-    Open the bucket with a different handle to change it.
+    To change the bucket, use a handle that allows writing.
 
     Attributes:
         bucket: The name of the bucket.
@@ -1102,7 +1102,7 @@ class KeyExistsError(_Fields):
 class RevisionMismatchError(_Fields):
     """The latest revision of the key differs from the expected revision. Nothing was stored.
 
-    A different client has changed the key in the meantime. Read it again before you repeat the change.
+    Another client has changed the key in the meantime. Read the key again before you repeat the change.
 
     Attributes:
         bucket, key: The name of the bucket, and the key.
@@ -1258,7 +1258,7 @@ class ObjectInfoError(_Fields):
 
 
 class DigestMismatchError(_Fields):
-    """The content of the object doesn't match its SHA-256 digest, so it was corrupted or changed.
+    """The content of the object doesn't match its SHA-256 digest, so the content was corrupted or changed.
 
     Attributes:
         bucket, name: The names of the bucket and the object.
@@ -1451,8 +1451,8 @@ class PublishManyError(_Fields, PublishError):
         failures: An ``(index, error)`` tuple for each message that failed, in the order of the payloads. If the error
             is a `RequestTimeoutError`, `DisconnectedError` or `ClosedError`, the outcome of a message that was sent is
             unknown. With any other error, the message wasn't stored.
-        sent: Number of messages that were sent, counted from the first. Each of these messages is stored, unless
-            ``failures`` contains its index. The messages after them weren't sent.
+        sent: Number of messages that were sent, counted from the first. Of these messages, all that aren't in
+            ``failures`` are stored. Later messages weren't sent.
         stored: Number of messages that are stored.
     """
 

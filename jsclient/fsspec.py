@@ -245,7 +245,7 @@ class NatsFileSystem(AsyncFileSystem):
     async def _rm_file(self, path: str, **_: Any) -> None:
         with _as_files(path):
             store, name = await self._object(path)
-            # Raises an error if the object has been deleted, unlike `ObjectStore.delete`
+            # fsspec expects FileNotFoundError for a deleted object, which `ObjectStore.delete` doesn't report.
             await store.info(name)
             await store.delete(name)
 

@@ -273,7 +273,8 @@ class Requests:
 
     async def _open_inbox(self) -> None:
         if self._inbox is not None and self._inbox.denied is not None:
-            # Permissions may have changed, so subscribe again. The request fails if the permission is still missing.
+            # Subscribe again, because permissions may have changed. If the permission is still missing, the request
+            # fails.
             denied, self._inbox = self._inbox, None
             await self._connection.unsubscribe(denied)
         async with self._opening:
@@ -330,7 +331,7 @@ class Requests:
 
 def _checked(subject: str, frame: Frame) -> Frame:
     """Return the reply. Raises `NoRespondersError` if the server reports that the subject has no subscribers."""
-    # Servers before 2.14 return a stored message with its own status line.
+    # A 503 isn't always an error. Servers before 2.14 return a stored message with its own status line.
     if frame[2] and not frame[3] and inline_status(frame[2]) == 503 and _OF_STORED not in frame[2]:
         raise NoRespondersError(503, f"no responders on {subject!r}")
     return frame

@@ -32,8 +32,8 @@ async def check_match(
     if not filters or (known is not None and not impossible_filters(filters, known)):
         return
     if known is None and context.connection.outbox is None:
-        # Don't send the request. A user's nats-py connection wouldn't report that it was denied, so the call would then
-        # take the whole timeout.
+        # A user's nats-py connection doesn't report denials. Without the permission, this check would delay the caller
+        # by a whole timeout, so skip it.
         return
     try:
         subject = context.api.stream_info(stream)

@@ -41,7 +41,10 @@ __all__ = [
 
 
 class BatchOptions(TypedDict, total=False):
-    """Keyword arguments of `AtomicBatch.publish` that set headers of the message, for type annotations."""
+    """Keyword arguments of `AtomicBatch.publish` that set headers of the message, for annotating wrappers.
+
+    For example: ``def add(batch: AtomicBatch, **options: Unpack[BatchOptions])``.
+    """
 
     msg_id: str | None
     expected_stream: str | None
@@ -53,9 +56,9 @@ class BatchOptions(TypedDict, total=False):
 
 
 class PublishOptions(BatchOptions, total=False):
-    """Keyword arguments of methods such as `FastIngest.publish` that set headers of the message, for type annotations.
+    """Keyword arguments of methods such as `FastIngest.publish` that set headers, for annotating wrappers.
 
-    For their meaning, see the arguments of `JetStream.publish`.
+    For example: ``def send(**options: Unpack[PublishOptions])``. The arguments are explained in `JetStream.publish`.
     """
 
     expected_last_msg_id: str | None
@@ -314,7 +317,8 @@ async def request_stored(
             answer = await context.requests.ask(subject, payload, header=header, timeout=remaining, what=what)
         except NoRespondersError as error:
             remaining, expected = deadline - loop.time(), encoded in context.answered
-            # If a stream has answered before, it still stores the subject. It may have no leader at the moment.
+            # A stream that has answered before probably has no leader at the moment, so retry. A subject without any
+            # stream fails sooner.
             final, pause = recovery.refusal(error, subject, remaining, expected=expected)
             if pause is None:
                 raise final from None

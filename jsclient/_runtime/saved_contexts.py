@@ -160,7 +160,7 @@ def _options(fields: Mapping[str, Any], shown: str) -> dict[str, Any]:
         if name in _USED and not isinstance(value, bool if name == "tls_first" else str):
             needs = "true or false" if name == "tls_first" else "a text"
             raise ConfigError(f"{name} is {type(value).__name__} in {shown}: it must be {needs}")
-    # The nats tool refuses to save contexts with several identities. If a file has several, it is unclear which to use.
+    # The nats tool never saves several identities. If a file has several, it is unclear which one to use.
     if len(ways := [name for name in _WAYS if name in fields]) > 1:
         raise ConfigError(f"{' and '.join(ways)} are all set in {shown}: keep one identity")
     if "user_seed" in fields and "user_jwt" not in fields:

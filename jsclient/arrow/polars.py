@@ -31,10 +31,11 @@ def scan_jetstream(
 
     Each ``collect`` resolves ``start`` and ``end`` again, so ``end="now"`` includes messages that have been stored
     meanwhile. Projections and row limits are pushed down: only the columns that the query needs are read, and the read
-    stops at the limit. Filters aren't pushed down. They are applied after the messages have been received, so use
-    ``subjects``, ``start`` and ``end`` to receive fewer messages.
+    stops at the limit. Filters aren't pushed down, but applied after the messages have been received. To receive fewer
+    messages, use ``subjects``, ``start`` and ``end``.
 
-    `read_jetstream` describes the arguments. They are validated immediately. Any other error is raised by ``collect``.
+    The arguments are the same as for `read_jetstream`, and are validated immediately. ``collect`` raises all other
+    errors.
 
     Raises:
         ConfigError: An argument or option is missing, invalid or unknown.

@@ -37,8 +37,8 @@ def read_ray_dataset(
     own connection. The options ``minPartitions`` and ``maxMessagesPerPartition`` can increase the number of tasks. File
     paths and environment variables are resolved on the machine of the task.
 
-    `read_jetstream` describes the other arguments and the errors. If a task fails, Ray raises its ``RayTaskError`` with
-    the name and the text of the error.
+    The other arguments and the errors are the same as for `read_jetstream`. If a task fails, Ray raises its
+    ``RayTaskError`` with the name and the text of the error.
 
     If the range has no messages, the dataset has no rows, and its ``schema()`` has the columns. Ray forgets the columns
     of a dataset without rows when the dataset is materialized or converted.
@@ -51,7 +51,7 @@ def read_ray_dataset(
 
 
 class JetStreamDatasource(Datasource):
-    """Ray data source of `read_ray_dataset`. It plans once, so all executions of a dataset read the same messages."""
+    """Ray data source of `read_ray_dataset`. It plans only once, so all executions read the same range."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class JetStreamDatasource(Datasource):
             self._planned = plan_tasks(replace(self._options, min_partitions=least), self._columns)
         schema = arrow_schema(self._columns)
         unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        # Ray does not know the columns of a dataset without tasks, so even an empty range has one task.
+        # Create a task even for an empty range, because Ray doesn't know the columns of a dataset without tasks.
         parts: list[RangeTask | None] = [*self._planned] or [None]
         return [
             ReadTask(partial(_tables, task), unknown, schema=schema, per_task_row_limit=per_task_row_limit)

@@ -62,8 +62,8 @@ def read_jetstream(
     Raises:
         ConfigError: An argument or option is missing, invalid or unknown. Also raised if the stream doesn't exist or
             ends before ``start`` or ``end``, if permissions are missing, or if ``start`` is a time in the future.
-        HistoryTruncatedError: Messages at or after the sequence ``start`` were removed. If messages are removed while
-            the stream is being read, the iteration raises this error.
+        HistoryTruncatedError: Messages at or after sequence ``start`` were removed. The iteration raises this error too
+            if messages are removed before they are read.
         ConnectError: No server can be reached.
         AuthenticationError: The server refused the credentials.
     """
@@ -138,10 +138,10 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         return pa.Table.from_batches(self._remaining(), self.schema)
 
     def close(self) -> None:
-        """Stop reading, and close the connection. Further calls have no effect.
+        """Stop reading, and close the connection. Closing the reader again has no effect.
 
-        If messages remain, iterating over the reader raises `ClosedError` afterwards, so an incomplete read isn't taken
-        for a complete one.
+        If messages remain, iterating over the reader raises `ClosedError` afterwards, so an incomplete read can't be
+        mistaken for a complete one.
         """
         ended = self._has_ended()
         try:

@@ -77,7 +77,7 @@ class Buckets(StreamManager):
     ) -> KeyValue[ValueT]:
         """Change the configuration of a bucket. Options that you omit are reset to their defaults.
 
-        `create_key_value` describes the arguments.
+        The arguments are the same as for `create_key_value`.
 
         Raises:
             BucketNotFoundError: The bucket doesn't exist.
@@ -106,7 +106,7 @@ class Buckets(StreamManager):
     ) -> KeyValue[ValueT]:
         """Change the configuration of a bucket, or create the bucket if it doesn't exist.
 
-        Options that you omit are reset to their defaults. `create_key_value` describes the arguments.
+        Options that you omit are reset to their defaults. The arguments are the same as for `create_key_value`.
 
         Raises:
             InvalidNameError: The name is invalid. No request was sent.
@@ -176,12 +176,12 @@ class Buckets(StreamManager):
                 is only allowed to get and put values.
             validate: If true, refuse keys that other clients would refuse, and keys that begin with ``_kv``. If false,
                 a key may consist of any tokens that are valid in a subject.
-            writable: Pass False to get a read-only handle, whose methods that write raise `ReadOnlyError`.
-            own: If true, accept only values that were written through a handle with ``own=True``. Any other message
-                under a key is skipped, and reported with the event `RecordSkipped`. This protects against clients that
-                name the subject of a key as the reply subject of a request, so that the bucket stores the reply.
-            codec, key_codec: Encode and decode values and keys. The bucket doesn't record its codecs, so pass the ones
-                that were passed to `create_key_value`. By default, both are stored as they are.
+            writable: Pass False to get a read-only handle. All of its methods that write raise `ReadOnlyError`.
+            own: If true, accept only values that were written through a handle with ``own=True``. Messages that other
+                clients stored under a key are skipped, and reported with the event `RecordSkipped`. For example, anyone
+                who may send requests can name the subject of a key as the reply subject, and so have the reply stored.
+            codec, key_codec: Encode and decode values and keys. They aren't stored in the bucket, so pass the codecs
+                that were passed to `create_key_value`.
 
         Raises:
             BucketNotFoundError: The bucket doesn't exist.
@@ -294,7 +294,7 @@ class Buckets(StreamManager):
     async def update_object_store(self, bucket: str, **options: Unpack[ObjectStoreFields]) -> ObjectStore:
         """Change the configuration of an object store. Options that you omit are reset to their defaults.
 
-        `create_object_store` describes the arguments.
+        The arguments are the same as for `create_object_store`.
 
         Raises:
             BucketNotFoundError: The object store doesn't exist.
@@ -317,7 +317,7 @@ class Buckets(StreamManager):
     ) -> ObjectStore:
         """Change the configuration of an object store, or create the store if it doesn't exist.
 
-        Options that you omit are reset to their defaults. `create_object_store` describes the arguments.
+        Options that you omit are reset to their defaults. The arguments are the same as for `create_object_store`.
 
         Raises:
             InvalidNameError: The name is invalid. No request was sent.

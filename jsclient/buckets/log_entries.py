@@ -127,7 +127,8 @@ class LogEntries:
         if policy == DeliverPolicy.NEW:
             self._start, self.is_current = extent.end, True
             return True
-        # If the bucket keeps one message of each subject, all of them are the newest.
+        # A snapshot is needed only if the bucket keeps older messages. Otherwise, every stored message is the newest of
+        # its subject.
         if policy == DeliverPolicy.LAST_PER_SUBJECT and log.config.max_msgs_per_subject != 1:
             snapshot = await (read_directly if without_consumer else take_snapshot)(log)
             if snapshot is None:

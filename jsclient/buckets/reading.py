@@ -225,7 +225,7 @@ class BucketReader(Generic[EntryT]):
 
     async def _open_log(self, error: ConsumerLimitError) -> None:
         """Read without a consumer, and report why."""
-        # The readers of topics are imported only here, because a bucket seldom needs them.
+        # Import the topic readers lazily, because a bucket seldom needs them.
         from .log_entries import LogEntries, common_filter
 
         log = LogEntries(self._context, self._stream, self._config, self._events, push="auto")
@@ -309,7 +309,7 @@ class BucketReader(Generic[EntryT]):
             assert puller is not None
             try:
                 first = await consumer.next(None if self.is_current else RECHECK)
-                # Another task may have left messages in the meantime. Return these first.
+                # Another task may have appended messages during the await. They are older, so return them first.
                 self._arrived += frames_of([first]) + puller.take_frames(_RUN - 1)
             except RequestTimeoutError:
                 await self._check_silence(consumer, puller)
@@ -322,15 +322,16 @@ class BucketReader(Generic[EntryT]):
         """Find out why no entry arrives, although entries that existed at the opening have not been read."""
         last = None if self._last is None else read_jsack(self._last[1])
         if await has_nothing_left(consumer, last):
-            # The remaining entries won't arrive. They were removed, or were changed while the consumer was replaced.
+            # The remaining entries were removed, or were changed while the consumer was replaced. They won't arrive,
+            # and without this the watch would never become current.
             self.is_current = True
             if not puller.tracker.cursor.requested_from:
-                # The first consumer has a fixed list of entries to deliver. For each listed entry that was removed, it
-                # waits for the arrival of another message, so changes would be delivered late.
+                # Replace the first consumer, which has a fixed list of entries to deliver. For each listed entry that
+                # was removed, the server waits for another message, so changes would be delivered late.
                 puller.replace_consumer("entries that it was to deliver were removed")
             return
-        # After a purge, a server may count messages as pending that its consumer never delivers. So give up the
-        # consumer if its state stays the same for several checks.
+        # Give up a consumer whose state stays the same for several checks. After a purge, a server may count messages
+        # as pending that the consumer never delivers.
         state = puller.consumer, puller.arrived
         self._silent_looks = self._silent_looks + 1 if state == self._silent else 1
         self._silent = state
@@ -361,8 +362,8 @@ class BucketReader(Generic[EntryT]):
             count += 1
             if (entry := decode(frame, revision, time_ns, pending, is_initial=True)) is not None:
                 entries.append(entry)
-            # An entry that changes in the meantime moves after the others, so either the count or the end may be
-            # reached first.
+            # Check both the count and the end. An entry that changes meanwhile moves to the end of the stream, so
+            # either of them may be reached first.
             if not pending or count == self._remaining:
                 self.is_current = True
                 break

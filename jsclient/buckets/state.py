@@ -129,7 +129,7 @@ class StoredState:
         async def past_no_value() -> int | None:
             nonlocal stored
             stored = await self.get(key)
-            # If the key has only a deletion or a stray message, try again with the revision of that message.
+            # A deletion or a stray message doesn't count as a value, so create the key on top of its revision.
             counts = stored.value is not None or (revision and not stored.is_stray)
             return None if counts else stored.revision
 

@@ -135,7 +135,7 @@ class BucketWatch(ReadHandle[EntryT]):
         return self._take_entry()
 
     async def __anext__(self) -> EntryT:
-        # Usually the next entry has already arrived, and can be returned without another coroutine.
+        # Fast path: the next entry has already arrived, so return it without awaiting another coroutine.
         ahead = self._ahead
         if len(ahead) > 1 and self._state is State.OPEN:
             entry = ahead.popleft()

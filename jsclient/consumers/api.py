@@ -27,9 +27,9 @@ __all__ = ["Subscribing"]
 
 
 class OrderedFields(TypedDict, total=False):
-    """Keyword arguments of `JetStream.ordered_consumer` that become fields of the consumer's configuration.
+    """Rarely needed keyword arguments of `JetStream.ordered_consumer`, which configure its consumer on the server.
 
-    They are seldom needed. For the meaning of an argument, see the field of `ConsumerConfig` with the same name.
+    Use it to annotate wrappers. For the meaning of the arguments, see the fields of the same names in `ConsumerConfig`.
     """
 
     description: str | None

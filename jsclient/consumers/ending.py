@@ -49,7 +49,8 @@ async def delete_created(
     if not connection.is_connected:
         await connection.wait_connected(connection.now() + min(_RECONNECT, context.timeout))
     info = await _last_state(context, binding) if binding.is_named else None
-    # If the event loop was blocked, the deadline may have passed already. The server still needs time to answer.
+    # Even if a blocked event loop has used up the time, give the server time to answer. Otherwise, the consumer would
+    # remain.
     timeout = max(deadline - connection.now(), context.timeout / 2)
     existed = await delete_consumer(context, binding.stream, consumer, timeout=timeout)
     if existed and binding.is_named:

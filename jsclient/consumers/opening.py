@@ -102,8 +102,8 @@ def _monitor(info: ConsumerInfo, alarm: float) -> HeartbeatMonitor | None:
 
 
 def _limits(request: SubscribeRequest, info: ConsumerInfo) -> tuple[int, int]:
-    # With flow control, the server limits the bytes in flight, not the messages. Many small messages would exceed the
-    # usual limit and be dropped, so allow as many messages as bytes.
+    # With flow control, the server limits the bytes in flight, not the messages. Many small messages could exceed the
+    # default limit and be dropped, although the server respects its window.
     default = MAX_PENDING_BYTES if info.config.flow_control else MAX_PENDING
     return request.max_pending or default, request.max_pending_bytes or MAX_PENDING_BYTES
 
@@ -184,8 +184,7 @@ class Binder:
         steps = subscribe_workflow(self._request)
         answer: Any = None
         error: JetStreamError | None = None
-        # The workflow is a generator that does no I/O. It yields each step, and expects the answer or error of the
-        # step.
+        # The workflow does no I/O. It is a generator that yields each step, and expects the answer or error in return.
         while True:
             try:
                 step = steps.send(answer) if error is None else steps.throw(error)

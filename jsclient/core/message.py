@@ -51,11 +51,9 @@ class ReplyChannel(msgspec.Struct, frozen=True):
 class CoreMessage(msgspec.Struct, eq=False, gc=False):
     """A message of core NATS: a plain message, a request, or the reply to a request.
 
-    Returned by `Core.request`, and read from a `CoreSubscription` or from `Replies`. To answer a request, call
-    `respond`.
-
-    ``subject``, ``reply`` and ``headers`` are parsed on first use. Bytes of a subject or header that aren't valid UTF-8
-    are decoded with surrogate escapes, so no information is lost.
+    Returned by `Core.request`, and by iterating over a `CoreSubscription` or over `Replies`. To answer a request, call
+    `respond`. ``subject``, ``reply`` and ``headers`` are parsed on first use. Bytes of a subject or header that aren't
+    valid UTF-8 are decoded with surrogate escapes, so no information is lost.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -81,7 +79,10 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
 
     @property
     def subject(self) -> str:
-        """Subject that the message was published to."""
+        """Subject that the message was published to.
+
+        If the subscription's subject contains wildcards, this is the actual subject of the message.
+        """
         return self._frame[0].decode("utf-8", "surrogateescape")
 
     @property

@@ -160,7 +160,7 @@ class Replies(ReadHandle[CoreMessage]):
     async def close(self) -> None:
         """Stop receiving replies. Replies that were received but haven't been read are dropped.
 
-        Further calls have no effect. At the end of an ``async with`` block, `close` is called automatically.
+        Called automatically at the end of an ``async with`` block. Calling `close` again has no effect.
         """
         if self._state is not State.CLOSED:
             self._state = State.CLOSED

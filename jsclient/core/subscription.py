@@ -150,7 +150,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     async def __anext__(self) -> CoreMessage:
         front = self._tracker.front
-        # Let `next` take the last message in the buffer, because `next` may have to end the subscription afterwards.
+        # Leave the last message in the buffer to `next`, which may have to end the subscription afterwards.
         if len(front) > 1 and self._callback is None:
             return CoreMessage(front.popleft(), self._channel)
         try:

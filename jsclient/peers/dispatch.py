@@ -23,8 +23,8 @@ __all__ = ["Dispatcher", "OutboxSender", "publish_all"]
 # Delay before an event is redelivered after a failed request, in seconds. It doubles with each failure.
 _LATER: Final = 1.0
 _LONGEST_RETRY: Final = 60.0  # the longest delay in seconds before a failed handler is called again
-# A process may stop before it calls the handlers, so an event may be delivered more often than ``max_deliver``.
-# Tolerate this many extra deliveries.
+# Tolerate this many deliveries beyond ``max_deliver``. A process may stop before it calls the handlers, and these
+# deliveries must not count as failed attempts.
 _UNHANDLED: Final = 20
 _REMEMBERED: Final = 10_000  # maximum number of events with failed handlers to remember
 # Maximum number of concurrent sends to one host, so that a host that doesn't answer can't delay the others.
@@ -107,7 +107,7 @@ class Dispatcher(_Reports):
         fresh = self._machine.fresh(delivery.ident, event=f"{address.domain}:{address.name}")
         event = Received(address.eci, address.domain, address.name, attrs, fresh)
         commands = await self._machine.do(event)
-        # Another process of this peer may have created the channel in the meantime.
+        # Another process of this peer may have created the channel in the meantime. Read its changes before refusing.
         if _is_unknown(commands) and await self._machine.catch_up():
             commands = await self._machine.do(event)
         for command in commands:

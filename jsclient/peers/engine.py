@@ -121,7 +121,7 @@ class Engine(Handle):
     async def peer(
         self, name: str, *, capability: bool = True, handlers: Mapping[str, Handler] | None = None
     ) -> Peer:
-        """Return the peer with this name. The peer is opened if necessary, and created if it doesn't exist.
+        """Return the peer with this name. Open the peer if necessary, and create it if it doesn't exist.
 
         Args:
             name: Name of the peer. It must be valid both as a subject token and as the name of a consumer.
@@ -158,7 +158,7 @@ class Engine(Handle):
         Don't call this method from a handler of the peer's relationships, because it waits for those handlers.
 
         Even if the call fails or is cancelled, the relationships have ended, and the other sides are informed as soon
-        as possible. The peer itself remains until you call `remove` again.
+        as possible. The peer itself remains until you call the method again.
 
         Args:
             peer: The peer or its name.

@@ -73,8 +73,8 @@ class HostNotAllowedError(JetStreamError):
 class EventRefused(Event, frozen=True, kw_only=True):
     """A peer refused an event, for example because the policy of the channel doesn't accept it.
 
-    The event won't be handled. Since strangers may send many events, a refusal is reported only when ``count`` is 1, 2,
-    4, 8 and so on.
+    The event won't be handled. Because strangers may send many events, only the first refusal is reported, and then one
+    each time the count has doubled.
 
     Attributes:
         peer: Name of the peer.
@@ -130,7 +130,7 @@ class EventGivenUp(Event, frozen=True, kw_only=True):
 class EventDelayed(Event, frozen=True, kw_only=True):
     """A message to the other side of a relationship couldn't be sent, and will be sent again later.
 
-    A failed attempt is reported only when ``attempt`` is 1, 2, 4, 8 and so on.
+    Emitted after the first failed attempt, and then each time the number of attempts has doubled.
 
     Attributes:
         peer: Name of the peer that sends the message.

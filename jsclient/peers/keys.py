@@ -41,7 +41,7 @@ def public_keys(secret: bytes, eci: str) -> PublicKeys:
 
 
 class ChannelKeys:
-    """Signs and encrypts data for the other side of a relationship. See `Peer.keys`.
+    """Signs and encrypts data for the other side of a relationship. Returned by `Peer.keys`.
 
     Use the keys for data that isn't sent as an event, such as a record of a shared stream. The other side can verify
     that this peer signed the record, and only the other side can decrypt an encrypted record.

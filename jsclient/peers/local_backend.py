@@ -70,8 +70,8 @@ class _Letter:
 class LocalHub:
     """Keeps the state and the waiting events of peers in this process. Pass it to ``Engine.local``.
 
-    Engines that share a hub can reach each other's peers, and a new engine continues where a closed one stopped. A hub
-    needs no closing.
+    Engines that share a hub can reach each other's peers, and a new engine continues where a closed one stopped. You
+    don't need to close a hub.
     """
 
     def __init__(self) -> None:

@@ -108,9 +108,10 @@ class Peer:
 
         The handler is called with a `RaisedEvent`. A coroutine function runs on the event loop, and a plain function
         runs in a thread. The handlers of an event are called one after another, in the order of their registration. If
-        one of them raises an exception, all of them are called again later, up to ``max_deliver`` times. After that,
-        `EventGivenUp` is reported. An event without a handler counts as handled, and stored events may already be
-        waiting. Register handlers before the next ``await``, or pass them to `Engine.peer`.
+        a handler raises an exception, all handlers of the event are called again later, up to ``max_deliver`` times.
+        After that, `EventGivenUp` is reported. An event without a handler counts as handled.
+
+        Since stored events may be waiting, register handlers before the next ``await``, or pass them to `Engine.peer`.
 
         Args:
             event: The event as ``domain:type``. Use ``*`` for any domain or any type.
@@ -132,7 +133,7 @@ class Peer:
     async def wait_for(self, event: str, timeout: float | None = 5.0, **attrs: Any) -> RaisedEvent:
         """Wait for a matching event and return it. Each event is returned by only one call.
 
-        The last 100 events are kept for this call, even if they were handled. Cancelling it loses no event.
+        The last 100 events are kept for this method, even if they were handled. Cancelling the call loses no event.
 
         Args:
             event: The event as ``domain:type``. Use ``*`` for any domain or any type.
@@ -221,11 +222,11 @@ class Peer:
         return fresh.id
 
     async def request(self, wellKnown_Tx: str, *, policy: Policy | None = None, **attrs: Any) -> str:
-        """Ask another peer for a relationship, and return the ``Id`` of the relationship. That peer must approve it.
+        """Ask another peer for a relationship, which it must approve. Return the ``Id`` of the relationship.
 
         Args:
-            wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or a different channel of it that accepts requests.
-            policy: The events and queries that the other side may send. By default, all but requests to this peer.
+            wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or any of its channels that accepts requests.
+            policy: The events and queries that the other side may send. Defaults to all but requests to this peer.
             attrs: ``Id``, ``Rx_role``, ``Tx_role``, ``Tx_host``, ``name``, ``channel_type``, or your own attributes.
 
         May raise any error of `raise_event`.
@@ -234,13 +235,13 @@ class Peer:
         return own if attrs.get("Id") is None else str(attrs["Id"])
 
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
-        """Approve a request of another peer. On this side, the relationship is then established.
+        """Approve a request from another peer, which establishes the relationship on this side.
 
         If the request was rejected or revoked in the meantime, the call has no effect. Check `established`.
 
         Args:
             Id: The relationship. It can be omitted if ``attrs`` contains ``Rx`` or ``Tx``, as in an event's attributes.
-            policy: The events and queries that the other side may send. By default, all but requests to this peer.
+            policy: The events and queries that the other side may send. Defaults to all but requests to this peer.
             attrs: Further attributes to send to the other side, such as the start of a feed.
 
         May raise any error of `raise_event`.
@@ -248,11 +249,11 @@ class Peer:
         await self._raise("wrangler:pending_subscription_approval", with_id(Id, attrs), policy)
 
     async def reject(self, Id: str | None = None, **attrs: Any) -> None:
-        """Reject a request of a different peer. `approve` describes the arguments and errors."""
+        """Reject a request from another peer. See `approve` for the arguments and errors."""
         await self._raise("wrangler:inbound_rejection", with_id(Id, attrs))
 
     async def revoke(self, Id: str | None = None, **attrs: Any) -> None:
-        """Withdraw a request of this peer. If it has already been approved, end the relationship. See `approve`."""
+        """Withdraw a request that this peer has sent, or end the relationship if it was approved. See `approve`."""
         await self._raise("wrangler:outbound_cancellation", with_id(Id, attrs))
 
     async def cancel(self, Id: str | None = None, **attrs: Any) -> None:
@@ -260,11 +261,14 @@ class Peer:
         await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of established relationships, or only of those whose attribute ``key`` is ``value``."""
+        """Return the attributes of all established relationships.
+
+        If ``key`` is given, return only relationships whose attribute with this name equals ``value``.
+        """
         return self._tracker.lists(RelationshipState.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of undecided requests to this peer. ``key`` and ``value`` are as in `established`."""
+        """Return the attributes of undecided requests from other peers. Filter them as in `established`."""
         return self._tracker.lists(RelationshipState.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
@@ -272,7 +276,7 @@ class Peer:
         return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
-        """Return the ECI that others pass to `request`. Raises `ConfigError` if the peer can't have relationships."""
+        """Return the ECI to which other peers send relationship requests. Raises `ConfigError` if there is none."""
         eci = self._tracker.well_known_rx
         if eci is None:
             raise ConfigError(f"the peer {self._tracker.name!r} has not the capability to have relationships")

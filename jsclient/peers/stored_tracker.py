@@ -142,7 +142,7 @@ class Machine:
         try:
             stored = await self._try(command)
         except MaxPayloadError:
-            # Nothing was sent, so the outcome is known.
+            # Nothing was sent, so there is no need to find out whether the value was stored.
             raise
         except BaseException:
             self._tasks.start(

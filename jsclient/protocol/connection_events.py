@@ -27,8 +27,8 @@ class Disconnected(Event, frozen=True, kw_only=True):
 class Reconnected(Event, frozen=True, kw_only=True):
     """The client has reconnected to a server and restored its subscriptions.
 
-    Messages of core NATS that were published in the meantime are lost. Messages of streams aren't, because readers
-    continue where they left off.
+    Core NATS messages published in the meantime are lost. Stream messages aren't lost, because readers continue where
+    they left off.
 
     Attributes:
         url: URL of the server, without user info.
@@ -48,7 +48,7 @@ class LameDuck(Event, frozen=True, kw_only=True):
     The client keeps using the connection until the server closes it, and then connects to a different server. You don't
     have to do anything. The event is emitted once per connection to such a server.
 
-    For a nats-py connection passed to `JetStream`, the event isn't emitted. Use nats-py's ``lame_duck_mode_cb`` there.
+    If you passed a nats-py connection to `JetStream`, use nats-py's ``lame_duck_mode_cb`` instead of this event.
 
     Attributes:
         url: URL of the server, without user info.
@@ -80,7 +80,7 @@ class LameDuck(Event, frozen=True, kw_only=True):
 class ServersChanged(Event, frozen=True, kw_only=True):
     """The cluster has announced a different set of servers that the client may connect to.
 
-    The client chooses from the new set when it reconnects. The servers passed to ``connect`` are never removed.
+    The client uses the new set when it reconnects. The servers passed to ``connect`` are never removed.
 
     Attributes:
         added: Addresses of new servers, in the form ``host:port``.

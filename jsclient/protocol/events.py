@@ -213,7 +213,7 @@ class Unpinned(Event, frozen=True, kw_only=True):
 class ForeignMessage(Event, frozen=True, kw_only=True):
     """A message that is neither a delivery nor a status was dropped. A client has probably sent it to ``subject``.
 
-    ``count`` is the number of dropped messages so far. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
+    Emitted for the first such message, and again each time their number ``count`` has doubled.
     """
 
     subject: str
@@ -229,7 +229,7 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 class RecordSkipped(Event, frozen=True, kw_only=True):
     """A reader skipped a record, because its payload can't be decoded or the record doesn't belong to the topic.
 
-    ``count`` is the number of skipped records so far. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
+    Emitted for the first such record, and again each time their number ``count`` has doubled.
     """
 
     about = "topic"

@@ -76,9 +76,9 @@ class FlowControlStalled(Event, frozen=True, kw_only=True):
 class FlowControlRefused(Event, frozen=True, kw_only=True):
     """A flow control request was ignored, because its reply subject is invalid or doesn't match ``$JS.FC.>``.
 
-    Either a different client sent the request, or the server is configured to use different subjects. In the latter
-    case, pass their prefix in the ``flow_control_prefixes`` argument of `JetStream.subscribe`. Otherwise, the server
-    stops delivering messages.
+    Either another client sent the request, or the server is configured to use different subjects. If the server uses
+    different subjects, pass their prefix in the ``flow_control_prefixes`` argument of `JetStream.subscribe`, or the
+    server stops delivering messages.
 
     Attributes:
         subject: The reply subject of the request.

@@ -142,7 +142,7 @@ class AckWindow(Generic[TicketT]):
                 self.loop.call_soon(self._deny)
             self._denials[error.subject] = error
         elif self._inbox is not None and self._inbox.subject == error.subject:
-            # Permissions may change, so the next message subscribes again.
+            # Forget the inbox, so that the next message subscribes again. Permissions may have changed by then.
             refused, self._inbox = self._inbox, None
             self._context.tasks.start(self.connection.unsubscribe(refused), "publisher: refused inbox")
             self.fail_publishes(self.window.fail_publishes(lambda _: error))

@@ -177,7 +177,7 @@ class AtomicBatch:
         ):
             out.size += size
             return self._tracker.count
-        # If no other call is waiting, the message can usually be sent without the lock.
+        # Without other callers, the order of the messages is certain, and the slow lock isn't needed.
         if not self._turns.callers:
             number, before = self._add(subject, data, headers, options)
             if before is not None and not (self._tracker.sent == 1 and self._send_first(before)):
@@ -371,7 +371,7 @@ class AtomicBatch:
         tracker.check_open()
         if not connection.is_connected:
             try:
-                # If messages were already sent, some of them were probably lost, so there is no point in waiting.
+                # Don't wait if messages were already sent. Some of them were probably lost, so the batch has failed.
                 patience = 0.0 if tracker.sent else self._timeout
                 await connection.wait_connected(connection.now() + patience)
             except (DisconnectedError, ClosedError) as error:

@@ -300,7 +300,7 @@ class BulkPublisher:
                     continue  # another message has been stored in the meantime, so the deadline has moved
                 if isinstance(error, RequestTimeoutError):
                     raise
-                # After the timeout, no messages are in flight, so only the connection can be the reason for waiting.
+                # No messages are in flight after the timeout, so the wait was for the connection. Say so in the error.
                 if self.failures:
                     return None
                 text = f"publish to {subject!r}: the connection took no more bytes for {now - began:.3g} s"
@@ -355,7 +355,8 @@ class BulkPublisher:
         free = min(self._admission.max_bytes - self._window.size, CHUNK)
         before = columns.ends[start - 1] if start else 0
         end = max(start + 1, bisect_right(columns.ends, before + free, start, stop))
-        # If a message is too large, end the burst before it. The next burst then raises the error.
+        # End the burst before a message that is too large, so that the valid messages are sent. The next burst begins
+        # with the large message and raises the error.
         if max(sizes[start:end]) > acks.small:
             for index in range(start, end):
                 if sizes[index] > acks.small:

@@ -133,7 +133,7 @@ class FastIngest:
         in flight. A message may still be rejected after the call has returned. A later call or `commit` then raises
         `IngestError`.
 
-        `JetStream.publish` describes the arguments. All subjects must belong to the same stream.
+        The arguments are the same as for `JetStream.publish`. All subjects must belong to the same stream.
 
         Raises:
             BatchNotEnabledError: The stream doesn't have ``allow_batched``. No message was stored.
@@ -249,7 +249,7 @@ class FastIngest:
             frame = (to, tracker.commit_reply(), block, payload)
             channel.write(*frame)
             tracker.close()
-            # If this is also the first message, the stream has not accepted the ingest yet, and may have no leader.
+            # If this is also the first message, the stream may have no leader and must accept the ingest first.
             if tracker.sent == 1:
                 await self._begin_ingest(frame, lambda: tracker.ended, channel.send_end)
         elif not tracker.sent:
@@ -327,7 +327,8 @@ class FastIngest:
                 tracker.no_stream = None
                 channel.write(*first)
         finally:
-            # If the first message is still refused, the call was cancelled, or the connection was closed.
+            # The loop was left without an answer, because the call was cancelled or the connection was closed. End the
+            # ingest with the last refusal.
             if (error := tracker.no_stream) is not None:
                 tracker.not_begun(error)
         if tracker.accepted:

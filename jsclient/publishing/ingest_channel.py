@@ -135,7 +135,7 @@ class IngestChannel:
         for frame in frames:
             if frame[0].endswith(b".4.$FI"):
                 self._ping_due = False
-                # A response without a payload only means that no stream has responded.
+                # Don't count a response without a payload. It only means that no stream has responded.
                 self.pongs += bool(frame[3])
             try:
                 event = self.tracker.receive_answer(frame)

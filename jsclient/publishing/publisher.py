@@ -190,7 +190,7 @@ class Publisher(Handle):
                 waiting for space doesn't count. If the client is disconnected, the call waits up to ``timeout`` seconds
                 for the reconnect. Defaults to the timeout of the publisher.
 
-        `JetStream.publish` describes the other arguments.
+        The other arguments are the same as for `JetStream.publish`.
 
         Raises:
             TooManyInFlightError: The window was full for ``room_timeout`` seconds. The message wasn't sent.
@@ -202,7 +202,7 @@ class Publisher(Handle):
 
         Once the message has been sent, the future reports the errors of `JetStream.publish`.
 
-        If the call is cancelled, the message wasn't sent. Only with a nats-py connection, it may have been sent.
+        If the call is cancelled, the message wasn't sent. With a nats-py connection, however, it may have been sent.
         Cancelling the future has no effect on the message, which remains in flight.
         """
         to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
@@ -269,7 +269,7 @@ class Publisher(Handle):
         """Send a message without waiting, and return a future for its acknowledgement.
 
         Unlike `publish`, this is a plain method, so it can be called from callbacks. If `publish` would have to wait,
-        `send` raises an error instead, and the message isn't sent. `publish` describes the arguments and the future.
+        `send` raises an error instead, and the message isn't sent. The arguments and the future are as for `publish`.
         Messages are written only when the event loop runs, so the caller must yield to the event loop from time to
         time.
 

@@ -231,7 +231,7 @@ class NatsServer:
             try:
                 return await self._wait_until_ready(process)
             except ServerStartError as error:
-                # While the server was down, an outgoing connection may have taken its port temporarily.
+                # Try again, because an outgoing connection may have taken the port briefly while the server was down.
                 if not reclaims_port or "address already in use" not in error.log:
                     raise
             await asyncio.sleep(0.1)
@@ -299,7 +299,7 @@ class NatsServer:
             async with asyncio.timeout(_PROBE_TIMEOUT):
                 return await _probe(self._connect_host, self.port, jetstream=self._jetstream)
         except TimeoutError:
-            # With ``handshake_first``, the server sends nothing until the client has started the TLS handshake.
+            # With ``handshake_first``, a running server sends nothing before the TLS handshake, so silence means ready.
             return {} if self._tls else None
         except (OSError, EOFError):
             return None

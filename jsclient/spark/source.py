@@ -110,7 +110,7 @@ class JetStreamSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
         _refuse(overwrite=overwrite)
-        # Spark adds this option for a sink, but not for a source.
+        # Spark passes the name of the query in this option, but only to sinks.
         query = self.options.get("queryName", "")
         if is_epochs(self.options):
             from .epochs.sink import EpochStreamWriter

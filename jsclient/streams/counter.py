@@ -195,7 +195,7 @@ class Counter:
             messages += [message async for message in batch]
             if not batch.num_pending:
                 return messages
-            # The server limits the size of a response and ended the batch early, so request the rest.
+            # The server ended the batch early because of its size limit, so request the rest.
             seq, up_to_seq = batch.last_seq + 1, batch.up_to_seq
 
     async def _message(self, body: dict[str, object]) -> StoredMessage:

@@ -183,7 +183,8 @@ class DirectBatch:
                 elif await answers.more(wait):
                     continue
                 elif is_first:
-                    # The server that received the request may have crashed, so give another server a chance.
+                    # The server that received the request may have crashed. Repeat the request, which may reach another
+                    # one.
                     wait, is_first = self._timeout - wait, False
                     await answers.send_request(body, wait)
                 else:

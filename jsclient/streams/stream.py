@@ -102,7 +102,7 @@ class Stream:
         if timeout is not None:
             check_seconds("timeout", timeout)
         details = {"deleted_details": True} if deleted_details else {}
-        # A response contains at most 100,000 subjects, so several requests may be necessary to list all subjects.
+        # With a filter, read page by page, because a response contains at most 100,000 subjects.
         if subjects_filter is None:
             answer = await self._context.call(
                 self._context.api.stream_info(self.name), details or None, timeout=timeout, what="stream info"

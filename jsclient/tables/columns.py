@@ -169,7 +169,7 @@ class _Numbers:
             _FIRST_FORM + _MORE,
             _FIRST_FORM + 1 + _MORE,
         }:
-            # The JSAcks have longer or mixed forms, so convert each of them to the first form. This is slower.
+            # Slow path: the JSAcks have longer or mixed forms, so convert each of them to the first form.
             acks = [read_jsack(frame[1]) for frame in self._frames]
             plain = [
                 f"$JS.ACK.S.C.{ack.num_delivered}.{ack.stream_seq}.{ack.consumer_seq}.{ack.timestamp_ns}.{ack.num_pending}"

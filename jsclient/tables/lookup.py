@@ -273,7 +273,7 @@ class Lookup:
         elif facts.work_queue:
             self._check_gets(facts, f"stream {facts.name!r} is a work queue")
         else:
-            # Create a consumer to find out whether the executors may create consumers.
+            # Only creating a consumer shows whether the user may create consumers on the executors.
             try:
                 self.run(lambda stream: self._count_consumer(stream, opt_start_seq=1))
             except ConfigError as error:
@@ -333,7 +333,7 @@ class Lookup:
 
             for first in range(0, len(subjects), _FILTERS):
                 filters = subjects[first : first + _FILTERS]
-                # Usually no filter matches, and a single request is enough to find that out.
+                # Usually no filter matches. A single request finds that out and saves one for each filter.
                 if not at_once or await _any_stored(stream, filters):
                     await asyncio.gather(*map(ask, filters))
             return frozenset(stored)
@@ -379,7 +379,7 @@ class Lookup:
 
     async def _sequence_at(self, stream: Stream, moment: str, facts: StreamFacts) -> int:
         if facts.direct and is_at_least(self.js.server_version, BATCH_GET_SERVER):
-            # The leader has reported a message at or after this time. A replica without it lags, so ask again.
+            # The leader has reported a message at or after this time. If a replica has none, it lags, so ask again.
             for _ in range(8):
                 async for message in stream.get_batch(1, start_time=moment):
                     return message.seq

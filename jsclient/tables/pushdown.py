@@ -54,7 +54,7 @@ def pushed(filters: Sequence[Any], narrowed: Narrowed, *, direct: bool) -> tuple
             narrowed, needed = _by_subject(kind, value, narrowed, direct=direct)
             after = None if needed else narrowed
         elif column == ("timestamp",):
-            # Spark uses microseconds, the server nanoseconds, so Spark also evaluates the filter.
+            # Spark compares microseconds and the server nanoseconds, so leave the exact comparison to Spark.
             narrowed = _by_time(kind, value, narrowed)
         if after is None:
             remaining.append(filter_)

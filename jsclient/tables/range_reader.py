@@ -267,7 +267,8 @@ class ConsumerRange(RangeReader):
                 elif connection.now() >= self._active_at + self._doubt:
                     await self._doubted(connection.now())
             self._see_end(puller)
-        # Check once more, because messages may have been removed since the last check.
+        # Check once more before the end. Otherwise, the loss of messages removed since the last check would go
+        # unnoticed.
         await self._look()
         return []
 

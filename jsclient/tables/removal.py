@@ -34,7 +34,8 @@ class Removal:
     def from_info(cls, info: StreamInfo) -> Removal:
         config, state = info.config, info.state
         by_limits = config.retention in (None, RetentionPolicy.LIMITS)  # acks remove no messages
-        # The newest message of a stream is never superseded. If the stream is empty, something else removed it.
+        # Removing superseded messages always leaves the newest one. If the stream is empty, something else must have
+        # removed messages.
         compacts = (config.max_msgs_per_subject or 0) > 0 and state.messages > 0
         removes_oldest = config.discard != DiscardPolicy.NEW
         return cls(

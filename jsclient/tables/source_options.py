@@ -90,7 +90,7 @@ class SourceOptions:
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None  # in log mode, how many messages a batch waits for
-    # Maximum number of seconds that a batch waits for them after the previous batch.
+    # How long a batch waits for ``min_offsets_per_trigger`` messages after the previous batch, in seconds.
     max_trigger_delay: float = 900.0
     min_partitions: int = _DEFAULT_PARTITIONS  # minimum number of tasks per batch
     min_partition_rows: int = WORTH_A_TASK  # rows that justify another task
@@ -270,7 +270,7 @@ def _streams(reader: OptionReader, mode: str) -> tuple[tuple[str, ...], str | No
         return names, None
     if len(set(names)) < len(names):
         raise ConfigError(f"option 'stream' is {','.join(names)!r}: one of the names is there twice; omit it")
-    # The query reads several streams, so refuse the options that apply only to a single stream.
+    # A consumer or a sequence belongs to a single stream, so refuse these options for several streams.
     setting = f"'stream' is {','.join(names)!r}" if pattern is None else f"'streamPattern' is {pattern!r}"
     if mode == "queue":
         raise ConfigError(

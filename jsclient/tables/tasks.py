@@ -29,7 +29,7 @@ _MOST_FOUND = 500_000  # maximum number of messages
 _FOUND_A_PIECE = 500  # maximum number of messages for each part
 # Maximum number of bytes for each part. The server loads payloads even if it does not send them.
 _LOADED_A_PIECE = 1024 * 1024
-# Number of sequences below which a range is split by sequence if counting needs a consumer.
+# If counting needs a consumer, ranges with fewer sequences than this are split without counting.
 _WORTH_COUNTING = 10_000
 
 
@@ -113,7 +113,8 @@ def cut(
     most = options.max_messages_per_partition
     if most is None and whole.width <= SPARSE * rows:
         return plan_ranges(whole, pieces)
-    # Counting is expensive: the server scans a part of the stream for each count, and each division needs several.
+    # For a few messages, read their sequences instead of counting. Each count makes the server scan a part of the
+    # stream, and each division takes a few counts.
     if read_mode != "direct" and _are_few(rows, pieces, facts):
         created, subjects = datetime.fromisoformat(facts.created), lookup.subjects
         messages = lookup.run(lambda stream: sequences_between(stream, whole, subjects, created))

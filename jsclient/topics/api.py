@@ -107,9 +107,9 @@ class Topics(StreamManager):
     ) -> EpochTopic[Any]:
         """Return a topic whose records are grouped into epochs, which subscribers receive completely or not at all.
 
-        An epoch is all data with the same logical time. Several publishers can contribute data to an epoch, which is
-        complete when all publishers have advanced past its time. Use epochs when data is only meaningful as a whole,
-        such as a snapshot of many sensors.
+        An epoch is all data with the same logical time. Several publishers can contribute data to it. The epoch is
+        complete when all of them have advanced past its time. Use epochs when data is only meaningful as a whole, such
+        as a snapshot of many sensors.
 
         This call sends no request. The topic is created when its first publisher is opened, or with
         `EpochTopic.create`.
@@ -146,7 +146,7 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Unpack[StreamFields],
     ) -> StreamNotifierKit:
-        """Publish the states of something on a subject, and let consumers in any process read the latest state.
+        """Publish a changing state on a subject, and let consumers in any process read the latest state.
 
         The kit consists of an updater, which publishes states, and a notifier, from which consumers read. A consumer
         that is slow skips states, but always gets the latest. To share the notifier with another process, send its
@@ -155,12 +155,12 @@ class Topics(StreamManager):
             kit = await js.notifier_kit("auction.7", initial={"bid": 0})
             await kit.updater.update_state({"bid": 100})
 
-        The methods of the updater start to store the state immediately. Await their result to wait until the state has
-        been stored, and to get its stream sequence. If the state can't be stored and you don't await the result, the
-        event `PublishFailed` reports the error, and the next call raises it.
+        Each method of the updater starts to store the state immediately. Awaiting its result waits until the state has
+        been stored, and returns the stream sequence of the state. If you don't await the result and the state can't be
+        stored, the event `PublishFailed` reports the error, and the next call raises it.
 
         If the subject already has states, the kit continues after them. Only one producer may be active at a time. If
-        there are two, the server refuses the states of one producer, whose calls then raise `ProducerFencedError`.
+        there are two, the server refuses the states of one of them, which then raises `ProducerFencedError`.
 
         The server keeps no state for a consumer between reads. All consumers of a connection that wait for the next
         state share one NATS subscription.
@@ -173,8 +173,8 @@ class Topics(StreamManager):
             initial: The first state. None is a valid state. If it is omitted, consumers wait for the first update.
             stream: Name of the stream. By default, the stream that stores the subject is looked up. If there is none, a
                 stream is created that keeps one message per subject, allows direct gets, and republishes to
-                ``jsc.push.<subject>``. An existing stream is never changed. If an existing stream doesn't republish,
-                the consumers of a connection share an ephemeral JetStream consumer.
+                ``jsc.push.<subject>``. An existing stream is never changed. If it doesn't republish, the consumers of a
+                connection share an ephemeral JetStream consumer.
             codec: Encodes and decodes the states. Defaults to JSON. A message that the codec can't decode is skipped,
                 and the event `RecordSkipped` reports it.
             quiet: If a waiting consumer receives no push for this many seconds, it requests the latest state again.
@@ -221,13 +221,13 @@ class Topics(StreamManager):
         consumer that starts late reads the earlier values too, as long as the stream still stores them. A consumer
         never skips values silently. If values were removed before it has read them, it raises `HistoryTruncatedError`.
 
-        For the arguments and errors that aren't listed here, see `notifier_kit`. Unlike a stream created by
+        The remaining arguments and errors are the same as for `notifier_kit`. Unlike a stream created by
         `notifier_kit`, a new stream keeps all messages unless ``fields`` limit them.
 
         Args:
             push: How the server pushes new values. With ``"auto"``, consumers read the republished subject if the
-                stream republishes. Otherwise, each iterator creates a JetStream consumer. With None, values aren't
-                pushed, and the history is read at intervals. See `Topic.each` for the other values.
+                stream republishes, and each iterator creates a JetStream consumer if it doesn't. With None, values
+                aren't pushed, and the history is read at intervals. See `Topic.each` for the other values.
             quiet: If no value arrives for this many seconds, check the history for values whose push was lost.
         """
         from .notifiers.kits import open_subscription_kit

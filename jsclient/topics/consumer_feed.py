@@ -77,8 +77,8 @@ class ConsumerFeed(Feed):
         except BaseException:
             self._joined.pop(id, None)
             if pushes.consumer == id:
-                # The request was cancelled or not answered, so the consumer may exist. The server removes it once it
-                # has no subscriber.
+                # The request was cancelled or not answered, so the consumer may exist and push to an id that is opened
+                # again. Note it, so that the next `open` deletes it first.
                 self._uncertain.add(id)
             raise
 
@@ -270,7 +270,7 @@ class _Pushes:
             await asyncio.sleep(varied(attempts.next()))
             count += 1
             self._is_creating = True
-            # the refusal was already reported, and a lost connection calls `lost`
+            # Ignore the error. A refusal has already been reported, and a lost connection calls `lost`.
             with suppress(JetStreamError):
                 await self._create(f"{name}-{count}")
             self._is_creating = False
@@ -351,7 +351,7 @@ class _Hearing:
             for subject in self._subjects:
                 self._inboxes.append(await connection.subscribe(subject, self._receive_hints))
             if self._inboxes:
-                # Send a ping. If the server denies a subscription, its error arrives before the PONG.
+                # Ping: if the server denies a subscription, its error arrives before the PONG.
                 await connection.ping(self._context.timeout)
         except BaseException:
             await self.end_hearing()

@@ -92,9 +92,9 @@ class EventSource:
 
         Args:
             data: The payload of the event.
-            subject: The subject of the event. Defaults to the subject of the source, which must not contain wildcards
-                then.
-            headers: The headers of the event. By default, it has none.
+            subject: The subject of the event. Required if the source's subject contains wildcards, and otherwise
+                defaults to that subject.
+            headers: The headers of the event. Defaults to none.
             expected: Store the event only if this is the stream sequence of the latest event of its subject. Pass 0 if
                 the subject must not have an event yet. By default, the event is stored in any case.
             linked: If true, store the event only if no other producer has published to its subject since this source
@@ -196,7 +196,7 @@ class EventSource:
         max_pending_bytes: int = 64 * 1024 * 1024,
         heartbeat: float = HEARTBEAT,
     ) -> EventSubscription:
-        """Subscribe to the events, beginning at ``start``: first the stored events, then new events as they arrive.
+        """Subscribe to events: receive the stored events after ``start``, then new events as they are published.
 
         Open the subscription with ``async with``, or ``await`` the call and close the subscription yourself::
 
@@ -220,10 +220,10 @@ class EventSource:
                 intervals.
             quiet: If no event arrives for this many seconds, check the history for events whose push was lost. A
                 `QuietTimer` adapts this time.
-            catch_up: When to read events that are known to be missing: ``"at once"``, or only when the ``quiet`` time
-                is over with ``"timer"``.
+            catch_up: When to read events that are known to be missing. ``"at once"`` reads them immediately, and
+                ``"timer"`` waits until the ``quiet`` time is over.
             allow_truncated: If true, skip events that were removed before they were read, and report them with the
-                event `HistoryTruncated`. By default, raise `HistoryTruncatedError`.
+                event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
             max_pending: Maximum number of events in the local queue. Events that don't fit are read from the history
                 later.
             max_pending_bytes: Maximum size of the events in the local queue, in bytes.
@@ -259,13 +259,14 @@ class EventSource:
 
 
 class EventHistory:
-    """The stored events of a source, beginning at a start. Returned by `EventSource.history`.
+    """The stored events of a source after a given start. Returned by `EventSource.history`.
 
-    ``async for`` reads the events page by page, and ``await`` returns them as a list. Each iteration begins at the
-    start, and stops after the last event that was stored when the iteration began. If servers restart, reading waits.
+    ``async for`` reads the events page by page, and ``await`` returns them as a list. Each iteration reads them again
+    from the start, up to the last event that was stored when the iteration began. If servers restart, reading waits
+    until they are back.
 
     Raises:
-        HistoryTruncatedError: Events were removed before they were read. ``first_available`` is the sequence of the
+        HistoryTruncatedError: Events were removed before they were read. Its ``first_available`` is the sequence of the
             first event that is still stored.
         PositionInvalidError: The start is after the end of the stream, or in a stream that no longer exists.
 
@@ -368,7 +369,7 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def rejected(self) -> int:
-        """The number of pushes ignored because they were meant for an earlier subscription id. This loses no events."""
+        """The number of pushes that were ignored because they came for an earlier subscription id. No event is lost."""
         return self._reader.tracker.rejected
 
     def __repr__(self) -> str:
@@ -377,8 +378,7 @@ class EventSubscription(ReadHandle[Record]):
     async def next(self, timeout: float | None = None) -> Record:
         """Wait for the next event and return it.
 
-        While the server is unavailable, the subscription waits for it. The call raises a request error only if retrying
-        can't help, for example `PermissionDeniedError`. Cancelling the call is safe: the next call returns the event.
+        The call is safe to cancel, because the next call returns the event.
 
         Args:
             timeout: How long to wait, in seconds. By default, wait indefinitely.
@@ -389,14 +389,18 @@ class EventSubscription(ReadHandle[Record]):
             HistoryTruncatedError: Events were removed before they were read.
             PositionInvalidError: The stream was deleted and created again.
             ConfigError: The subscription has a callback, which receives the events.
+
+        A subscription waits while the server is unavailable. It raises a request error only if retrying can't help, for
+        example `PermissionDeniedError`.
         """
         return await self._readable().next(timeout)
 
     def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
         """Yield lists of events as they arrive.
 
-        Each step waits for at least one event, and then yields all events that have arrived, up to ``max_events``. The
-        iteration ends when the subscription is closed or the topic ends. The other errors of `next` are raised.
+        Each step waits for at least one event, and then returns all that have arrived, up to ``max_events``. The
+        iteration ends when the subscription is closed or the topic ends. It raises the same errors as `next`, except
+        `ClosedError`.
 
         Args:
             max_events: Maximum number of events in a list.
@@ -418,8 +422,8 @@ class EventSubscription(ReadHandle[Record]):
         """Change how the server pushes events, without losing or repeating any.
 
         Args:
-            push: One of the values described by `EventSource.subscribe`. With None, the server stops pushing events,
-                and the history is read at intervals.
+            push: ``"auto"``, ``"republish"`` or ``"consumer"``, as in `EventSource.subscribe`. With None, the server
+                stops pushing events, and the history is read at intervals.
 
         Raises:
             ConfigError: The stream can't push in this way.

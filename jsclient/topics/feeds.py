@@ -84,7 +84,7 @@ class FeedSubscription:
                     continue
                 self.refused(error)
                 return
-            # If `end_feed` was called while the feed was being opened, close the feed now.
+            # `end_feed` may have been called while the feed was being opened. It found nothing to close, so do it here.
             if self._ended:
                 await self.feed.close(self.id)
                 return

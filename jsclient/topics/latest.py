@@ -128,8 +128,8 @@ class LatestReader(ReadHandle[Record]):
     async def current(self) -> Record:
         """Return the latest record, even if it was returned before.
 
-        If there is no record yet, the call waits for the first one, without a timeout. The following call of `next`
-        waits for a newer record. The call raises the same errors as `next`, except `RequestTimeoutError`.
+        If there is no record yet, the call waits for the first one, without a timeout. A later call of `next` waits for
+        a newer record. Raises the same errors as `next`, except `RequestTimeoutError` for a missing record.
         """
         return self._seen_now(await (await self._opened()).newest())
 

@@ -92,12 +92,13 @@ class Feed(abc.ABC):
     def has_read(self, id: str, count: int) -> None:  # noqa: B027  used only by feeds that check the history
         """Note how many records the reader with subscription ``id`` has just read from the history.
 
-        Override it in a feed that itself asks readers to check the history. By default, nothing happens.
+        Override this method in a feed that asks readers to check the history, to learn what they found. By default, it
+        does nothing.
         """
 
     @abc.abstractmethod
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        """Push the records that are appended from now on.
+        """Start to push new records to a reader.
 
         Args:
             id: Identifies the subscription of a reader.
@@ -105,7 +106,7 @@ class Feed(abc.ABC):
                 contain new records, and the reader should check.
             lost: Call it when a push may have been missed. The reader then checks the history.
 
-        May raise any request error. After an error, the feed isn't open.
+        May raise any request error. In this case, the feed isn't open.
         """
 
     @abc.abstractmethod
@@ -137,10 +138,7 @@ class Log(abc.ABC):
 
     @property
     def problem(self) -> str:
-        """Human-readable reason why there is no connection.
-
-        It is an empty string if there is a connection, or if the log needs none.
-        """
+        """Human-readable reason why there is no connection. Empty if there is one, or if the log needs none."""
         return ""
 
     @abc.abstractmethod
@@ -181,7 +179,8 @@ class Log(abc.ABC):
 
         Args:
             time_ns: The time in nanoseconds since 1970.
-            allow_truncated: Whether to accept a log from which records after this time may have been removed.
+            allow_truncated: If true, return a position even if records after this time may have been removed. By
+                default, `HistoryTruncatedError` is raised.
 
         Raises:
             HistoryTruncatedError: Records after the time may have been removed.
@@ -196,7 +195,7 @@ class Log(abc.ABC):
         The leader answers the request, so the record is up to date.
 
         Args:
-            subject: Return the latest record of this subject. By default, all subjects of the log count.
+            subject: Return the latest record of this subject. Defaults to all subjects of the log.
 
         May raise any request error.
         """
@@ -216,10 +215,10 @@ class Log(abc.ABC):
 
         Args:
             data: The payload.
-            subject: The subject of the record. Defaults to the subject of the log, which must not contain wildcards
-                then.
-            kind: ``Kind.VALUE`` for an ordinary record, or the marker that ends the topic. See `Kind`.
-            headers: The headers of the record. By default, it has none.
+            subject: The subject of the record. Required if the log's subject contains wildcards, and otherwise defaults
+                to that subject.
+            kind: ``Kind.VALUE`` for an ordinary record, or ``Kind.FINISH`` or ``Kind.FAIL`` to end the topic.
+            headers: The headers of the record. Defaults to none.
             expected: Store the record only if this is the sequence of the latest record with the same subject. Pass 0
                 if the subject must have no record yet. By default, the record is stored in any case.
             msg_id: An id for deduplication. If a record with this id was stored within the duplicate window, the new
@@ -241,11 +240,10 @@ class Log(abc.ABC):
         timeout: float,
         stored: Callable[[int | JetStreamError], None],
     ) -> bool:
-        """Send a value on the log's subject, if that doesn't require waiting.
+        """Send a value on the log's subject if that is possible without waiting. Return whether the record was sent.
 
-        Return True if the record was sent. ``stored`` is then called with the sequence of the record, or with an error.
-        After an error, the record may still have been stored. Return False if the record wasn't sent, in which case the
-        caller can use `append`.
+        If the record was sent, ``stored`` is called later, with the sequence of the record or with an error. Even after
+        an error, the record may have been stored. If the record wasn't sent, use `append` instead.
 
         Args:
             data: The payload.
@@ -294,7 +292,7 @@ class Log(abc.ABC):
         return None
 
     def own_subject(self, subject: str | None) -> str:
-        """Return the subject for a new record: ``subject``, or the only subject of the log if it is None.
+        """Return ``subject``, or the only subject of the log if ``subject`` is None, after checking that it is valid.
 
         Raises:
             ConfigError: The log doesn't store the subject.
@@ -310,7 +308,7 @@ class Log(abc.ABC):
 
 
 class ReadOptions(TypedDict, total=False):
-    """Keyword arguments of `Topic.since`, for type annotations. For their meaning, see `Topic.each`."""
+    """Keyword arguments of `Topic.since`, for annotating wrappers. For their meaning, see `Topic.each`."""
 
     push: Push
     quiet: float
@@ -347,7 +345,7 @@ async def search_back(
     """
     step, newest = _NEAR, None
     while end >= first and newest is None:
-        # Go back in growing steps, and read each step forwards.
+        # Records can only be read forwards, so go back in growing steps until one of them contains a match.
         since = max(end - step, first - 1)
         async for record in records(since, end):
             if record.seq <= end and matches(record):

@@ -319,7 +319,7 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def failure(self) -> JetStreamError | None:
-        """Why the history could not be read at the last attempt, or None if it could."""
+        """The error of the last attempt to read the history, or None if the attempt succeeded."""
         return None if self._failure is None else self._failure[1]
 
     def _lasting_failure(self) -> JetStreamError | None:
@@ -345,7 +345,8 @@ class LogReader(ReadHandle[Record]):
         """Change how records are pushed, without losing or repeating any.
 
         Args:
-            push: One of the values described by `Topic.each`. With None, records are no longer pushed.
+            push: ``"auto"``, ``"republish"`` or ``"consumer"``, as in `Topic.each`. With None, records are no longer
+                pushed.
 
         Raises:
             ConfigError: The log can't push in this way. If the log has several subjects, this reader can't change

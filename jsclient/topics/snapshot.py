@@ -66,7 +66,8 @@ async def _delivered(log: StreamLog) -> Snapshot:
     async with aclosing(newest_of_each(log, extent.last_seq)) as lists:
         async for records in lists:
             newest.update((record.subject, record) for record in records)
-            # Without a consumer, each subject is requested separately, so records stored meanwhile may be included.
+            # Without a consumer, each subject is requested separately, so records stored meanwhile may be included. The
+            # snapshot isn't complete up to these, so use the earlier end as its position.
             last = records[-1].position if records[-1].seq <= extent.last_seq else extent.end
     return Snapshot(newest, last)
 

@@ -79,8 +79,8 @@ class StreamLog(Log):
     Attributes:
         context: The connection and settings that the log shares with the other objects of a `JetStream`. Internal.
         handle: The stream.
-        known_extent: Where the stream began and ended when the log was looked up. None if a reader must ask again.
-        newest_only: Set if only the latest record of each subject is needed, so missing older records are no error.
+        known_extent: Where the stream began and ended when the log was looked up. None if a reader must request it.
+        newest_only: True if only the latest record of each subject is needed. Missing older records are then ignored.
         origin: Identifies the stream in `Record.origin`. None until the extent has been requested.
     """
 
@@ -229,7 +229,7 @@ class StreamLog(Log):
         return await self._fetched_once(limit, max_bytes, **start)
 
     async def _fetched_once(self, limit: int, max_bytes: int, **start: Any) -> Page:
-        # a fixed prefix, which permissions can allow together with the filter
+        # Keep this prefix, because users may have permissions for consumers whose names begin with it.
         name = f"jsc-{secrets.token_hex(8)}"
         config = ConsumerConfig(name=name, filter_subject=self.subject, **start)
         consumer = await self._consumers.create(ephemeral_config(config, _INACTIVE))
@@ -359,8 +359,8 @@ class StreamLog(Log):
             or per_subject == 1
         ):
             return "all"
-        # A record is removed when newer records of its subject are stored. The first of them is delivered while
-        # others are pending.
+        # With a limit for each subject, only newer records of the same subject remove a record. The first of these is
+        # delivered while others are still pending.
         return "late" if per_subject > 0 else "none"
 
 

@@ -154,7 +154,7 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     @property
     def position(self) -> Position:
-        """The position up to which the table includes the topic. To read what follows, pass it to `Topic.since`."""
+        """The position that the table has reached. Pass it to `Topic.since` to read the records that follow."""
         return self._reader.position
 
     @property

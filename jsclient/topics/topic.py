@@ -100,7 +100,7 @@ class Topic:
     async def log(self) -> StreamLog:
         """Look up the stream, and return the log from which the readers of this topic read.
 
-        Use the log for single requests, such as `StreamLog.last`. Readers look up the log themselves.
+        Use the log for single requests, such as `StreamLog.last`. You don't need it to open a reader.
 
         Raises:
             NoMatchingStreamError: No stream stores the subject, or several streams store parts of it.
@@ -146,7 +146,7 @@ class Topic:
     ) -> Opening[TopicPublisher]:
         """Open a publisher, which publishes records to the topic and can end the topic.
 
-        Open the publisher with ``async with``, which waits at the end until all records have been stored::
+        Use it with ``async with``, which waits at the end until all records have been stored::
 
             async with topic.publisher() as publisher:
                 for reading in readings:
@@ -155,7 +155,7 @@ class Topic:
         Args:
             chained: If true, the server stores each record only directly after the previous one. When a record is lost
                 in transit, the records after it are refused and then sent again, so the topic has no gap and keeps its
-                order. No other client may publish to the stream. If one does, `ProducerFencedError` is raised.
+                order. No other client may publish to the stream, or `ProducerFencedError` is raised.
             max_in_flight: Maximum number of records that are sent but not yet acked. If the stream is replicated,
                 chained records are always sent one at a time.
             timeout: How long to keep trying to store a record, in seconds, including restarts of servers. Defaults to
@@ -192,8 +192,8 @@ class Topic:
             async for record in topic.each("now"):
                 print(record.subject, record.data)
 
-        A slow reader doesn't delay other clients, and its memory use is bounded. When the local queue of a reader is
-        full, the reader leaves further records in the stream and reads them later.
+        A slow reader doesn't delay other clients, and its memory is bounded. When its local queue is full, it leaves
+        the following records in the stream and reads them later.
 
         Args:
             start: Where to start. ``"first"`` reads all stored records, and ``"now"`` only new records. A `Position`,
@@ -203,18 +203,18 @@ class Topic:
                 all readers of this connection with the same subject. With None, records aren't pushed, and the reader
                 checks the stream at intervals. ``"auto"`` selects the first of these ways that is available. If the
                 subject contains wildcards, ``"republish"`` keeps the order only within each subject, and may repeat
-                records after resuming from a position. ``"auto"`` therefore doesn't select it for such a subject.
+                records after resuming from a position, so ``"auto"`` doesn't select it for such a topic.
             quiet: If no record arrives for this many seconds, check the stream for records whose push was lost. This
                 limits the delay that a lost push can cause.
-            allow_truncated: What to do if records were removed from the stream before they were read. If true, skip
-                them and report the event `HistoryTruncated`. By default, raise `HistoryTruncatedError`.
+            allow_truncated: If true, skip records that were removed from the stream before they were read, and report
+                them with the event `HistoryTruncated`. By default, `HistoryTruncatedError` is raised.
             max_pending: Maximum number of records in the local queue.
             heartbeat: Interval between heartbeats of the server, in seconds. If three in a row are missing, the event
                 `HeartbeatMissed` is reported. This happens when a server is frozen, or when the server of the reader's
                 consumer is cut off from the cluster.
-            after: A stream sequence to start after, instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
-                `Stream.get_last_messages`. If the stream may be created again, prefer a `Position`, because a sequence
-                doesn't reveal that the stream has changed.
+            after: A stream sequence to use instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
+                `Stream.get_last_messages`. The reader starts strictly after it. Prefer a `Position` if the stream may
+                be created again, because a sequence doesn't show which stream it belongs to.
 
         Raises:
             ConfigError: An argument is invalid. Opening the reader also raises this error if the stream doesn't keep
@@ -239,22 +239,22 @@ class Topic:
     def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
         """Read every record after a saved position.
 
-        Use `since` to continue after a restart, even in a different process::
+        This is the way to continue after a restart, even in a different process::
 
             async with topic.since(load_position()) as reader:
                 async for record in reader:
                     await handle(record)
                     save_position(reader.position.to_json())
 
-        The call is equivalent to ``topic.each(position)``, and takes the other arguments of `each`.
+        It is equivalent to ``topic.each(position)``, and takes the other arguments of `each`.
 
         Args:
             position: The `TopicReader.position` at which to resume, or the JSON token returned by its ``to_json()``.
 
         Raises:
             PositionInvalidError: ``position`` is a string, but not the JSON token of a position.
-            ConfigError: ``position`` is neither a position nor a string. For example, it is None because no position
-                was saved yet. Start with `each` then.
+            ConfigError: ``position`` is neither a position nor a string, for example None because nothing was saved
+                yet. Use `each` the first time.
 
         Opening the reader raises the errors described by `each`.
         """
@@ -324,18 +324,18 @@ class Topic:
     ) -> Opening[TopicTable]:
         """Open a table, which maps each subject of the topic to its latest record and is kept current.
 
-        Use a table when you need random access to the current state. Reading the table sends no request::
+        Use it when you need random access to the current state. Reading the table sends no request::
 
             async with topic.table() as table:
                 print(table["sensors.7"].data)
 
         Opening the table reads a snapshot of the latest records. After that, the table follows the topic like a reader.
-        With nats-server 2.11 or later and at most 1,024 subjects, a single direct get returns the snapshot. Otherwise,
-        a consumer delivers the snapshot.
+        With nats-server 2.11 or later and at most 1,024 subjects, the snapshot takes a single direct get. Otherwise, a
+        consumer delivers it.
 
         Args:
-            push, quiet, heartbeat: How new records are pushed, and how the table notices that it missed one. See
-                `each`.
+            push, quiet, heartbeat: How the server pushes new records, and when to check for records whose push was
+                lost. They have the same meaning as in `each`.
             check: Interval between checks for messages that were removed from the stream by a purge, a deletion or a
                 limit, in seconds. If messages were removed, the table is compared with the stream, without reading
                 payloads. A large table is compared less often, with a pause of at least one millisecond for each
@@ -368,13 +368,7 @@ class Topic:
         """Return an epoch topic named after the subject of this topic.
 
         An epoch topic delivers records in groups, and each group completely or not at all. This method is a shortcut
-        for `JetStream.epochs`.
-
-        Args:
-            order: The type and the order of the times of epochs. By default, times are integers that start at 0.
-            partitions: Number of partitions. By default, an existing topic keeps its number of partitions, and a new
-                topic has one partition.
-            codec: Encodes and decodes the data. Defaults to JSON.
+        for `JetStream.epochs`, which explains the arguments.
         """
         name = check_topic(self.subject)
         stream = check_stream_name(name.replace(".", "_") if self._stream is None else self._stream)
@@ -390,7 +384,7 @@ class Topic:
                 await work.run(handler)
 
         A durable consumer stores the progress of the group. The consumer remains when all workers have stopped, so
-        workers that start later continue where the group stopped.
+        later workers continue where the group stopped.
 
         Args:
             group: Name of the group, which becomes the name of the durable consumer.

@@ -41,7 +41,7 @@ class TopicReader(ReadHandle[Record]):
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._tracker = reader.tracker
-        # Bind the method of the queue directly, which saves a call for each record.
+        # Bind the queue's method directly to save a call for each record.
         self._take_one = reader.tracker.take_one
         self._end: Record | None = None
         self.completion: bytes | None = None
@@ -68,7 +68,7 @@ class TopicReader(ReadHandle[Record]):
         """Change how the server pushes new records, without losing or repeating any.
 
         Args:
-            push: One of the values described by `Topic.each`, such as ``"consumer"``. With None, records are no longer
+            push: ``"auto"``, ``"republish"`` or ``"consumer"``, as in `Topic.each`. With None, records are no longer
                 pushed, and the reader finds them by reading the stream at intervals.
 
         Raises:
@@ -80,8 +80,7 @@ class TopicReader(ReadHandle[Record]):
     async def next(self, timeout: float | None = None) -> Record:
         """Wait for the next record and return it.
 
-        While the server is unavailable, the reader waits for it. The call raises a request error only if retrying can't
-        help, for example `PermissionDeniedError`. Cancelling the call is safe: the next call returns the record.
+        The call is safe to cancel, because the next call returns the record.
 
         Args:
             timeout: How long to wait, in seconds. By default, wait indefinitely.
@@ -90,9 +89,12 @@ class TopicReader(ReadHandle[Record]):
             RequestTimeoutError: No record arrived within ``timeout`` seconds. The reader can still be used.
             ClosedError: The topic has ended, or the reader was closed.
             IterationFailed: The producer failed. The error contains the reason.
-            HistoryTruncatedError: Records were removed from the stream before they were read. ``first_available`` is
-                the sequence of the first record that is still stored.
+            HistoryTruncatedError: Records were removed from the stream before they were read. Its ``first_available``
+                is the sequence of the first record that is still stored.
             PositionInvalidError: The stream was deleted and created again.
+
+        A reader waits while the server is unavailable. It raises a request error only if retrying can't help, for
+        example `PermissionDeniedError`.
         """
         if self._end is None:
             try:
@@ -126,8 +128,9 @@ class TopicReader(ReadHandle[Record]):
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
         """Yield lists of records as they arrive. This is faster than reading one record at a time.
 
-        Each step waits for at least one record, and then yields all records that have arrived, up to ``max_records``.
-        The iteration ends when the topic ends or the reader is closed. The other errors of `next` are raised.
+        Each step waits for at least one record, and then returns all that have arrived, up to ``max_records``. The
+        iteration ends when the topic ends or the reader is closed. It raises the same errors as `next`, except
+        `ClosedError`.
 
         Args:
             max_records: Maximum number of records in a list.

@@ -249,7 +249,7 @@ def validity(certificate: bytes) -> tuple[datetime, datetime]:
     _, body, _ = _element(certificate, 0)
     _, fields, _ = _element(body, 0)
     kind, _, at = _element(fields, 0)
-    # The dates follow a version (optional), the serial number, the algorithm and the issuer.
+    # Skip the version (optional), the serial number, the algorithm and the issuer, which come before the dates.
     before = 3 if kind == _CONTEXT else 2
     for _ in range(before):
         _, _, at = _element(fields, at)

@@ -68,7 +68,8 @@ def check_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "user_jwt_cb" in callbacks:
         callbacks["user_jwt_cb"] = _Jwt(callbacks["user_jwt_cb"])
-    # Check a file now, so that mistakes are reported before connecting. An expired JWT is only logged.
+    # Check the file now, so that mistakes are reported before connecting. An expired JWT is only logged, because the
+    # server decides by its own clock.
     if "user_credentials" not in options:
         return callbacks
     user = credentials_of(options["user_credentials"])

@@ -384,7 +384,7 @@ class OwnConnection(Connection):
         try:
             if self._up and self.subscriptions.remove(inbox):
                 self._out.write(b"UNSUB %d\r\n" % inbox.sid)
-                # The server reads UNSUB before the PING, so no message is in flight after its PONG.
+                # Ping: the server reads UNSUB before the PING, so no message is in flight after the PONG.
                 await self.ping(timeout)
         except JetStreamError:
             pass
@@ -463,7 +463,7 @@ class OwnConnection(Connection):
             try:
                 await transport.wait_closed()
             finally:
-                # No effect on a closed transport. The transport is still open only if the server doesn't read.
+                # If the server doesn't read, the transport is still open, so abort it. Otherwise, this has no effect.
                 transport.abort()
 
 

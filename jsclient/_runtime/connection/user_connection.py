@@ -284,7 +284,8 @@ class UserConnection(Connection):
             took = pinging.result()
         except (nats.errors.Error, asyncio.CancelledError) as error:
             raise DisconnectedError(str(error) or "the connection was lost before a PONG came") from error
-        # Let nats-py process messages that arrived before the PONG and may still be in its queue.
+        # Messages that arrived before the PONG may still be in nats-py's queue. Give nats-py time to process them, so
+        # that a ping really confirms all earlier messages.
         for _ in range(3):
             await asyncio.sleep(0)
         return took

@@ -59,7 +59,7 @@ class SharedReader(Generic[EntryT]):
         self._decode, self._create = query.decode, query.create
         self._member = SourceMember()
         self._source: SharedSource | None = None
-        # The readers that are used until this reader joins the shared source.
+        # Until this reader joins the shared source, one of these two reads for it.
         self._own: BucketReader[EntryT] | None = None
         self._log: LogEntries | None = None
         self._era = 0  # the era of the window when `_own` or `_log` was opened
@@ -124,7 +124,7 @@ class SharedReader(Generic[EntryT]):
         return True
 
     def _new_log(self) -> LogEntries:
-        # The readers of topics are imported only here, because a bucket with one watch seldom needs them.
+        # Import the topic readers lazily, because a bucket with one watch seldom needs them.
         from ..log_entries import LogEntries
 
         return LogEntries(self._context, self._stream, self._config, self._member.events, push=None)
@@ -246,7 +246,7 @@ class SharedReader(Generic[EntryT]):
     async def _fall_behind(self, source: SharedSource) -> None:
         """Read messages that have left the window, by direct gets or with a consumer."""
         incarnation = await source.incarnation_known()
-        # The position belongs to the stream with this incarnation, because nothing is awaited in between.
+        # Read the position right after the incarnation. An await in between could let the stream be recreated.
         position = source.place(self._member)
         if incarnation:
             self._log, self._era = self._new_log(), source.era

@@ -155,7 +155,8 @@ class SharedSource:
     def _use(self, puller: OrderedPuller, position: int) -> Window:
         cursor = puller.tracker.cursor
         if not cursor.resume_stream_seq:
-            # no entry existed, so a new consumer must deliver all messages, not only the newest
+            # No entry existed. If the consumer is replaced, it must deliver every message since then, not only the
+            # newest of each key.
             cursor.first_stream_seq = 1
         self._puller, self._messages = puller, SharedMessages(puller)
         puller.log = _MemberLogs(self)

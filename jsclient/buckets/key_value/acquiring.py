@@ -73,7 +73,7 @@ async def _wait_for(lease: Lease[Any], deadline: float | None) -> None:
     release = _Release(lease)
     try:
         while not await _attempt(lease):
-            # If the connection is lost, the watch may miss the release. So try again after MOST_WAIT at the latest.
+            # Try again after MOST_WAIT at the latest, because the watch may miss the release while disconnected.
             remaining = MOST_WAIT if deadline is None else min(MOST_WAIT, deadline - lease.now())
             if remaining <= 0:
                 raise TimeoutError
@@ -143,8 +143,8 @@ class _Release:
         except TimeoutError:
             return
         except JetStreamError:
-            # The consumer could not be created, or the connection was lost. Ignore it, because the next attempt to lock
-            # the key reports any problem that matters.
+            # The consumer could not be created, or the connection was lost. Ignore the error, because the next attempt
+            # to lock the key reports any problem that matters.
             self.close()
             await asyncio.sleep(min(timeout, _PAUSE))
 

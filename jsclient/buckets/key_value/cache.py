@@ -90,10 +90,10 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         self._context.connection.add_listener(self._connection_changed)
         try:
             for log in self._logs:
-                # The connection may be lost while a table is opened. Opening then continues after the reconnect.
+                # If the connection is lost meanwhile, `open_table` continues after the reconnect.
                 table = open_table(log, check=check, changed=self._changed)
                 self._tables.append(await table)
-            # Tables that were opened before the connection was lost may lack the changes since then.
+            # If the connection was lost, tables opened before the loss may lack later changes.
             if self._stale_at is not None:
                 await self._catch_up()
             if self.is_closed:
@@ -273,7 +273,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         except ClosedError as error:
-            # The error mentions a table, which is an implementation detail, so replace it.
+            # The message of the error mentions a table, which users know nothing about.
             raise self._closed_error(error) from None
         except RequestTimeoutError as error:
             if deadline is None or now() < deadline:
@@ -386,8 +386,8 @@ async def _reach(table: TopicTable, log: StreamLog, revision: int, deadline: flo
             target = revision
         if table.position.seq >= target and target < revision:
             return
-        # The record with this revision may be removed while waiting, or belong to another key. So check the target
-        # again from time to time.
+        # Check the target again from time to time. If the record with this revision is removed or belongs to another
+        # key, the table never reaches it, and the call would wait forever.
         until = now() + _RECHECK if deadline is None else min(deadline, now() + _RECHECK)
         with suppress(RequestTimeoutError):
             await table.wait_for(_has_reached(target), max(until - now(), 0.001))

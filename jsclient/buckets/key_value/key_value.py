@@ -53,7 +53,8 @@ _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept
 class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     """A key-value bucket, which maps string keys to values. Returned by `JetStream.key_value` and `create_key_value`.
 
-    Each key is a subject of a stream, and its latest message is the value. The handle doesn't have to be closed.
+    Each key is stored as a subject of a stream, and the latest message of that subject contains the value. The object
+    holds no resources, so you don't need to close it.
     """
 
     _create = "create_key_value"
@@ -129,8 +130,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Args:
             keys: Keys or filters, such as ``["a.1", "b.*"]``. Keys without a value are omitted from the result. The
-                client sends one request for every 1,000 keys or filters, which may match up to 1,024 keys. Entries
-                from later requests may be newer than the revision of the snapshot.
+                client requests 1,000 keys or filters at a time, which together may match at most 1,024 keys. Entries of
+                later requests may be newer than the revision of the snapshot.
 
         Raises:
             TooManyResultsError: More than 1,024 keys match the filters of one request.
@@ -171,7 +172,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
     @listing
     async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry[ValueT], None]:
-        """Iterate over all stored entries of the matching keys, oldest first and including deletions. See `keys`."""
+        """Iterate over all entries of the keys that match ``filters``, oldest first and with deletions. See `keys`."""
         async for entry in self._reader(filters, policy=DeliverPolicy.ALL).initial():
             yield entry
 
@@ -255,11 +256,13 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             key: The key.
             value: The value, which may be empty. Without a codec, it must be bytes.
             ttl: Lifetime of the value in seconds, at least 1. The bucket needs ``limit_marker_ttl`` and a history of 1,
-                because an older value would reappear otherwise.
-            msg_id: A unique id. If the reply is lost, the client then sends the value again without storing it twice.
+                because otherwise an older value would reappear.
+            msg_id: A unique id. It lets the client send the value again if the reply is lost, without storing it twice.
 
         Raises:
-            InvalidNameError, ConfigError, MaxPayloadError: The key, an option or the size is invalid. Nothing was sent.
+            InvalidNameError: The key is invalid. Nothing was sent.
+            ConfigError: ``ttl``, ``msg_id`` or the type of ``value`` is invalid. Nothing was sent.
+            MaxPayloadError: The value is larger than the server accepts. Nothing was sent.
             ApiError: The bucket refused the value, for example because the bucket is full.
             RequestTimeoutError, DisconnectedError: The reply was lost, so the value may or may not be stored.
         """
@@ -360,16 +363,16 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     async def update_with(
         self, key: str, function: Callable[[ValueT | None], ValueT | None], *, attempts: int = 100
     ) -> int:
-        """Replace a value with ``function(value)``, and return its revision. Retry if another client changes the value.
+        """Replace a value with ``function(value)``, retrying if another client changes it. Return the new revision.
 
         Args:
             key: The key.
             function: A plain function. It is called with the current value, or with None if there is no value. It
-                returns the new value, or None to leave the key unchanged. The function may be called several times.
+                returns the new value, or None to leave the key unchanged. It may be called several times.
             attempts: Maximum number of times that ``function`` is called.
 
         Raises:
-            RevisionMismatchError: A different client changed the value during every attempt.
+            RevisionMismatchError: Another client changed the value during every attempt.
             KeyNotFoundError: The key has no value, and ``function`` returned None.
 
         May also raise any error of `get` and `put`, and any exception that ``function`` raises.
@@ -379,8 +382,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     def transaction(self) -> KeyValueTransaction[ValueT]:
         """Change several keys, all or none of them: ``async with kv.transaction() as tx``.
 
-        Requires nats-server 2.12 or later and ``allow_atomic``. The end of the block commits the changes, unless the
-        block raises an exception. Raises `ReadOnlyError` for a read-only handle, and `ConfigError` for an old server.
+        Requires nats-server 2.12 or later and ``allow_atomic``. The changes are committed when the block ends without
+        an error. Raises `ReadOnlyError` if the handle is read-only, or `ConfigError` if the server is too old.
         """
         self._keys.check_writable()
         return KeyValueTransaction(self)
@@ -477,10 +480,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     async def status(self) -> BucketStatus:
         """Request the status of the bucket from the server, such as its size and its options.
 
-        Raises:
-            BucketNotFoundError: The bucket was deleted.
-
-        May also raise any other request error.
+        Raises `BucketNotFoundError` if the bucket was deleted, or any other request error.
         """
         return BucketStatus.of(await self._renewed())
 

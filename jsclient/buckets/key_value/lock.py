@@ -41,7 +41,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
             await write_report(fencing_token=lock.token)
 
     If the lock is lost or its connection is closed, the block is cancelled, and `LeaseLostError` is raised. The error
-    is also raised at the end of the block if the lock has already expired, for example because the block kept the event
+    is also raised at the end of the block if the lock expired earlier, for example because the block kept the event
     loop busy.
 
     If the lock is lost and the block raises a `JetStreamError`, that error becomes the cause of the `LeaseLostError`.
@@ -133,7 +133,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
             raise self._lost(_RELEASED)
 
     async def put(self, key: str, value: ValueT) -> int:
-        """Set the value of a different key of the bucket, but only while the lock is held. Return its revision.
+        """Set the value of another key of the bucket, provided that the lock is still held. Return the new revision.
 
         The server itself checks the lock, so a process that has lost the lock without noticing can't write.
 

@@ -50,7 +50,7 @@ async def take_snapshot(
     for first in range(0, len(filters), _MOST_SUBJECTS):
         subjects = [keys.reads + pattern for pattern in filters[first : first + _MOST_SUBJECTS]]
         revision = await _read(stream, subjects, add)
-        # Later groups are read in their current state, because older values may have been removed.
+        # Read later groups in their current state. Their values as of the first revision may have been removed.
         if first:
             continue
         if not revision:

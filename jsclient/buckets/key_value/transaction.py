@@ -54,17 +54,17 @@ class _Change(msgspec.Struct):
 
 
 class KeyValueTransaction(Generic[ValueT]):
-    """Collects changes of several keys, which are stored either all or not at all. Returned by `KeyValue.transaction`.
+    """Collects changes to several keys and stores either all of them or none. Returned by `KeyValue.transaction`.
 
-    The end of the ``async with`` block commits the changes. Each key can be changed only once::
+    Leaving the ``async with`` block commits the changes. Each key can be changed only once::
 
         async with kv.transaction() as tx:
             tx.put("account.1", b"90")
             tx.put("account.2", b"110")
 
     Attributes:
-        revision: Revision of the last change after the commit. The changes have consecutive revisions, in the order in
-            which they were added. 0 before the commit, or if there are no changes.
+        revision: Revision of the last change once the transaction has been committed. The changes get consecutive
+            revisions, in the order in which they were added. 0 before the commit, or if there are no changes.
     """
 
     def __init__(self, kv: KeyValue[ValueT]) -> None:
@@ -110,17 +110,23 @@ class KeyValueTransaction(Generic[ValueT]):
     def create(self, key: str, value: ValueT, *, ttl: float | timedelta | None = None) -> None:
         """Add a change that creates a key. If the key already has a value, the commit raises `KeyExistsError`.
 
-        `put` describes the arguments and errors.
+        ``key``, ``value`` and ``ttl`` have the same meaning as in `put`, which also lists the errors.
         """
         self._check_expiry(ttl)
         self._add(key, _Change(self._encoded(key, value), 0, is_create=True, options={"ttl": ttl}))
 
     def delete(self, key: str, *, last: int | None = None) -> None:
-        """Add a change that deletes the value of a key but keeps its history. `put` describes arguments and errors."""
+        """Add a change that deletes the value of a key but keeps its history.
+
+        ``last`` is the revision that the key must have, or None to skip the check. Raises the same errors as `put`.
+        """
         self._add(key, _Change(b"", _revision("last", last), options={"headers": {OPERATION: DELETE}}))
 
     def purge(self, key: str, *, last: int | None = None) -> None:
-        """Add a change that deletes the value and the history of a key. `put` describes arguments and errors."""
+        """Add a change that deletes the value and the history of a key.
+
+        ``last`` is the revision that the key must have, or None to skip the check. Raises the same errors as `put`.
+        """
         options = {"headers": {OPERATION: PURGE}, "rollup": "sub"}
         self._add(key, _Change(b"", _revision("last", last), options=options))
 
@@ -148,12 +154,13 @@ class KeyValueTransaction(Generic[ValueT]):
     def guard(self, key: str | KeyValueLock[Any], revision: int | None = None) -> None:
         """Add a guard: commit only if a key has a certain revision, or only if a lock is held.
 
-        Use guards for keys that the transaction depends on but doesn't change. A transaction may also change a guarded
-        key. If it changes a key that is guarded with a lock, the commit ends the lock.
+        Use guards for keys that the transaction depends on but doesn't change. A guarded key may also be changed. If it
+        is guarded with a lock, the commit then ends that lock.
 
-        The server checks only one revision for each change. A guard of a key that isn't changed is therefore sent with
-        a change that has no ``last``, so there can't be more such guards than such changes. A key can't be guarded with
-        both a lock and a revision, because each renewal of the lock changes the revision.
+        With each change, the server can check only one revision. If the transaction doesn't change a guarded key, the
+        guard is therefore attached to the change of another key that has no ``last``, so there must be enough of these
+        changes. A key can't be guarded with both a lock and a revision, because each renewal of the lock changes the
+        revision.
 
         Args:
             key: The key, or a lock of this bucket.
@@ -212,12 +219,12 @@ class KeyValueTransaction(Generic[ValueT]):
             await self.commit()
 
     async def commit(self) -> int:
-        """Store either all changes or none of them, and return the revision of the last change.
+        """Store all changes, or none of them, and return the revision of the last one.
 
-        You rarely call this method, because the end of the ``async with`` block commits the changes.
+        You rarely call this method, because leaving the ``async with`` block commits the changes.
 
         Raises:
-            ConfigError: There are more guards than changes that can carry a guard. Nothing was sent.
+            ConfigError: There are more guards than changes to which they can be attached. Nothing was sent.
             RevisionMismatchError: A key has a different revision than expected. Nothing was stored.
             KeyExistsError: A key to be created already has a value. Nothing was stored.
             LeaseLostError: A lock is no longer held. Nothing was stored.
@@ -249,8 +256,8 @@ class KeyValueTransaction(Generic[ValueT]):
         placed = {
             key: None if change.last is None else (key, change.last) for key, change in self._changes.items()
         }
-        # The change of a guarded key carries the guard. If the change names a revision too, both revisions are equal,
-        # because `_check_together` refuses anything else.
+        # Attach each guard to the change of the same key. If that change has a revision too, the two are equal, because
+        # `_check_together` refuses anything else.
         placed |= {key: (key, revision) for key, revision in guards.items() if key in placed}
         # A message can carry only one expectation. If a guarded key has no change of its own, its guard needs the
         # change of another key that carries no expectation.
@@ -340,8 +347,8 @@ class KeyValueTransaction(Generic[ValueT]):
             for key, message in zip(expected, stored, strict=True)
             if (0 if message is None else message.seq) != expected[key]
         ]
-        # The keys are read after the refusal. If other clients have changed them again in the meantime, it may be that
-        # none of them differs. The error then names the first key.
+        # The keys are read after the refusal, and other clients may have changed them back in the meantime. If no key
+        # differs any more, name the first one.
         key = (differ or list(expected))[0]
         newest = dict(zip(expected, stored, strict=True))[key]
         lock = self._locks.get(key)
@@ -362,7 +369,7 @@ def _check_together(
             f"key {key!r} is guarded by its lock, whose renewals change the revision: give no other revision of the "
             "key, and do not create it"
         )
-    # If the created key was deleted before, it has a revision, which the commit looks up.
+    # A key to be created may have been deleted before and so have a revision, which the commit looks up.
     if guard is not None and change is not None and not change.is_create and change.last not in (None, guard):
         raise ConfigError(f"key {key!r} has a guard, and is changed at another revision")
 

@@ -55,7 +55,7 @@ _ACK: Final = 30.0  # seconds to wait for the ack of a chunk, unless the timeout
 class ObjectStore(WithBucketRights):
     """A bucket that stores objects of any size, such as files. Returned by `JetStream.object_store`.
 
-    The handle holds no resources, so it doesn't have to be closed.
+    The object holds no resources, so you don't need to close it.
     """
 
     if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
@@ -107,19 +107,20 @@ class ObjectStore(WithBucketRights):
         completely stored. If the call fails, no part of the new object remains in the bucket.
 
         Args:
-            name: Name of the object, which may be any text that isn't empty.
+            name: Name of the object, which may be any non-empty text.
             data: The content: bytes, an iterable or asynchronous iterable of bytes, or a binary file. Files are read in
                 a thread.
             chunk_size: Size of each message in bytes. Defaults to 128 KiB.
-            headers, metadata, description: Headers, metadata and a human-readable text to store with the object.
-            size: Size of the content in bytes, if known. The size is verified, and passed to ``progress``.
+            headers, metadata: Headers and metadata to store with the object.
+            description: Human-readable description of the object.
+            size: Size of the content, if known. It is verified, and passed to ``progress``.
             progress: A plain function to call with the number of bytes stored so far, and ``size`` or None. If the
-                function raises an exception, the event `HandlerFailed` is emitted and the upload continues.
+                function raises an exception, a `HandlerFailed` event reports it and the upload continues.
             if_match: Replace the object only if it has this revision.
             if_none_match: If true, store the object only if no object of this name exists.
             timeout: How long to wait for the ack of each chunk, in seconds. Defaults to 30.
             resume: A token from `upload_token`. Pass the same ``data`` from its beginning. Chunks that an earlier
-                attempt has stored aren't sent again. If the call fails, the bucket keeps its chunks for the next call.
+                attempt has stored aren't sent again. If the call fails, the stored chunks are kept for the next one.
 
         Raises:
             SourceChangedError: ``data`` differs from the content that an earlier attempt has stored.
@@ -130,7 +131,8 @@ class ObjectStore(WithBucketRights):
             BucketNotFoundError: The bucket doesn't exist.
             InvalidNameError: The name is invalid. Nothing was sent.
             ConfigError: An option is invalid, or the content doesn't have the given ``size``.
-            RequestTimeoutError, DisconnectedError: A chunk wasn't acked, or the object may or may not be stored.
+            RequestTimeoutError, DisconnectedError: A chunk wasn't acked, or the reply to the last message was lost. In
+                the second case, the object may or may not be stored.
 
         May also raise any request error, and any exception that reading ``data`` raises.
 
@@ -199,9 +201,10 @@ class ObjectStore(WithBucketRights):
         return token
 
     async def put_file(self, name: str, path: str | os.PathLike[str], **options: Any) -> ObjectInfo:
-        """Store a file as an object, and return its description. `put` describes the options and errors.
+        """Store a file as an object, and return the object's description.
 
-        Also raises ``OSError`` if the file can't be read.
+        ``options`` are the keyword arguments of `put`, such as ``chunk_size`` or ``resume``. Raises the same errors as
+        `put`, and ``OSError`` if the file can't be read.
         """
         with Path(path).open("rb") as file:  # noqa: ASYNC230  opening a file does not wait
             return await self.put(name, file, **{"size": os.fstat(file.fileno()).st_size, **options})
@@ -243,9 +246,9 @@ class ObjectStore(WithBucketRights):
         headers: Mapping[str, str | Sequence[str]] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        """Change the headers, metadata or text stored with an object, and return its description.
+        """Change the description, headers or metadata of an object, and return its new `ObjectInfo`.
 
-        Arguments that are None leave the respective field unchanged. The content isn't transferred.
+        Fields whose argument is None don't change. The content isn't transferred.
 
         Raises:
             ObjectNotFoundError: The object doesn't exist.
@@ -350,8 +353,8 @@ class ObjectStore(WithBucketRights):
     def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
         """Read an object piece by piece, or from any position: ``async with store.open(name) as file``.
 
-        Memory use doesn't depend on the size of the object. Arguments and errors are the same as for `get`. Opening the
-        reader raises errors that concern the description, and reading raises errors that concern the content.
+        Memory use doesn't depend on the size of the object. The arguments and errors are the same as for `get`. Opening
+        the reader raises, for example, `ObjectNotFoundError`, and reading raises the errors that concern the content.
         """
         self._site.space.info_subject(name)
         check_progress(progress)
@@ -362,10 +365,11 @@ class ObjectStore(WithBucketRights):
     ) -> ObjectInfo:
         """Write an object to a file, and return its description.
 
-        The content is written to a temporary file in the same directory, which is then renamed, so ``path`` never
+        The content is written to a temporary file in the same directory, which is then renamed. So ``path`` never
         contains an incomplete object.
 
-        `get` describes the other arguments and errors. Also raises ``OSError`` if the file can't be written.
+        The other arguments are the same as for `get`. Raises the same errors, and ``OSError`` if the file can't be
+        written.
         """
         async with self.open(name, progress=progress) as reader:
             return await write_file(reader, Path(path))
@@ -442,10 +446,7 @@ class ObjectStore(WithBucketRights):
     async def status(self) -> ObjectStoreStatus:
         """Request the status of the bucket from the server, such as its size and its options.
 
-        Raises:
-            BucketNotFoundError: The bucket was deleted.
-
-        May also raise any other request error.
+        Raises `BucketNotFoundError` if the bucket was deleted, or any other request error.
         """
         return ObjectStoreStatus.of(await self._site.state())
 
@@ -469,10 +470,10 @@ class ObjectStore(WithBucketRights):
     async def gc(self, *, older_than: float) -> RemovedGarbage:
         """Remove chunks that belong to no object, and descriptions of deleted objects. Return what was removed.
 
-        Chunks without an object remain if a program is killed during an upload, or if several clients store an object
-        of the same name at the same time. An upload in progress is safe if it stores a chunk at least every
-        ``older_than`` seconds. If an upload with jsclient pauses for longer and loses its chunks, the upload raises an
-        error. If other clients store messages without a pause, some chunks may not be removed until a later call.
+        Such chunks remain if a program is killed during an upload, or if several clients store an object of the same
+        name at the same time. An upload in progress is safe if it stores a chunk at least every ``older_than`` seconds.
+        If an upload with jsclient pauses for longer and loses its chunks, the upload raises an error. If clients store
+        messages without a pause, some chunks may not be removed until a later call.
 
         Args:
             older_than: Minimum age in seconds, at least 60, by the server's clock. The age of an upload is counted from
@@ -484,7 +485,7 @@ class ObjectStore(WithBucketRights):
                 replace the object first.
             BucketSealedError: The bucket is sealed.
 
-        May also raise any request error. If the call is cancelled, the next call continues the work.
+        May also raise any request error. If the call is cancelled, the next one continues.
         """
         check_age(older_than)
         await self._site.check_unambiguous()

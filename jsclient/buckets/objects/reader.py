@@ -91,7 +91,7 @@ class ObjectReader(ReadHandle[bytes]):
 
     @property
     def info(self) -> ObjectInfo:
-        """Description of the object, such as its size. For a link, this is the description of the link's target.
+        """Description of the object, such as its size. If you opened a link, it describes the target.
 
         Raises:
             ConfigError: The reader isn't open.
@@ -104,15 +104,15 @@ class ObjectReader(ReadHandle[bytes]):
         return self._object
 
     async def next(self) -> bytes:
-        """Return the next piece of the object. Only one task at a time may call this method.
+        """Return the next piece of the object. Only one task at a time may call it.
 
-        Cancelling the call is safe: the next call returns the piece.
+        The call is safe to cancel, because the next call returns the piece.
 
         Raises:
             ClosedError: All pieces have been returned, or the reader or the connection is closed.
             ObjectChangedError: The object was replaced or deleted while it was being read.
-            DigestMismatchError: The content doesn't match the digest. The last piece isn't returned, so that you don't
-                take the content for complete.
+            DigestMismatchError: The content doesn't match the digest. The last piece isn't returned, so you don't take
+                the content for complete.
             ObjectIncompleteError: Parts of the content are missing.
             ConfigError: The reader isn't open.
 
@@ -185,7 +185,7 @@ class ObjectReader(ReadHandle[bytes]):
             raise ConfigError(f"whence is {whence!r:.40}: it must be 0, 1 or 2")
         if isinstance(offset, bool) or not isinstance(offset, int) or (target := starts[whence] + offset) < 0:
             raise ConfigError(f"offset is {offset!r:.40}: an int is needed, and a position of 0 or more")
-        # If the new position lies within the current chunk, no request is needed.
+        # Stay within the current chunk if possible, because a new range costs a request.
         skipped = target - self.tell()
         if 0 <= skipped <= len(self._unread):
             self._unread = self._unread[skipped:]

@@ -61,7 +61,7 @@ class ResumedUpload(ChunkUpload):
             if info.nuid == nuid and not info.is_deleted:
                 raise ObjectExistsError(site.bucket, info.name, info.revision)
         self._kept, self._surplus = split_stored(chunks, self._token.chunk_size)
-        # If the last chunk were removed, nats-server 2.10 would not deliver the chunk stored after it. So start over.
+        # Start over, because nats-server 2.10 doesn't deliver a chunk that follows a removed last chunk.
         if self._surplus and not self._can_remove_last:
             await site.remove_chunks(nuid)
             self._kept, self._surplus = [], []

@@ -24,7 +24,7 @@ Progress: TypeAlias = Callable[[int, int | None], object]
 
 _WINDOW: Final = 8 * 1024 * 1024  # maximum number of bytes in flight
 _MOST: Final = 4096  # maximum number of chunks in flight
-# How long a failed upload waits for the acks of its chunks, in seconds. Removing the chunks may take as long again.
+# How long a failed upload waits for the acks of its chunks, in seconds. The removal of the chunks has the same limit.
 _SETTLE: Final = 30.0
 _PAUSE: Final = 0.25  # seconds between two attempts
 # After this many seconds, check whether `ObjectStore.gc` has removed chunks. It keeps all chunks for a minute.
@@ -116,8 +116,8 @@ class ChunkUpload:
         self._acked = 0  # number of bytes acked
         self._last_seq = 0  # sequence of the last chunk that is in order
         self._repairs = 0
-        # Message ids make sure that a chunk is stored only once, even if it is sent again because its ack was lost. The
-        # subject is unique, and so is the prefix of the ids.
+        # Message ids prevent a chunk from being stored twice if it is sent again because its ack was lost. They begin
+        # with the nuid of this upload, so they differ from the ids of all other uploads.
         self._prefix = f"{target.subject.rpartition('.')[2]}-"
         self._number = 0  # number of publishes so far, which is part of the message id
         self._newest: _Chunk | None = None  # the chunk that was published last
@@ -138,8 +138,8 @@ class ChunkUpload:
         await self._settle()
         if self._newest is not None and self._context.connection.now() - self._published_at >= _LONG:
             await self._store_newest_again(self._newest)
-        # Count the chunks if one of them may have been stored twice, because a bucket with a short TTL soon forgets
-        # message ids, or if `ObjectStore.gc` may have removed some of them during a long upload.
+        # Count the chunks if one was sent again, because a bucket with a short TTL soon forgets message ids and may
+        # store it twice. Also count them after a long upload, because `ObjectStore.gc` may have removed some.
         took = self._context.connection.now() - started
         if self._must_count or self._publisher.resent or took >= _LONG:
             await self._check_count()
@@ -239,7 +239,7 @@ class ChunkUpload:
         for _, _, future in self._in_flight:
             if future.done() and not future.cancelled():
                 future.exception()  # mark it as retrieved, because only the first failure is raised
-        # Chunks with an unknown outcome are counted as failed too.
+        # `failed` includes chunks with an unknown outcome, which may be stored and must be removed too.
         sent = publisher.published - publisher.failed
         unknown = any(not _is_refused(future) for _, _, future in self._in_flight)
         await publisher.close()

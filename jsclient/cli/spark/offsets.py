@@ -154,7 +154,7 @@ def _source_options(options: argparse.Namespace, stream: str) -> SourceOptions:
         if name.lower() in {"servers", "stream", "credentialsfile"}:
             raise ConfigError(f"--option {name}: use --server, --stream or --credentials")
         values[name] = value
-    # this raises an error for invalid options
+    # Parse the options only to report invalid ones.
     ServerOptions.of({name: value for name, value in values.items() if name != "stream"})
     return SourceOptions.parse(values)
 

@@ -61,11 +61,11 @@ class OrderedFetch(Fetch[OrderedPuller]):
         if now < self._collection.deadline + (MARGIN if awaits_status else 0.0):
             return None
         if request is not None and awaits_status:
-            # The status that ends the request is overdue. If it was lost, the consumer must be replaced.
+            # The status that ends the request is overdue. The tracker replaces the consumer if the status was lost.
             puller.carry_out(tracker.tick_request(max(now, request.over_at)))
         if not puller.context.connection.is_connected:
             return Ending.DISCONNECTED, puller.context.connection.away()
-        # The consumer could not be replaced so far. Further attempts follow, but this fetch doesn't wait for them.
+        # The consumer couldn't be replaced so far. Attempts continue in the background, but end this fetch on time.
         if puller.recreator.error is not None:
             return Ending.DELETED, puller.recreator.error
         if self._collection.pull.no_wait:
@@ -81,7 +81,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             return 0
         if no_wait:
             return missing
-        # Messages requested by a cancelled call may still arrive. This call returns them, so it requests fewer.
+        # Messages requested by a cancelled call may still arrive and are returned by this call, so request fewer.
         return missing - tracker.buffer.owed if now < self._collection.deadline else 0
 
     async def _send_request(self, pull: Pull, now: float) -> None:
@@ -215,14 +215,14 @@ class OrderedMessages(ReadHandle[Message]):
             finally:
                 self._waiting -= 1
             if not in_time:
-                # A message may have arrived in the same event loop iteration in which the timeout expired.
+                # Look once more. A message may have arrived in the event loop iteration in which the timeout expired.
                 message = puller.take_message()
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
 
     async def __anext__(self) -> Message:
-        # Not an async generator: cancelling a generator would end it and lose the buffered messages.
+        # Not an async generator: cancelling one would end it and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low:
             return DeliveredMessage(front.popleft(), self._channel)
@@ -330,8 +330,8 @@ class OrderedConsumer(Handle):
     def permissions(self, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
         """Return the permissions that a NATS user with this ``inbox_prefix`` needs to create an ordered consumer.
 
-        A user with these permissions can read the whole stream, and have it delivered to any subject. For the format,
-        the errors and the security considerations, see `OrderedSubscription.permissions`.
+        The permissions let the user read the whole stream, and have it delivered to any subject of the account. For the
+        format, the errors and the security considerations, see `OrderedSubscription.permissions`.
         """
         from ...protocol.consumers.rights import ordered_pull_rights
 

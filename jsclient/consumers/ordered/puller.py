@@ -68,8 +68,7 @@ class OrderedPuller:
         )
         self._prefix, self._mark = name_prefix or secrets.token_hex(11), ""
         if name_prefix is not None:
-            # Another client may use the same prefix. The mark prevents this reader from deleting the other client's
-            # consumers.
+            # Mark our consumers. Another client may use the same prefix, and its consumers must not be deleted.
             self._mark = secrets.token_hex(11)
             config = config.replace(metadata={**(config.metadata or {}), _MARK: self._mark})
         self.config = config
@@ -286,7 +285,7 @@ class OrderedPuller:
                 reply=self._inbox.reply(ask.number),
             )
         except JetStreamError:
-            # After the reconnect, a new consumer is created and the request is repeated.
+            # Drop the request. After the reconnect, a new consumer is created and the request is sent to it.
             tracker.disconnected()
 
     def _restart_consumer(self, what: Lifecycle) -> None:

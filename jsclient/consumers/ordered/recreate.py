@@ -287,7 +287,7 @@ class ConsumerRecreator:
             await self._reader.discard()
             await self._delete(info.name)
             return
-        # Emit the event before the reader can return a message of the new consumer.
+        # Emit the event first, so that the application learns of the reset before a message of the new consumer.
         self._reader.emit(
             ConsumerReset(
                 stream=tracker.stream,
@@ -344,8 +344,8 @@ class ConsumerRecreator:
         if verdict == "read from the start":
             self._begin_again(stream)
             return True
-        # Reading continues while a background task finds out whether the stream was replaced. If so, reading
-        # restarts.
+        # Don't block the reader. A background task finds out whether the stream was replaced, and restarts the reading
+        # if it was.
         self._mark, self._compared = self._mark or cursor.mark, False
         if self._doubting is None:
             settling = self._settle(doubt, verdict)
@@ -390,7 +390,8 @@ class ConsumerRecreator:
             try:
                 time_ns = await self._stored_at(self._mark.seq)
             except (MessageNotFoundError, PermissionDeniedError):
-                # There is nothing to compare with, so assume that the message is still the same.
+                # There is nothing to compare with. Assume that the message is the same, because reading from the start
+                # would return all messages again.
                 time_ns = self._mark.time_ns
             except (DisconnectedError, ClosedError):
                 return  # a new consumer is created after the reconnect, and starts another comparison
@@ -399,7 +400,8 @@ class ConsumerRecreator:
                 await asyncio.sleep(_RECHECK)
                 continue
             if time_ns == self._mark.time_ns:
-                # If `_compared` was reset, the stream may have been replaced during the request, so compare again.
+                # Keep the mark and compare again if `_compared` was reset. The stream may have been replaced during the
+                # request.
                 if self._compared:
                     self._mark = None
                 continue

@@ -21,9 +21,9 @@ _SAME_TIME = 0.01
 
 
 class Batch(Sequence[Message]):
-    """The messages returned by `PullSubscription.fetch`, in the order of delivery. It may be empty.
+    """The messages returned by `PullSubscription.fetch`, in the order of delivery.
 
-    It is a sequence, so you can iterate over it, index it, and call ``len`` on it::
+    A batch is a sequence, which may be empty. You can iterate over it, index it, and call ``len`` on it::
 
         batch = await subscription.fetch(100)
         for message in batch:
@@ -107,7 +107,7 @@ class Collection:
         pull, remaining = self.pull, self.deadline - now
         if missing == pull.batch and (pull.no_wait or remaining > self.expires - _SAME_TIME):
             # Return the same object each time, because its encoding is cached. The server starts counting only now, so
-            # postpone the deadline too. Otherwise, the fetch would end just before the request's status arrives.
+            # move the deadline too. Otherwise, the fetch would end just before the status of the request arrives.
             self.deadline = now + self.expires
             return pull
         free = None if pull.max_bytes is None else pull.max_bytes - self._size

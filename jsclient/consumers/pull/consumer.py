@@ -161,7 +161,7 @@ class Consumer(PullReading):
             check_count("seq", seq, most=2**64 - 1)
         check_server(self._context.connection.server_version, (2, 14), "resetting a consumer")
         with suppress(PermissionDeniedError):
-            # If the consumer was deleted, raise an error now, because the server wouldn't answer the reset.
+            # The server doesn't answer a reset of a deleted consumer, so find out with a request that it does answer.
             await self.info()
         if seq is not None:
             await self._check_reset(seq)

@@ -163,7 +163,7 @@ class _SlotFetch(Fetch[Puller]):
 
     def _order_arrivals(self) -> None:
         leftover, *own = self._sources
-        # The first ``older`` leftover messages were sorted by an earlier call, and are collected right after this one.
+        # An earlier call has sorted the first ``older`` leftover messages. Leave them where they are, in front.
         older, self._older = self._older, 0
         # The server alternates between concurrent requests, so consecutive messages may arrive in different queues.
         # Messages for a request that no longer has a caller arrive in the leftover queue.
@@ -213,7 +213,7 @@ class _SlotFetch(Fetch[Puller]):
             adopted = slot is not self._own
             moved = ending is Ending.MOVED and self._moves < _MOVES
             if moved:
-                # The consumer's leader has moved or its server is shutting down, so a retry should succeed.
+                # The consumer's leader has moved or its server is shutting down. Pause, then retry with the new leader.
                 self._moves += 1
                 self._ask_after = now + _MOVE_PAUSE
             if moved or ending in _ASK_AGAIN or request.is_unpinned or (adopted and ending in ORDINARY):
@@ -230,7 +230,7 @@ class _SlotFetch(Fetch[Puller]):
         if now >= self._check_at and not collection.frames:
             return Ending.NO_RESPONDERS, None
         if now >= collection.deadline + MARGIN:
-            # The status that ends the request is overdue, so it was probably lost. Don't wait for it any longer.
+            # The status that ends the request is overdue and was probably lost. Without this, the fetch would hang.
             if collection.pull.no_wait:
                 return Ending.SILENT, not_answered(collection.expires)
             return Ending.EXPIRED, None

@@ -98,7 +98,7 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                # A message may have arrived in the same event loop iteration in which the timeout expired.
+                # Look once more. A message may have arrived in the event loop iteration in which the timeout expired.
                 message = self._take()
                 if message is not None:
                     self._newest = message
@@ -106,7 +106,7 @@ class Messages(ReadHandle[Message]):
                 raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
 
     async def __anext__(self) -> Message:
-        # Not an async generator: cancelling a generator would end it and lose the buffered messages.
+        # Not an async generator: cancelling one would end it and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low and front:
             message = self._newest = DeliveredMessage(front.popleft(), self._channel)
@@ -287,7 +287,7 @@ class Messages(ReadHandle[Message]):
         self._puller.readers.discard(self)
         self._puller.changed.set()
         flush = self._unsubscribe(_FLUSH)  # before the first await, so that no message in flight is missed
-        # This runs in a separate task, so that messages in flight are returned even if the caller is cancelled.
+        # Use a separate task, so that messages in flight go back to the server even if the caller is cancelled.
         await asyncio.shield(self._context.tasks.start(self._give_back(flush), "give messages back"))
 
     async def _give_back(self, flush: asyncio.Task[None]) -> None:

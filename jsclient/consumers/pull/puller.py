@@ -256,7 +256,8 @@ class Puller:
             slot.until = slot.request.over_at + _LINGER
             await connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject, urgent=True)
         except asyncio.CancelledError:
-            # The request may have been sent, so another call must be able to adopt it.
+            # The request may have been sent. Keep it for the next call, or its messages would be redelivered only after
+            # ack_wait.
             self.abandon_request(slot)
             raise
         except BaseException:
@@ -340,7 +341,7 @@ class Puller:
         if request is None or request.settled:
             self._idle.append(slot)
         else:
-            # If the inbox were reused now, a late status would end the next request.
+            # Don't reuse the inbox yet, because a late status would end the next request.
             self.orphans.append(slot)
 
     def _sweep(self) -> None:
@@ -406,7 +407,7 @@ class Puller:
             if slot not in flushed:
                 await self._drop(slot)
         if flushed:
-            # If the server does not answer, closing each inbox takes the whole timeout, so close them concurrently.
+            # Close the inboxes concurrently. If the server doesn't answer, each of them takes the whole timeout.
             within = min(_FLUSH, self.context.timeout)
             await asyncio.gather(*(self._flush(slot, within) for slot in flushed))
         if gives_back:

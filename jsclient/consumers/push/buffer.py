@@ -120,9 +120,9 @@ class PushBuffer:
         running: list[tuple[Hashable, float]] = [] if self._idle or not taken else [(taken, self._now())]
         return Handling(running, tracker.pending, None, taken, subject_of=self._describe)
 
-    # Usually readers take messages directly from the deque of the tracker, because that is fastest. An ordered
-    # subscription that is replacing its consumer needs to know when capacity becomes free. It hides the deque, so that
-    # readers call `take_message` instead.
+    # Usually readers take messages directly from the tracker's deque, because that is fastest. While an ordered
+    # subscription replaces its consumer, it must know when capacity becomes free. It then hides the deque, so that
+    # readers call `take_message`.
 
     def hide(self) -> None:
         """Make readers call `take_message` for each message."""
@@ -192,7 +192,7 @@ class PushBuffer:
                 raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             self.stall_watch.asked()
             if not await self._arrived.wait_until(deadline):
-                # A message may have arrived in the same event loop iteration in which the timeout expired.
+                # Look once more. A message may have arrived in the event loop iteration in which the timeout expired.
                 message = self.take_message()
                 if message is not None:
                     return message

@@ -363,7 +363,8 @@ class Subscription(ReadHandle[Message], Running):
             await asyncio.shield(self._draining)
             await self._deleted()
         except asyncio.CancelledError:
-            # Find out what was cancelled: the caller, or the drain, which happens when the connection is closed.
+            # Tell a cancelled caller from a cancelled drain. The drain is cancelled when the connection is closed, and
+            # the caller must then get an error.
             task = asyncio.current_task()
             if self._draining.cancelled() and (task is None or not task.cancelling()):
                 raise ClosedError("the connection was closed while draining") from None
@@ -414,8 +415,7 @@ class Subscription(ReadHandle[Message], Running):
         await asyncio.wait({self._runner}, timeout=max(remaining, 0.0))
         handled = self._runner.done()
         if not handled:
-            # Take the messages before cancelling the handler. A handler that ignores the cancellation could read
-            # them.
+            # Take the messages first, because a handler that ignores its cancellation could still read them.
             frames = self._buffer.tracker.clear()
             self._runner.cancel()
             await asyncio.wait({self._runner}, timeout=_CANCEL_TIMEOUT)
@@ -478,7 +478,7 @@ class Subscription(ReadHandle[Message], Running):
         self._stop_checking()
         self._context.detach(self, self._follow_connection)
         self._buffer.end_buffer()
-        # A running deletion closes the log itself, because it may still report a failure.
+        # Leave the log open for a running deletion, which may still report a failure and then closes the log.
         if self._deleting is None:
             self._buffer.log.close()
 

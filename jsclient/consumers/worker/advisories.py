@@ -212,8 +212,8 @@ class Advisories:
             return error
         self._answer = info
         if self._created is not None and info.created != self._created:
-            # The consumer was recreated under the same name and delivers all messages again, so forget which ones are
-            # done.
+            # The consumer was recreated and delivers all messages again. Forget which ones are done, or their
+            # advisories would be refused.
             self._done.clear()
         self._created = info.created
         if info.config not in self._configs:
@@ -245,7 +245,8 @@ class Advisories:
 
     def _refuse_advisory(self, seq: int, reason: str) -> None:
         self._refused += 1
-        # To limit the number of events, emit one only for refusals 1, 2, 4, 8 and so on.
+        # Report the first refusal, and then each time their number has doubled. A flood of forged advisories must not
+        # become a flood of events.
         if self._refused & (self._refused - 1) == 0:
             source = self._source
             self._source.emit(
@@ -303,7 +304,7 @@ class Advisories:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
-        # Limit the number of events: after `_NAMED` messages, a single event reports all others.
+        # Report at most `_NAMED` messages one by one, and the remaining ones in a single event.
         cases = [*([self._current] if self._current else ()), *self._new, *self._later]
         for case in cases[:_NAMED]:
             why = f": {case.reason}" if case.reason else ""

@@ -193,7 +193,7 @@ class HandlerPool:
                 self._start_task()
             missing -= 1
         deadline = self.load.deadline
-        # If there is no deadline, let the timer fire without effect. That is cheaper than cancelling it every time.
+        # Without a deadline, let the timer fire without effect, which is cheaper than cancelling it every time.
         if deadline is not None:
             self._timer.set(deadline)
 
@@ -334,7 +334,7 @@ class HandlerPool:
             return
         if isinstance(error, asyncio.CancelledError) and not slot.is_cancelled:
             if slot.why is None:
-                # The worker didn't cancel the handler, so the cancellation came from within and counts as a failure.
+                # The worker didn't cancel the handler. The cancellation came from within, so it counts as a failure.
                 await settling.ended(work, error)
                 return
             if slot.why is Why.OVERDUE:
@@ -398,7 +398,8 @@ class HandlerPool:
         for slot in self._slots:
             if slot.work is not None and slot.task is not None:
                 slot.work.abandoned = True
-                # Cancel the task again. Either an ack is blocked, or the handler has ignored the first cancellation.
+                # Cancel the task a second time. Either its ack is blocked, or the handler has ignored the first
+                # cancellation.
                 slot.task.cancel()
         await asyncio.sleep(0)
         for work in self.load.held:

@@ -173,7 +173,7 @@ class Settling:
             stuck: True if the handler is still running, because it ignores its cancellation after a timeout.
         """
         load = self._load
-        # If the handler has acked the message itself, an ack by the worker would contradict it.
+        # If the handler has acked the message, don't ack it again, because the two acks could contradict each other.
         if work.message.acked:
             self._settled_by_handler(work, error)
             return
@@ -337,7 +337,8 @@ class Settling:
             return await self._send_ack(message.ack)
 
         async def ask() -> None:
-            # Raises DisconnectedError, so that `_send_ack` can wait.
+            # Without a connection, raise `DisconnectedError` at once. `_send_ack` then waits for the reconnect instead
+            # of the ack's timeout.
             self._context.connection.check_sendable()
             await message.ack_sync(self._timeout())
 

@@ -45,7 +45,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     ``await worker`` waits until the worker has ended and returns its `WorkCounts`. You can also pass the worker to
     ``asyncio.TaskGroup.create_task``. ``async with worker`` stops the worker at the end of the block. If the worker
-    fails earlier, the block is cancelled, and raises the error of the worker at its end.
+    fails earlier, the block is cancelled, and the error of the worker is raised at the end of the block.
     """
 
     if not TYPE_CHECKING:
@@ -249,7 +249,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         except Exception as error:  # noqa: BLE001  `wait` raises it
             self._error = error
         ending = asyncio.get_running_loop().create_task(self._end_work(), name="jsclient:end of a worker")
-        # End the work in a separate task. If the work ended here, a cancellation could leave messages unsettled.
+        # Use a separate task, because messages would remain unsettled if a cancellation interrupted the end.
         while not ending.done():
             try:
                 await asyncio.wait({ending})
@@ -360,7 +360,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         while load.room <= 0 and not self._is_over:
             if await pool.hungry.wait_until(max(waiting.since + hold, not_before)):
                 continue
-            # Tasks may have taken messages since the timeout expired.
+            # Check again, because tasks may have taken messages since the timeout expired.
             if load.room <= 0 and waiting.since + hold <= now():
                 self._holding = True
                 self._accept(await self._source.hand_over(_MOST_KEPT + load.room))
@@ -445,7 +445,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             async with asyncio.timeout(remaining):
                 self._accept(await self._source.end_source(remaining))
         except (TimeoutError, JetStreamError):
-            # The messages in the source can't be returned, so the server redelivers them after ack_wait.
+            # The messages in the source can't be returned. That loses nothing, because the server redelivers them after
+            # ack_wait.
             pool.wake()
         await pool.settling.give_back([*back, *pool.load.stop_starting()])
 
@@ -474,7 +475,7 @@ class Stops:
         self._waiting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        # This may raise any error of ``add_signal_handler``, for example if it isn't called in the main thread.
+        # ``add_signal_handler`` may raise an error, for example outside the main thread. Let the caller see it.
         loop = asyncio.get_running_loop()
         if self._event is not None:
             self._waiting = loop.create_task(self._wait(self._event), name="jsclient:stop a worker")

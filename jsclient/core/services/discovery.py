@@ -40,7 +40,7 @@ async def _answers(
                 try:
                     answer = read(reply.data)
                 except ProtocolError:
-                    # Any user with permission for $SRV can send malformed responses, so ignore them.
+                    # Ignore malformed responses. Anyone who may answer on $SRV could otherwise make discovery fail.
                     continue
                 if name is None or answer.name == name:
                     answers.setdefault((answer.name, answer.id), answer)

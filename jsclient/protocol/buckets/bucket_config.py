@@ -45,7 +45,7 @@ class BucketFields(TypedDict, total=False):
     * ``max_value_size``: Maximum size of a value in bytes. By default, only the server's limit applies.
     * ``max_bytes``: Maximum size of the bucket in bytes. By default, there is no limit.
     * ``compression``: If true, the server compresses its files. Defaults to false.
-    * ``mirror``: Name of a bucket of which this one is a copy, or a `StreamSource`. Changes go to the original.
+    * ``mirror``: Name of the bucket to copy, or a `StreamSource`. Changes made here are stored in the original first.
     * ``sources``: Names of buckets from which this one copies all entries, or `StreamSource` objects.
     * ``allow_atomic``: If true, allow transactions. Requires nats-server 2.12 or later.
     * ``extra``: Further fields of the stream's configuration, as a dict.

@@ -35,7 +35,7 @@ class ObjectStoreFields(TypedDict, total=False):
     * ``ttl``: How long until an object expires, in seconds. By default, objects never expire.
     * ``max_bytes``: Maximum size of the store in bytes. By default, there is no limit.
     * ``compression``: If true, the server compresses its files. Defaults to false.
-    * ``mirror``: Name of an object store of which this one is a read-only copy, or a `StreamSource`.
+    * ``mirror``: Name of the object store to copy, or a `StreamSource`. The copy is read-only.
     * ``extra``: Further fields of the stream's configuration, as a dict.
 
     The other options are fields of `StreamConfig`.

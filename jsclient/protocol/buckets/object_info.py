@@ -54,7 +54,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
         is_deleted: Whether the object has been deleted.
         is_counted: False if the client that stored the description omitted ``size`` and ``chunks``, so these are
             unknown.
-        extra: Unknown fields, which other clients have stored.
+        extra: Fields that other clients have stored and this library doesn't know.
     """
 
     bucket: str

@@ -53,7 +53,7 @@ class BrokenObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectStoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with an object store. Returned by `ObjectStore.check`.
+    """Lists the problems found in an object store. Returned by `ObjectStore.check`.
 
     Attributes:
         objects: Number of objects and links that were checked.
@@ -69,12 +69,12 @@ class ObjectStoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether all objects and links can be read. Orphans don't matter, because they only waste storage."""
+        """Whether all objects and links can be read. Orphaned chunks are ignored, because they only waste storage."""
         return not self.broken and not self.broken_links
 
 
 class RemovedGarbage(msgspec.Struct, frozen=True, kw_only=True):
-    """What was removed from an object store. Returned by `ObjectStore.gc`.
+    """The chunks and descriptions that were removed from an object store. Returned by `ObjectStore.gc`.
 
     Attributes:
         orphans: Chunks that belonged to no object and were removed.

@@ -178,7 +178,8 @@ class ServerPool:
             server.url, server.discovered = url, False
             servers.append(server)
         current = self.current
-        # Set the new user info for the current server too, because the servers that it announces inherit it.
+        # Change the user info of the current server even if it isn't in the new pool, because the servers that it
+        # announces inherit the user info.
         if current is not None and current not in servers:
             current.url = current.url._replace(netloc=current.address)
         self._shuffle(servers)

@@ -242,7 +242,7 @@ class WebSocketFrames:
             raise ProtocolError(f"a WebSocket frame that begins with {data[pos : pos + 2].hex()}")
         if code >= _CLOSE and (size > 125 or not first & 0x80):
             raise ProtocolError("a control frame of the WebSocket that is fragmented or too long")
-        # Control frames may come between the frames of a message. See RFC 6455, section 5.4.
+        # Ignore control frames here, which may come between the frames of a message. See RFC 6455, section 5.4.
         if code < _CLOSE and (code == _CONTINUATION) != self._unfinished:
             raise ProtocolError(f"a WebSocket frame that {_ODD_PLACE[self._unfinished]}")
         body, more = pos + 2, {126: 2, 127: 8}.get(size, 0)

@@ -248,7 +248,7 @@ class ConsumeTracker:
         """Return the requests to send now."""
         self._settle()
         amount = self.buffer.next_amount() if self.error is None else None
-        # With a limit in bytes, any message taken may free enough capacity for a request.
+        # With a limit in bytes, any message taken may free enough capacity for a request, so check after each one.
         self.low = self.buffer.threshold - self.buffer.owed + 1 if self.pull.max_bytes is None else 2**63
         if amount is None:
             return []
@@ -329,7 +329,7 @@ class ConsumeTracker:
             return False
         if event is not None:
             commands.append(Emit(event))
-        # Without this header, the server refused the request on arrival, before it served any part of it.
+        # Without this header, the server refused the request before serving any part of it, so all of it is pending.
         if PENDING_MESSAGES not in fields:
             for pull in (pull for recent, pull in self._last if recent == number):
                 fields = Headers({PENDING_MESSAGES: str(pull.batch), PENDING_BYTES: str(pull.max_bytes or 0)})

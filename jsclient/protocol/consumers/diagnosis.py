@@ -230,7 +230,7 @@ def _nothing_matches(info: ConsumerInfo, stream: StreamInfo | None) -> list[Find
         return []
     config, filters = stream.config, info.config.filters
     subjects = config.subjects or []
-    # Messages that were copied or transformed have different subjects than the stream.
+    # Copied or transformed messages have other subjects than those in the configuration, so a filter may still match.
     if not filters or not subjects or config.mirror or config.sources or config.subject_transform:
         return []
     if any(subjects_overlap(name, subject) for name in filters for subject in subjects):
@@ -279,7 +279,7 @@ def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
         if copy is None:
             continue
         silent = copy.active is None or copy.active < 0 or copy.active > SILENT_MIRROR
-        # It is normal for a copy to lag as long as it still stores messages.
+        # A lag alone is normal. Report it only if the copy has also stopped storing messages.
         stands = copy.lag > 0 and not _recent(stream.state.last_ts, stream.ts, after)
         if not (silent or stands or copy.error):
             continue
@@ -385,7 +385,7 @@ def _pinned(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
         return
     for group in info.priority_groups or ():
         pin = group.pinned_client_id
-        # Skip the group if no client is pinned, or if this client is.
+        # Nothing keeps messages from this client if it is pinned itself, or if no client is.
         if not pin or (local is not None and pin in local.pins):
             continue
         since = f", since {group.pinned_ts:%Y-%m-%d %H:%M:%S} UTC" if group.pinned_ts else ""
@@ -463,7 +463,7 @@ def _unexplained(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is None or local.before is None:
         return
     before = local.before
-    # Compare only states of the same consumer, because a recreated consumer starts with sequence 0 again.
+    # Compare only states of the same consumer. A recreated one starts at sequence 0, and would seem to stand still.
     stands = (
         before.name == info.name
         and before.num_pending

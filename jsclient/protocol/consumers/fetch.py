@@ -224,7 +224,7 @@ class PullRequest:
                 self.ending = Ending.FULL
         elif self.owed_bytes is not None and self.owed_bytes <= 0:
             self.settled = True
-            # The request is filled to the byte, so the server sends no status.
+            # If the bytes are used up exactly, the server sends no status, so end the request here.
             self.end_request(Ending.MAX_BYTES)
 
     def status(self, code: int, description: str, now: float) -> None:

@@ -112,7 +112,8 @@ class OrderedCursor:
         Returns:
             The stream sequence of the last frame, for `took`, or 0 if each frame must be checked with `place`.
         """
-        # If the time or the pending count is malformed, the receiver couldn't read the message.
+        # Check the time and the pending count too, because the receiver couldn't read a message in which they are
+        # malformed.
         last = self.runs.last_of_whole_run(frames, self._run, self.expected)
         if not last:
             return 0
@@ -135,7 +136,7 @@ class OrderedCursor:
             return 0
         if self.last_stream_seq < self.requested_from:
             if stream_seq < self.requested_from:
-                # the consumer starts before the requested sequence, so skip its deliveries
+                # The consumer starts before the requested sequence. Skip messages that were already received.
                 self.expected += 1
                 return 0
         elif stream_seq <= self.last_stream_seq:

@@ -131,8 +131,8 @@ class OrderedConsume(ConsumeTracker):
         if self.monitor is not None:
             self.monitor.heard(now)
         if not self._whole_run(frames, now, commands):
-            # The first delivery shows what the JSAcks of a consumer have in common. The remaining frames are then
-            # checked at once.
+            # Process the first delivery alone. It shows what the consumer's JSAcks have in common, and the remaining
+            # frames can then be checked in one call.
             self._one_by_one(frames[:1], now, commands)
             if self.cursor.wants is None and not self._whole_run(frames[1:], now, commands):
                 self._one_by_one(frames[1:], now, commands)

@@ -37,9 +37,10 @@ _ID = re.compile(rb"[\x21-\x7e]{1,128}(?=\r\n)")
 
 
 class GroupOptions(TypedDict, total=False):
-    """Keyword arguments of `PullSubscription.fetch` for consumers with priority groups, for type annotations.
+    """Keyword arguments of `PullSubscription.fetch` for consumers with priority groups, for annotating wrappers.
 
-    They select the group and rank the request among the requests of other clients. See `PullSubscription.fetch`.
+    The arguments select a group, and rank the request among requests from other clients. For example: ``def
+    work(**options: Unpack[GroupOptions])``.
     """
 
     group: str | None
@@ -200,5 +201,6 @@ class ShownPins:
             if number >= first:
                 had, pin_id = self.pin.given_since(seen) if shown is None else (True, shown)
                 return had, self.pin.refused(code, pin_id) if had else None
-        # The request is too old to tell whether it had a pin. A refusal of the next request will show that.
+        # The request is too old to tell whether it had a pin, so assume that it had one. If it had none, the repeated
+        # request is refused too, and that refusal shows it.
         return number > 0, None

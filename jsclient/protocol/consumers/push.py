@@ -125,7 +125,8 @@ class DeliveryQueue(Generic[Mark]):
         waiting = len(self.front) + self._messages
         if self._counted != waiting:
             self._settle()
-        # If no message is waiting, accept a single message even if it exceeds the capacity.
+        # Accept a single message into an empty buffer even if it exceeds the capacity. It could never be received
+        # otherwise.
         if waiting or count > 1:
             if waiting + count > self.max_messages:
                 return False
@@ -269,7 +270,8 @@ class PushTracker:
         commands: list[Command] = []
         if self._whole_run(frames):
             return commands
-        # The first delivery shows what the JSAcks have in common. The remaining frames can then be checked at once.
+        # Process the first delivery alone. It shows what the JSAcks have in common, so the rest can be checked in one
+        # call.
         self._one_by_one(frames[:1], now, commands)
         if len(frames) > 1 and not self._whole_run(frames[1:]):
             self._one_by_one(frames[1:], now, commands)

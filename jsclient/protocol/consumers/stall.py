@@ -174,7 +174,7 @@ class StallTracker:
         if not causes:
             self._check_at, self._pause = min(self._check_at, now + self.after), self.after
             if info is not None and info.num_pending:
-                # Messages are pending and no rule explains why, so check again soon.
+                # Messages are pending and no rule explains why. Check again soon, because a second check reports that.
                 self._check_at = min(self._check_at, now + _AGAIN * self.after)
             return self._resumed(now, stream, consumer)
         cause = causes[0]
@@ -239,7 +239,8 @@ class HandlerTimes:
         for ident, began in self._seen.items():
             if ident not in current:
                 self.longest = max(self.longest, self._seen_at - began)
-        # Keep the first start time of a handler, because the reader may know only that the handler runs.
+        # Keep the time at which a handler was first seen. A reader may report a later start, because it only knows that
+        # the handler runs.
         self._seen = {ident: self._seen.get(ident, began) for ident, began in current.items()}
         self._seen_at = now
         self._reported = {ident: began for ident, began in self._reported.items() if ident in current}

@@ -183,7 +183,7 @@ def check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
         check_count("max_pending", request.max_pending)
     if limit is not None:
         check_count("max_pending_bytes", limit)
-    # After an overflow, an ordered reader resumes at its position, but other readers would lose messages or get
+    # Only an ordered reader can resume at its position after an overflow. Any other reader would lose messages or get
     # redeliveries.
     if limit is not None and config.flow_control and not request.ordered and limit < FLOW_CONTROL_WINDOW:
         raise ConfigError(

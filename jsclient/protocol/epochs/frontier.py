@@ -29,11 +29,11 @@ Changes: TypeAlias = Sequence[tuple[T, int]]
 
 
 class Order(Protocol[T]):
-    """Interface of an order, which defines the least time of epochs, and which times come before others.
+    """Interface that defines which times epochs can have, and which times come before which.
 
-    `Int` and `Product` are orders. Implement this interface to use other times, such as dates. Times must be hashable,
-    and two different times must not be equal. Times needn't be totally ordered, so there may be two times of which
-    neither is before the other.
+    `Int` and `Product` are orders. Implement this interface to use times of your own, such as dates. Times must be
+    hashable, and two different times must not be equal. They needn't be totally ordered, so there may be two times of
+    which neither is before the other.
 
     Two further members are optional. ``name`` identifies the order in the stored schema of a topic, so that subscribers
     with a different order are refused. ``successor(time)`` returns the next time, which
@@ -42,13 +42,13 @@ class Order(Protocol[T]):
 
     @property
     def bottom(self) -> T:
-        """The least time, which is before all other times. Publishers start there."""
+        """The least time, which is before all other times. By default, publishers start at this time."""
 
     def less_equal(self, one: T, other: T) -> bool:
         """Return whether ``one`` is equal to ``other`` or before it.
 
-        The result must be a partial order: each time is at or before itself, two different times are never before each
-        other, and if a is before b and b is before c, then a is before c.
+        The relation must be a partial order: each time is at or before itself, two different times are never before
+        each other, and if a is before b and b before c, then a is before c.
         """
 
     def encode(self, time: T) -> Any:
@@ -214,10 +214,9 @@ class Antichain(Generic[T]):
 
 @dataclass(slots=True)
 class MutableAntichain(Generic[T]):
-    """A collection of times that keeps track of its earliest times. It can contain a time more than once.
+    """A collection of times, possibly with duplicates, that keeps track of the earliest ones.
 
-    Use a collection to merge the frontiers of several publishers: add the times of all frontiers, and then apply the
-    changes of each frontier.
+    Use it to merge the frontiers of several publishers: add the times of each frontier, and apply every change.
 
     Attributes:
         order: The order of the times.
@@ -280,7 +279,8 @@ class MutableAntichain(Generic[T]):
                 has_shrunk = has_shrunk or time in self.frontier.elements
         if not has_shrunk and not added:
             return []
-        # While the frontier keeps its elements, only an added time can be less than one of them.
+        # If no time left the frontier, only an added time can be less than one of its elements, so the other times
+        # needn't be compared.
         before = self.frontier.elements
         self.frontier = Antichain.minimal(self.order, self._counts if has_shrunk else (*before, *added))
         after = self.frontier.elements
@@ -343,8 +343,7 @@ class Capabilities(Generic[T]):
         """Replace all capabilities before a time by a capability for this time. Incomparable capabilities remain."""
         self.check_time(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
-        # No further check is needed, because only capabilities in ``_held`` are dropped, and the time was allowed
-        # before.
+        # Update without the usual checks. Only held capabilities are dropped, and `check_time` has allowed the new one.
         return self._held.update([*((time, -self._held.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:

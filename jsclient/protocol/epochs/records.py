@@ -111,7 +111,7 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
 class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
     """The frontier has moved, so some epochs are complete. Returned by `EpochSubscription` and `LiveSubscription`.
 
-    The frontier consists of the earliest times for which data may still arrive. Everything before it is complete.
+    The frontier consists of the earliest times for which data may still arrive. All earlier epochs are complete.
 
     Attributes:
         changes: Each time that was added (+1) or removed (-1). The first update adds all times of the frontier.
@@ -188,14 +188,14 @@ class _EpochToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 class EpochPosition(Generic[T]):
     """A position in an epoch topic, from which a subscription in any process can continue.
 
-    Returned by `EpochSubscription.position`. To continue, pass the position to `EpochTopic.subscribe` as ``start``.
-    Store a position as JSON, and don't rely on its attributes, which describe what has been read.
+    It is returned by `EpochSubscription.position`. Pass it to `EpochTopic.subscribe` as ``start``. Store it as JSON,
+    and don't rely on the attributes, which describe what has been read.
 
     Attributes:
         order: The order of the times. It is ignored when positions are compared.
-        since: Stream sequence after which to read. All data that is still needed for open epochs follows it.
-        missed: Times up to which the subscription may have missed data of epochs.
-        frontiers: Frontiers that the subscription has reached. Epochs completed by any of them have been consumed.
+        since: Stream sequence after which the data of all open epochs begins.
+        missed: The latest times that were already active at the start. Epochs at or before them may lack data.
+        frontiers: Several frontiers. An epoch that any of these frontiers completes has been consumed.
         records: For each partition, its number and the sequence of the frontier record at which its reading continues.
         stream: Name of the stream.
         incarnation: Creation time of the stream. See `jsclient.Position`.

@@ -55,7 +55,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class EpochState(enum.Enum):
-    """How far an epoch of a partition has come. Returned by `PartitionPublisher.state`.
+    """The progress of an epoch in one partition. Returned by `PartitionPublisher.state`.
 
     An epoch is ``LATENT`` until some of its data has been sent, then ``ACTIVE``, and ``COMPLETED`` when the publisher
     can't send any more of its data.

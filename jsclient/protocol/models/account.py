@@ -59,8 +59,7 @@ class ApiStats(Model, frozen=True, kw_only=True):
 class AccountTier(Model, frozen=True, kw_only=True):
     """Usage and limits of one tier of an account.
 
-    An operator can set separate limits for streams with different numbers of replicas. Each such set of limits is a
-    tier.
+    An operator can set separate limits for streams with different numbers of replicas. Each set of limits is a tier.
 
     Attributes:
         memory: Number of bytes stored in memory.
@@ -114,7 +113,7 @@ def storage_advice(account: AccountInfo, *, reserved: int, in_memory: bool) -> s
     for tier in (account, *(account.tiers or {}).values()):
         limit = tier.limits.max_memory if in_memory else tier.limits.max_storage
         used = tier.memory if in_memory else tier.storage
-        # Reserved bytes count even if they are not used.
+        # The server counts reserved bytes against the limit even if they are unused.
         used = max(used, tier.reserved_memory if in_memory else tier.reserved_storage)
         if limit is not None and 0 < limit < used + max(reserved, 1):
             return (

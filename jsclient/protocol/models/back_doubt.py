@@ -75,7 +75,7 @@ class BackwardCheck:
             if end.replicas <= 1 or (incarnation and end.incarnation != incarnation):
                 self.start_again()
                 return "removed"
-            # After a reconnect another server may answer, so the check starts again.
+            # Start again after a reconnect. Another server may answer now, and it needs time to catch up as well.
             if end.connects != self._connects:
                 self.start_again()
                 self._connects = end.connects

@@ -23,7 +23,8 @@ def consumer_limit(info: StreamInfo, version: str) -> int:
     most = info.config.max_consumers or 0
     if most > 0:
         return most
-    # If the stream has more consumers than the default allows, the operator must have changed the default.
+    # If the stream has more consumers than the default allows, the operator must have changed the default, so the limit
+    # is unknown.
     has_default = is_at_least(version, (2, 15)) and info.state.consumer_count <= DEFAULT_CONSUMERS
     return DEFAULT_CONSUMERS if has_default else 0
 

@@ -51,7 +51,7 @@ def _copied(origin: StreamSource) -> Iterable[str] | None:
 def _transformed(subject: str, src: str, dest: str | None) -> list[str]:
     if not dest or not subjects_overlap(subject, src):
         return [subject]
-    # If the pattern is wider than ``src``, some of its messages keep their subjects.
+    # A pattern wider than ``src`` also matches messages that aren't transformed, so keep the pattern too.
     return [_pattern(dest)] if subject_matches(src, subject) else [_pattern(dest), subject]
 
 

@@ -62,11 +62,11 @@ class StreamSourceInfo(Model, frozen=True, kw_only=True):
 
     Attributes:
         name: Name of the stream that is copied.
-        external: Account or domain of the copied stream, or None if it is local.
+        external: Account or domain of the copied stream, or None if it is in the same account and domain.
         lag: Number of messages not copied yet.
         active: How long ago the server last heard from the copied stream, in seconds. Negative if it never has.
         error: The server's description of a failure, or None if there is none.
-        filter_subject: Subject of the messages that are copied, or None if all are.
+        filter_subject: Subject of the messages that are copied, or None if all messages are copied.
         subject_transforms: Transforms that are applied to the subjects of copied messages.
     """
 

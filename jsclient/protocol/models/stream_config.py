@@ -56,8 +56,8 @@ class RetentionPolicy(StrEnum):
 class StorageType(StrEnum):
     """Where a stream stores its messages.
 
-    * ``FILE``: In files, so they survive a restart of the server. This is the default.
-    * ``MEMORY``: In memory, which is faster. They are lost when all servers with a replica stop.
+    * ``FILE``: In files, so messages survive a restart of the server. This is the default.
+    * ``MEMORY``: In memory, which is faster. Messages are lost when all servers with a replica stop.
     """
 
     FILE = "file"
@@ -162,10 +162,10 @@ class StreamSource(Model, frozen=True, kw_only=True):
         name: Name of the stream to copy from.
         opt_start_seq: Stream sequence to start at. By default, copying starts at the first message.
         opt_start_time: Time to start at, as an aware ``datetime`` or an RFC 3339 string.
-        filter_subject: Copy only messages of this subject, which may contain wildcards. By default, all are copied.
+        filter_subject: Copy only messages of this subject, which may contain wildcards. Defaults to all messages.
         subject_transforms: Rules that select messages and change their subjects. Can't be combined with
             ``filter_subject``.
-        external: Account or domain of the stream, or None if it is the local one.
+        external: Account or domain of the stream, or None if the stream is in the same account and domain.
         consumer: An existing consumer to read from. By default, the server creates one.
     """
 
@@ -179,7 +179,7 @@ class StreamSource(Model, frozen=True, kw_only=True):
 
 
 class RePublish(Model, frozen=True, kw_only=True):
-    """A rule by which the server publishes each stored message again, for subscribers to plain messages.
+    """A rule that makes the server republish each stored message, so that plain NATS subscribers receive it.
 
     Attributes:
         src: Subject of the messages to publish again. It may contain wildcards.
@@ -205,9 +205,10 @@ class StreamConsumerLimits(Model, frozen=True, kw_only=True):
 
 
 class StreamFields(TypedDict, total=False):
-    """Keyword arguments of `JetStream.create_stream` and similar methods, for type annotations.
+    """Keyword arguments of `JetStream.create_stream` and similar methods, for annotating wrappers.
 
-    For the meaning of an argument, see the field of `StreamConfig` with the same name.
+    For example: ``def ensure(**fields: Unpack[StreamFields])``. For the meaning of the arguments, see the fields of the
+    same names in `StreamConfig`.
     """
 
     description: str | None

@@ -233,7 +233,7 @@ class Permissions(NamedTuple):
         }
 
 
-# The server ignores an empty list of allowed subjects, so deny all subjects instead.
+# An empty list of allowed subjects would allow everything, because the server ignores it. So deny all subjects instead.
 _NOTHING: Final = {"deny": [">"]}
 
 

@@ -23,13 +23,13 @@ class EngineOptions:
     """The options of an `Engine`. Pass them as keyword arguments to `Engine`.
 
     Attributes:
-        host: The URL, including the protocol, at which other NATS systems reach the peers of this engine. With None,
-            the default, only peers on this NATS system can reach them.
+        host: The URL, including the protocol, at which other NATS systems reach the peers of this engine. By default,
+            only peers on the same system can reach them.
         allowed_hosts: The URLs of other NATS systems to which the engine may connect, exactly as peers write them in
             ``Tx_host``. By default, no host is allowed, because strangers choose ``Tx_host``. Pass a mapping to give
             arguments of `jsclient.connect` for each URL, such as credentials.
-        requests: If true, the well-known channels accept ``wrangler:subscription``, as in picos. Strangers can then
-            make the peers send requests. Defaults to False.
+        requests: If true, anyone can make a peer send a request for a relationship, by sending the event
+            ``wrangler:subscription`` to its well-known channel, as in picos. Defaults to False.
         max_inbound: Maximum number of undecided requests of each peer. Further requests wait in the stream, except
             those that ``auto_accept`` approves.
         remember: How long a relationship is remembered after its end, in seconds. It must be greater than ``max_age``.
@@ -37,8 +37,8 @@ class EngineOptions:
         retry_delay: How long until the first redelivery of a message that a peer can't handle yet, in seconds. The
             delay doubles each time, up to 60 seconds.
         max_deliver: Maximum number of attempts to handle an event whose handlers raise exceptions.
-        handler_delay: How long to wait between the first and the second of these attempts, in seconds. The delay
-            doubles each time, up to 60 seconds.
+        handler_delay: How long to wait after the handlers of an event have failed for the first time, in seconds. The
+            delay doubles with each further attempt, up to 60 seconds.
         concurrency: Number of channels of a peer whose events are handled concurrently. Events on the same channel are
             handled in order, except for redelivered events.
         prefix: The prefix of the subjects of events, queries and state. Two engines with the same prefix on the same
@@ -46,8 +46,8 @@ class EngineOptions:
         events_stream: Name of the stream of events. By default, it is derived from the prefix, as in ``PICO_EVENTS``. A
             missing stream is created, and an existing one is never changed.
         state_stream: Name of the stream of state. By default, it is derived from the prefix, as in ``PICO_STATE``.
-        max_age: How long an event waits for a peer that isn't running, in seconds. It is set when the stream is
-            created. The limit of an existing stream must be less than ``remember``. Defaults to 3 days.
+        max_age: How long an event waits for a peer that isn't running, in seconds. The limit is set when the stream is
+            created. In an existing stream, it must be less than ``remember``. Defaults to 3 days.
         max_waiting: Maximum number of waiting events of one type on one channel. The stream refuses further events, and
             the sender tries again later.
         max_event_size: Maximum size of an event in bytes.
@@ -82,7 +82,6 @@ class EngineOptions:
     def __post_init__(self) -> None:
         check_publish_subject(self.prefix)
         check_publish_subject(self.reply_prefix)
-        # Streams are named after the prefix unless they are given.
         for field, kind in (("events_stream", "EVENTS"), ("state_stream", "STATE")):
             name = getattr(self, field) or f"{self.prefix.upper().replace('.', '_')}_{kind}"
             object.__setattr__(self, field, check_stream_name(name))
@@ -99,7 +98,7 @@ class EngineOptions:
 
 
 class EngineFields(TypedDict, total=False):
-    """Keyword arguments of an `Engine`, for type annotations. See `jsclient.peers.EngineOptions` for their meaning."""
+    """Keyword arguments of `Engine`, for annotations. `EngineOptions` has a field of the same name for each of them."""
 
     host: str | None
     allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]

@@ -402,7 +402,8 @@ def ended(
     passed = extras(attrs)
     sent_attrs = {"Id": record.id, **passed}
     eci = record.tx
-    # The other side's channel is still unknown. On its public channel, Tx proves that this side is the requester.
+    # The other side's own channel is still unknown, so send to its public channel. There, Tx proves that this side is
+    # the requester.
     if record.state is RelationshipState.OUTBOUND:
         sent_attrs, eci = sent_attrs | {"Tx": record.rx}, record.well_known_tx
     assert eci is not None

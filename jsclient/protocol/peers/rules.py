@@ -169,7 +169,7 @@ class Redeliver(msgspec.Struct, frozen=True):
 
 
 class Refusal(Enum):
-    """Why a peer refused an event or a query. The value of each member is a short explanation."""
+    """Why a peer refused an event or a query. The value of each member says so in a few words."""
 
     NO_CHANNEL = "no such channel"
     CHANNEL_GONE = "the channel was deleted"
@@ -265,7 +265,7 @@ class RequestRules:
             )
         rx = channel_eci(self.peer, fresh.channel)
         before = selected(self.records, {"Id": own_id}, None)
-        # The name of the channel is derived from the event, so this event has been handled before.
+        # The channel's name is derived from the event. If a record has it, this event has already been handled.
         if before is not None and before.rx == rx:
             return []
         if before is not None and (before.live or any(isinstance(item, Send) for item in before.outbox)):

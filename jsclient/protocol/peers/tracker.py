@@ -342,7 +342,7 @@ class PeerTracker:
             return policy
         if not policy.allows_query(event.rid, event.name):
             return Refuse(Refusal.POLICY, f"{event.rid}:{event.name}")
-        # The tracker answers only the queries about relationships.
+        # Only queries about relationships are answered here. All others are for the application.
         if event.rid != RID:
             return Ask(event.rid, event.name, event.args)
         if not self.installed:

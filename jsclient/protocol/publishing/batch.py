@@ -165,7 +165,7 @@ class BatchTracker:
         self.count += 1
         self.sent = number
         data = held.payload
-        # This repeats `_next`, because a call would cost as much as the remaining work.
+        # The code of `_next` is repeated here, because a call would cost as much as the remaining work.
         if (buffered := self._buffered) is not None:
             buffered.append(held)
             self._buffered_size += len(data)
@@ -238,8 +238,8 @@ class BatchTracker:
         except ApiError:
             self.state = BatchState.ABANDONED
             raise
-        # If the ack has neither batch nor count, the server doesn't support batches and stores each message
-        # individually.
+        # An ack with neither batch nor count comes from a server that doesn't support batches. It has stored each
+        # message individually.
         if ack.batch is None and ack.count is None:
             self.state = BatchState.UNKNOWN
             raise BatchNotAtomicError(self.id, ack.stream, ack.seq)

@@ -22,8 +22,8 @@ from .publish_window import NEVER, Failures, PublishWindow, Sends
 
 __all__ = ["Burst", "BurstWindow", "JoinAcks"]
 
-# If answers arrive out of order, for example because they come from several streams, those to the next bursts probably
-# will too. So for this many bursts, each publish gets its record immediately.
+# How many bursts get a record for each publish immediately after answers have arrived out of order, for example because
+# they come from several streams. The answers to the next bursts probably will too.
 _SCATTERED = 64
 _RUN = 8  # if at least this many acks arrive, searching for a run costs less than reading each ack
 

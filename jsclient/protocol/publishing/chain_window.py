@@ -91,7 +91,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self, entry: InFlight[TicketT], recovery: Recovery, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         if isinstance(error, ApiError):
-            # Keep the record if the error is transient, or if the chain breaks here.
+            # Keep the record if the error is transient or breaks the chain, because the repaired chain sends it again.
             passes = error.code == _UNAVAILABLE and error.err_code not in _STAYS
             if not passes and error.err_code not in _BREAKS:
                 return unknown(entry) if recovery.unconfirmed else error
@@ -203,7 +203,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self.size: int = self.size + size - entry.size
         entry.size = size
         recovery = entry.recovery = entry.recovery or Recovery(unconfirmed=True)
-        # A record that isn't waiting to be sent again is in flight, so its last attempt hasn't been answered yet.
+        # If the record isn't waiting to be sent again, its last attempt hasn't been answered and may still be stored.
         recovery.unconfirmed |= not recovery.waits
         recovery.waits, recovery.overtaken = False, None
         recovery.tries += 1

@@ -212,14 +212,14 @@ class IngestTracker:
             return None
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _UNKNOWN_ID and self.accepted and not end:
-            # Either the server has lost the ingest, or a different stream received the message. The answer to the end
-            # shows
-            # which.
+            # Either the server has lost the ingest, or a different stream received the message. Don't end the ingest
+            # yet, because the answer to the end shows which of the two it is.
             self.fail_ingest(error)
             return None
         fatal = code in _FATAL or code == _UNKNOWN_ID
         if fatal or not self.accepted or (number == 1 and not self.gap_ok):
-            # If the ingest had already failed, this answer only confirms the end.
+            # It is certain which messages were stored only if the ingest wasn't accepted, or its first message was
+            # refused.
             self.complete = not self.accepted or number == 1
             self.ended = True
             self.fail_ingest(error)

@@ -130,7 +130,8 @@ class PublishWindow(Generic[TicketT]):
                         if entry.subject is not latest:
                             latest = entry.subject
                             answered[latest] = None
-                        # Set the result immediately, so that the next publish reuses the memory freed here.
+                        # Set the result at once instead of collecting the results. The next publish then reuses the
+                        # memory freed here.
                         if not (ticket := entry.ticket).done():
                             ticket.set_result(ack)
                         continue
@@ -183,7 +184,7 @@ class PublishWindow(Generic[TicketT]):
         self, entry: InFlight[TicketT], recovery: Recovery, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         """Return the error that ends the publish, or None if it is sent again."""
-        # A leader election explains "no responders" only if a stream stores messages of this subject.
+        # "No responders" can mean a leader election, which is worth a retry, only if a stream stores this subject.
         expected = entry.repeatable or entry.subject in self.answered
         behind = self.has_older(entry.number - 1)
         final, pause = recovery.refusal(

@@ -220,7 +220,7 @@ class DirectBatchTracker:
     def _message(self, frame: Frame) -> tuple[StoredMessage, int]:
         """Return a message and the sequence of its predecessor."""
         block = frame[2]
-        # The headers added by the server follow the headers of the message.
+        # Search from the end, because a message may itself have a header of this name, before those of the server.
         start = block.rfind(b"\r\nNats-Stream: ") + 2
         match = _ADDED.fullmatch(block, start) if block.startswith(b"NATS/1.0\r\n") else None
         if match is None:

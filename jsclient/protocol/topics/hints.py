@@ -116,7 +116,8 @@ class Hints:
         self.deadline = math.inf
         if not readers:
             return []
-        # A record that isn't found this long after the last hint must have been refused, so this is the last check.
+        # So long after the last hint, every record that wasn't found must have been refused. Stop looking after this
+        # check.
         if now - self._hint_at > _PATIENCE:
             self._behind = dict.fromkeys(self._behind, 0)
             self._pause = _PAUSE

@@ -76,8 +76,8 @@ class LinkTracker:
             return Link.DUPLICATE
         if seq == self.floor + 1:
             self.caught_up(seq)
-        # If the predecessor comes before the last record received, that last record was deleted before this record was
-        # stored, so there is no gap.
+        # A predecessor before the last record received isn't a gap. It means that the last record received was deleted
+        # before this one was stored.
         elif previous is None or previous > last:
             return Link.GAP
         elif self.by_subject:  # Keep the floor, because the history beyond it must be read in any case.

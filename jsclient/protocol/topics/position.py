@@ -124,7 +124,7 @@ class Position:
             )
 
     def at(self, seq: int, time_ns: int = 0) -> Position:
-        """Return the position right after a different record of the same stream.
+        """Return the position right after another record of the same stream.
 
         Args:
             seq: Stream sequence of the record.
@@ -148,8 +148,8 @@ class Extent:
         last_time_ns: The time at which the last record was stored, in nanoseconds since 1970, or 0 if there was none.
         replicas: Number of replicas of the stream. If it is more than 1, the answer may come from a server that is no
             longer the leader, so the extent may be out of date.
-        connects: How often the client had reconnected before it received this extent. Extents from before and after a
-            reconnect have different values.
+        connects: How often the client had reconnected before it received this extent. Used to recognize an extent from
+            before a reconnect.
     """
 
     stream: str
@@ -208,13 +208,13 @@ class Extent:
 
         Args:
             time_ns: The time in nanoseconds since 1970.
-            found: The ``(seq, time_ns)`` pairs of the records at or after the time, in order. Request these records
-                after this extent. Otherwise, a record stored between the two requests would be missed.
+            found: The ``(seq, time_ns)`` pairs of the records that begin at that time, in order. Request these records
+                after the extent. Otherwise, a record stored between the two requests would be missed.
             allow_truncated: Whether to accept a stream whose first record is later than the time. Earlier records may
                 then be missing.
 
         Returns:
-            The position, or None if all records in ``found`` are at or before the time. If it is None, request the
+            The position, or None if all records in ``found`` are at or before the time. In this case, request the
             records that follow, and call the method again.
 
         Raises:
@@ -258,7 +258,7 @@ class EndCheck:
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or certainly after the end.
         """
-        # A different stream or incarnation needs no second look, because a former leader can't report one.
+        # No second look is needed for this check, because a former leader can't report another stream or incarnation.
         position._same_stream(extent.stream, extent.incarnation)  # noqa: SLF001  same module
         is_reached = self.check_end(extent, position.seq, now)
         if is_reached is False:

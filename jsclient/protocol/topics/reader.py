@@ -134,7 +134,7 @@ class Reader:
             max_pending // _OUT_OF_ORDER_SHARE, max_pending_bytes // _OUT_OF_ORDER_SHARE
         )
         self._newest_ns = self.start.time_ns
-        # If the reader has several subjects, the last record of one of them doesn't end the reader.
+        # With several subjects, the last record of one subject doesn't end the reader.
         self.ends = self.ends and not self.missing.by_subject
 
     @property
@@ -232,7 +232,7 @@ class Reader:
             return self._request_history()
         was_rechecking = self._recheck
         for record in self._push_all(records, now):
-            # A record before this one is missing. If the history is read at once, keep this record until then.
+            # A record before this one is missing. Keep this record if the gap is filled from the history at once.
             if self.catch_up != "at once" or not self._out_of_order.add_record(record):
                 self.discarded += 1
             self._hint = max(self._hint, record.seq)
@@ -402,7 +402,7 @@ class Reader:
         for record in remainder:
             if record.seq <= links.floor:
                 continue
-            # Skip records that a push has added while the request was in flight.
+            # A push may have added the record while the request was in flight.
             is_new = not links.had(record.seq, record.subject)
             if is_new and not self._queue.has_room(record):
                 self._full = True
@@ -447,7 +447,8 @@ class Reader:
             # The timer found records that were never pushed, so the subscription must be broken.
             commands += self._subscribe()
         if hint > self._links.floor and self.catch_up == "at once":
-            # If this round made no progress, the replica is lagging, so leave the gap to the timer.
+            # If this round made no progress, the replica is lagging. Leave the gap to the timer, because requests in a
+            # loop would only load the replica.
             self.request_needed |= advanced or self._late
         commands += self.next_request()
 

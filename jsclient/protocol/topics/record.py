@@ -116,7 +116,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     @property
     def size(self) -> int:
-        """Approximate size of subject, payload and headers, in bytes. It counts towards ``max_pending_bytes``."""
+        """Approximate size of subject, payload and headers, in bytes. Readers use it to limit their queues."""
         size = len(self.subject) + len(self.data)
         if headers := self.headers:
             size += headers.size if isinstance(headers, RecordHeaders) else RecordHeaders(headers).size
@@ -126,7 +126,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 def sizes(records: Sequence[Record]) -> list[int]:
     """Return the size of each record in bytes: subject, payload and headers."""
     try:
-        # Compute the sizes directly, because calling the property for each record would take longer.
+        # Compute the sizes inline, because a property call for each record is slow.
         return [len(one.subject) + len(one.data) + one.headers.size for one in records]  # type: ignore[attr-defined]
     except AttributeError:  # records of an application's own log may have another type of headers
         return [record.size for record in records]

@@ -171,7 +171,7 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     extra: dict[str, Any] = {}
     for name, value in data.items():
         if kind := kinds.get(name):
-            # Most values are plain and need no call, which matters because a stream info has 60 values.
+            # Convert plain values without a call. Most values are plain, and a stream info has 60 of them.
             same = kind.same if type(value) is kind.same else None
             if same is str and value.isascii():
                 force_setattr(model, name, kind.words.get(value, value))
@@ -357,7 +357,7 @@ def _kind(annotation: Any) -> _Kind:
     if kind := _SIMPLE.get(annotation):
         return kind
     if origin in (Union, types.UnionType):
-        # In ``StrEnum | str`` the enum decides, because it accepts unknown words of the server.
+        # For ``StrEnum | str``, use the enum, because its conversion keeps words that only a newer server knows.
         choices = [choice for choice in arguments if choice is not type(None)]
         enums = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, StrEnum)]
         return _kind((enums or choices)[0])

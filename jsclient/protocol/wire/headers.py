@@ -82,7 +82,7 @@ class Headers(dict[str, str]):
         if headers == ():
             pairs: Iterable[tuple[str, str]] = ()
         elif (all_pairs := getattr(headers, "pairs", None)) is not None:
-            # `Headers`, or the headers of a message.
+            # Both `Headers` and the headers of a message have this method, which keeps repeated names.
             pairs = all_pairs()
         else:
             pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -203,7 +203,7 @@ def find_header(block: bytes, name: str) -> str | None:
     if not start:
         return parse_headers(block)[1].get(name)
     offset = block.find(start)
-    # Ignore what follows an empty line, because these bytes aren't headers.
+    # The header block ends at an empty line, so a match after one isn't a header.
     if offset < 0 or block[:8] != _VERSION or block.find(b"\r\n\r\n", 0, offset + 2) >= 0:
         return None
     offset += len(start)

@@ -51,7 +51,7 @@ class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
             return find_header(self._block, name)
 
     def __getitem__(self, name: str) -> str:
-        # This repeats `_value` to avoid a function call, because many applications read a header of each message.
+        # The code of `_value` is repeated here to save a call, because most programs do this with each message.
         if self._headers is not None:
             return self._headers[name]
         try:

@@ -187,7 +187,7 @@ def _settle_there(df: DataFrame, servers: str | Mapping[str, str], payload: byte
     options = {"servers": servers} if isinstance(servers, str) else dict(servers)
     spark = df.sparkSession
     register_once(spark, _SettleSource)
-    # Spark looks up formats in the thread's active session. Creating a DataFrame makes this session the active one.
+    # Create a DataFrame only to make this session the active one of the thread, where Spark looks up formats.
     spark.createDataFrame([], "reply string")
     counted = Observation()
     observed = df.select("reply").observe(counted, count(lit(1)).alias("messages"))

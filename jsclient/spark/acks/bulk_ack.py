@@ -134,7 +134,7 @@ async def confirm(context: Context, replies: Sequence[bytes], payload: bytes, *,
     try:
         first = replies[0].decode("utf-8", "surrogateescape")
         await requests.ask(first, payload, timeout=min(timeout, _FIRST), what="the first ack")
-        # The last ack of each consumer is sent at the end, and its answer confirms all acks before it.
+        # Keep the last ack of each consumer until the end, because its answer confirms all acks before it.
         others = (reply for reply in islice(replies, 1, None) if reply not in final)
         while chunk := list(islice(others, _CHUNK)):
             if lost or not connection.is_connected:

@@ -174,8 +174,8 @@ class SinkTopic:
                 return
             except WrongLastSequenceError as error:
                 owned = await self.read_owner(partition)
-                # If the last record is still the same, only an invalid message has been stored in the meantime, so
-                # retry.
+                # If the last valid record is still the same, no other attempt has taken over. Somebody stored an
+                # invalid message instead, so retry.
                 if owned is None or owned.entry.seq != last.seq:
                     raise ProducerFencedError(subject, last.seq) from error
         raise ProducerFencedError(subject, last.seq)
@@ -197,7 +197,8 @@ class SinkTopic:
         end = (await history.log.extent()).last_seq if also_own else owned.entry.seq
         while since < end:
             page = await history.page(since, end)
-            # The page must begin with the record that opened the batch. Otherwise data after the record was removed.
+            # If the page doesn't begin with the record that opened the batch, data of the batch may have been removed.
+            # Raise an error, because its rows would otherwise be taken for missing and stored again.
             if since < owned.begun and page.records and page.records[0].seq != owned.begun:
                 raise EpochsLostError(
                     (attempt.epoch,), f"what follows frontier record {owned.begun} was removed"

@@ -111,7 +111,8 @@ class TopicHistory(Generic[T]):
         """
         missed = [*request.missed]
         for number, entries in enumerate(self._entries):
-            # Find the first record whose upper frontier covers all removed data. Its epochs may have lost data.
+            # Epochs of removed data are incomplete. The first record that covers all removed data names them in its
+            # upper frontier.
             knows = next((entry for entry in entries if entry.up_to + 1 >= first_seq), None)
             if knows is not None:
                 missed += knows.record.upper
@@ -221,8 +222,7 @@ class TopicHistory(Generic[T]):
         for number, entries in enumerate(self._entries):
             anchor = self._anchor(number, beginning)
             first = 0 if anchor is None else entries.index(anchor)
-            # Find the first record whose lower frontier has passed the end of the epochs. None of their data follows
-            # it.
+            # No data of the epochs follows the first record whose lower frontier has passed their end, so stop there.
             done = next(
                 (
                     at

@@ -93,7 +93,7 @@ class SourceEntry:
             return cls("other")
         if not isinstance(fields, dict):
             return cls("other")
-        # A source is recognized by the form of its offsets.
+        # The checkpoint doesn't name the source, so recognize the source by the form of its offsets.
         if {"b", "runs"} <= fields.keys():
             return cls("queue")
         several = isinstance(fields.get("streams"), dict) and "seq" not in fields
@@ -280,8 +280,8 @@ class Checkpoint:
             else [_NAMED, self.planned.metadata, f"{name}:{text}"]
         )
         commit = _lines(self.path / "commits" / str(self.committed.number), (_VERSION,))
-        # Write the offsets first. If this is interrupted, Spark replays the batch, because it has no commit. The
-        # opposite order would leave a commit without a batch.
+        # Write the offsets first. If the process stops in between, Spark replays the batch, because it has no commit.
+        # The opposite order would leave a commit without a batch.
         planned = _create(self.path / "offsets" / number, "\n".join(lines))
         return planned, _create(self.path / "commits" / number, "\n".join(commit))
 

@@ -73,7 +73,8 @@ class Members:
             self.names = tuple(name for name in matching if self._refused.get(name, now) <= now)
             self._listing.names = frozenset(self.names)
         except JetStreamError as error:
-            # If an earlier search has succeeded, the options are right, so the failure is transient.
+            # An error of the first search is probably a wrong option, so raise it. Later, the options are known to work
+            # and the failure is transient.
             if self._next == -math.inf:
                 raise
             log.warning("option 'streamPattern': %s; asking again", error)
@@ -243,7 +244,7 @@ class Members:
         self.is_held = True
         self.look_up(self.names)
         for name in self.names:
-            # These errors are raised when the offsets are requested.
+            # Ignore these errors here, because they are raised when the offsets are requested.
             with contextlib.suppress(NoSuchStreamError, WorkQueueError):
                 self.planner(name)
 

@@ -157,7 +157,8 @@ class StreamPlanner:
         free = head.free_after(begin.seq)
         if last <= begin.seq:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
-                # Messages after the offset have expired, but none of them matched. Advance with an empty batch.
+                # Messages after the offset have expired, but none of them matched. Advance with an empty batch, so the
+                # query doesn't report them as lost later.
                 return LogOffset(free, facts.created, free=free, mark=facts.mark)
             return checkpoint
         if free > begin.seq:
@@ -223,7 +224,8 @@ class StreamPlanner:
         lookup.accept(None if begin.idle else another_stream(begin, facts))
         before = begin.seq if begin.created == stop.created else (*stop.cuts, facts.first_seq)[0] - 1
         if at_start:
-            # If the first batch has failed, Spark requests the start again, which may have changed since.
+            # After a failed first batch, Spark requests the start again, and the start may have moved since. Use the
+            # recorded beginning of the batch.
             before = min(before, stop.cuts[0] - 1)
         first = max(before, stop.free) + 1
         if first > stop.seq:
@@ -449,7 +451,7 @@ class Head:
         self._pace = pace
         self.facts: StreamFacts | None = None
         self.last: int = 0  # sequence of the last matching message
-        # What `last` was looked up for: the state of the stream and the filters.
+        # The state of the stream and the filters for which `last` was looked up. If they change, look it up again.
         self._facts_key: object = None
         self._seen_free = (0, 0)  # no message after the first sequence and up to the second matched
 

@@ -63,7 +63,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = members.joining(offsets)
         ahead = self._ahead(offsets, look=self._delay.holding)
         members.check_filters()
-        # No stream has new messages, so wait for the poll interval and check all of them again.
+        # If no stream has new messages, wait for the poll interval before checking again, to spare the server.
         if (
             not members.is_held
             and not ends
@@ -99,7 +99,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if members.reads(name, offset):
                     ahead[name] = members.planner(name).ahead(offset, look=False)
             except NoSuchStreamError:
-                # Up to an idle offset, no message matched a filter, so nothing is lost if the stream was deleted.
+                # No message up to an idle offset matched a filter, so a deleted stream has lost nothing.
                 if not offset.idle:
                     members.policy.accept(deleted(name, offset))
                 if members.forget_stream(name):

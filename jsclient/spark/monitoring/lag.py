@@ -214,7 +214,7 @@ async def unread_after(js: JetStream, query_position: QueryPosition) -> Unread:
         if facts.last_seq > query_position.seq
         else {}
     )
-    # Each filter with an unread message may have later messages.
+    # The first unread message of a filter isn't the last one, so look up the end for each of these filters.
     last = max((message.seq for message in messages.values()), default=0)
     for subject in messages:
         with contextlib.suppress(MessageNotFoundError):

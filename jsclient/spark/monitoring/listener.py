@@ -55,7 +55,7 @@ def _harmless(
 
 
 class JetStreamListener(StreamingQueryListener):
-    """Collects how far streaming queries lag behind their streams, how fast they read, and what they have lost.
+    """Measures how far streaming queries lag behind their streams, how fast they read, and what they have lost.
 
     Add the listener before the queries start, in a classic session or under Spark Connect::
 

@@ -110,7 +110,7 @@ def read_progress(progress: Mapping[str, Any]) -> QueryReport:
         name=_text(progress.get("name")),
         batch=int(progress["batchId"]),
         seconds=None if milliseconds is None else milliseconds / 1000,
-        # Spark reports -1 if the number is unknown.
+        # Spark reports an unknown number as -1, which `_known_count` turns into None.
         output_rows=_known_count(sink.get("numOutputRows")) if isinstance(sink, dict) else None,
         sources=tuple(one for one in sources if one is not None),
     )
@@ -126,7 +126,7 @@ def _source(number: int, source: Mapping[str, Any]) -> SourceReport | None:
         "input_rate": _rate(source.get("inputRowsPerSecond")),
         "processed_rate": _rate(source.get("processedRowsPerSecond")),
     }
-    # A source is recognized by the form of its offsets.
+    # Spark's report doesn't name the mode, so recognize the source by the form of its offsets.
     if _is_log_offset(end):
         return SourceReport(**fields, mode="log", streams=(_read_up_to(name, end, latest),))
     if isinstance(ends := end.get("streams"), dict):

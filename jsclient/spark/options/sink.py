@@ -42,8 +42,8 @@ class SinkOptions:
     window_bytes: int = MAX_BYTES  # bytes in flight per task
     ledger: str = "jsclient_spark"  # name of the bucket with the ledgers
     fail_on_older_checkpoint: bool = True  # true if a query is refused when its ledger has later epochs
-    # Name of a batch write, and its number under that name. Repeating a write with the same key and number stores no
-    # row twice.
+    # Name of a batch write, and its number under that name. If a write with the same name and number is repeated, no
+    # row is stored twice.
     dedup_key: str | None = None
     dedup_batch: int | None = None
     # Number of the write among the writes of its batch to the same destination, counted by `publish_batch`.
@@ -62,7 +62,7 @@ class SinkOptions:
                 f"options 'dedup' and 'exactlyOnce' are 'none' and {exactly_once!r}: without message ids "
                 "nothing is stored exactly once; omit 'dedup', or set 'exactlyOnce' to 'none'"
             )
-        # If rows are stored at least once, no message ids are needed.
+        # Rows stored at least once need no message ids, so don't make the server keep them.
         if dedup == "auto" and exactly_once == "none":
             dedup = "none"
         subject, stream = reader.text("subject"), reader.text("expectedStream")

@@ -277,7 +277,7 @@ async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Con
         consumer = await stream.consumer(consumer_name)
         check_queue(stream.config, consumer.cached_info, options.ack_on)
         option, why = "stream", "executors read claimed messages by direct get"
-        # Send a request to find out whether direct gets are permitted. The message needn't exist.
+        # Only a request shows whether direct gets are permitted. The message needn't exist.
         try:
             await get_directly(context_of(js), name, {"seq": max(1, stream.cached_info.state.first_seq)})
         except MessageNotFoundError:
@@ -368,7 +368,7 @@ class Claimer:
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "messages are claimed by pulls") from error
         except JetStreamError:
-            # If there are claims already, return them as a batch. If the error lasts, the next batch raises it.
+            # Don't lose the claims made so far. Return them as a batch, and let the next batch raise a lasting error.
             if not collector.count:
                 raise
         finally:
@@ -394,7 +394,7 @@ class Claimer:
                 self._context.report(error)  # the next batch tries again
 
     async def _pull(self, most: int, free: int | None, wait: float, *, first: bool) -> Batch:
-        # Respect the limits of the consumer, because the server refuses pulls that exceed them.
+        # The server refuses pulls that exceed the limits of the consumer, so stay within them.
         most = min(most, _PULL, self._config.max_batch or most)
         wait = min(wait, _LONGEST_WAIT, self._config.max_expires or wait)
         bound = self._config.max_bytes

@@ -168,7 +168,8 @@ class ClaimCollector:
         else:
             self._runs.append([stream_seq, consumer_seq, 1, delivered, pending])
             self._delivered = delivered
-            # A server that was killed forgets deliveries, and delivers their messages as if for the first time.
+            # A sequence that goes back is a redelivery too. A killed server forgets deliveries, and then delivers their
+            # messages as if for the first time.
             self._again = self._again or delivered > 1 or stream_seq < self._next_stream_seq
         self._next_stream_seq, self._next_consumer_seq = stream_seq + 1, consumer_seq + 1
 
@@ -183,7 +184,7 @@ class ClaimCollector:
                 claim = run.part(number, 1)
                 newest.pop(claim.stream_seq, None)
                 newest[claim.stream_seq] = claim
-        # Every message was delivered only once, so the runs are right.
+        # If every message was delivered only once, no claim is outdated.
         if len(newest) == self.count:
             return runs
         last_claims = ClaimCollector()
@@ -281,8 +282,8 @@ def spans(runs: Sequence[Run], *, by_filter: bool, batches: bool = True) -> list
     result: list[Span] = []
     scattered: list[Run] = []
     for group in groups:
-        # If a group has only a few claims, read each of them with its own request, together with other scattered
-        # claims.
+        # So few claims aren't worth a range request of their own. Collect them, and read all scattered claims one at a
+        # time.
         if claimed(group) <= _FEW:
             scattered += group
             continue

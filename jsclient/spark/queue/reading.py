@@ -57,7 +57,8 @@ class ClaimSpec:
     batch_rows: int  # maximum number of rows per record batch
     fetch_max_bytes: int  # bytes per request
     fail_on_data_loss: bool  # true if missing messages are an error
-    # True if tasks terminate missing messages. These have no rows, so the user can't ack them.
+    # True if tasks terminate missing messages. They have no rows, so the user can't ack them, and the server would
+    # redeliver them forever.
     term_missing: bool
     created: str = ""  # when the stream was created, in ISO format
 
@@ -148,7 +149,7 @@ class _ClaimReader:
                 if not await self._retry.again(error):
                     raise
                 continue
-            # Reading rows is progress, so a later failure may again be retried for the full time.
+            # After progress, begin with a new time limit, so that later failures are retried just as long.
             if rows[0]:
                 self._retry = Retry(_RETRY)
                 return rows
@@ -218,7 +219,7 @@ class _ClaimReader:
                 raise answer
             if inline_status(answer[2]):
                 try:
-                    # This does not raise for a stored message whose headers have a status line.
+                    # A stored message may have a status line too. Only an actual error of the server raises here.
                     read_direct_answer(answer)
                 except MessageNotFoundError:
                     continue

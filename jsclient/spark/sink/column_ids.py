@@ -92,7 +92,7 @@ class ColumnIds:
         ids = rows.ids or [b""] * len(rows.payloads)
         if len(set(ids)) < len(ids):
             self._check_different(rows, ids, first)
-        # A row without an id gets a random key, which no other row has.
+        # A random key keeps a row without an id from being taken for a duplicate of another one.
         self.keys.ids.frombytes(b"".join([digest(one, 8) if one else token_bytes(8) for one in ids]))
         if len(self._samples) < _SAMPLES:
             self._samples.update(one.decode() for one in islice(set(rows.subjects), _SAMPLES))
@@ -154,8 +154,7 @@ class ColumnIds:
                     await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited here
                 )
             except (ApiError, NoRespondersError, PermissionDeniedError, StreamNotFoundError) as error:
-                # Don't require access to the JetStream API, which a user who may publish to the stream doesn't always
-                # have.
+                # The check is optional, because a user who may publish doesn't always have access to the JetStream API.
                 if is_transient(error) and not _is_without_jetstream(error):
                     raise
                 reasons.append(f"stream {name!r} cannot be read ({error})")

@@ -83,7 +83,7 @@ class EarlierRuns:
                 return earlier
             if refusal is not None:
                 raise NotRecordedError(str(refusal)) from refusal
-            # Request the info now, since no task of this run publishes before the run is recorded.
+            # No task of this run publishes before the run is recorded, so all its messages follow this last sequence.
             info = await target.info()
             value = record.with_run(epoch, run, info.state.last_seq + 1, int(time.time())).encode()
             try:

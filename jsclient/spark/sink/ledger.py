@@ -111,8 +111,8 @@ class Ledger:
             )
             if not isinstance(decision, Begin):
                 break
-            # Request the info now. Messages before this point do not belong to the epoch, because no task publishes
-            # before the beginning of its epoch is recorded.
+            # No task publishes before the beginning of its epoch is recorded, so all messages of the epoch follow this
+            # last sequence.
             info = await target.info()
             beginning = Beginning(self._epoch, info.state.last_seq + 1, location.run)
             value = decision.record.with_epoch(beginning).encode()

@@ -109,7 +109,8 @@ class ContentIds:
     def __init__(self, epoch: bytes, partition: int | None) -> None:
         self.prefix: bytes = epoch if partition is None else b"%b%x." % (epoch, partition)
         self._starts = _Starts()
-        # Use a salt, so that a payload that looks like headers and a payload doesn't get the same hash as those.
+        # Without a salt, a bare payload that looks like a header block and a payload would get the same hash as a row
+        # with these headers, and would be dropped as a duplicate.
         self._with_headers = _Starts(b"headers")
         self._seen: set[bytes] = set()
         self._again: dict[bytes, int] = {}  # number of repetitions by digest

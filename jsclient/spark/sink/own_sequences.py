@@ -66,7 +66,7 @@ class RowSequences:
             runs = self._runs[stream] = [array("Q"), array("Q")]
         starts, ends = runs
         first, count = sequences[0], len(sequences)
-        # If no other task writes, the messages of a task are consecutive and form a single range.
+        # Fast path: if no other task writes at the same time, the messages of a task form a single range.
         if sequences[-1] - first + 1 == count and list(range(first, first + count)) == sequences:
             if ends and ends[-1] == first:
                 ends[-1] += count

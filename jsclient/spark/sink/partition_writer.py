@@ -200,7 +200,8 @@ class PartitionWriter:
                 raise
             self._unchecked = f"stream {name!r} cannot be read ({error})"
             return
-        # Check after the read, because the read doesn't notice messages that were removed before it.
+        # The read doesn't notice messages that were removed before it, so check this separately. Do so afterwards, to
+        # include messages removed during the read.
         self._unchecked = await why_removed(target, sequences)
         if not self._unchecked:
             self._earlier, self.stored = rows, rows.own
@@ -254,7 +255,7 @@ class PartitionWriter:
             if self._earlier is None:
                 return kept
             return [at for at in kept if not self._earlier.is_open(tails[at])]
-        # Another row may have the same id, so do not remove ids from `stored`.
+        # Don't remove ids from `stored`, because another row may have the same id.
         known = [self.stored.get(tail, 0) for tail in tails]
         location = self._plan.ledger
         assert location is not None

@@ -28,7 +28,7 @@ def publish_batch(
 ) -> None:
     """Publish the rows of a DataFrame from the executors, and wait until all have been stored.
 
-    This runs the sink for a single DataFrame. In ``foreachBatch``::
+    It works like the sink, but for a single DataFrame. Use it in ``foreachBatch``::
 
         def write(df, batch_id):
             publish_batch(df, {"servers": url, "expectedStream": "OUT"}, batch_id=batch_id)
@@ -70,7 +70,7 @@ def publish_batch(
     read = SinkOptions.parse(settings)
     register_once(df.sparkSession, source_class())
     activate(df.sparkSession)
-    # If the rows have a column of subjects, the option only applies to rows without a subject.
+    # With a column of subjects, the option only applies to rows without a subject, so it doesn't identify this write.
     subject = None if any(name.lower() == "subject" for name in df.columns) else read.subject
     with _numbered(df.sparkSession, read, subject) as number:
         if number:
@@ -109,7 +109,7 @@ def _numbered(spark: object, options: SinkOptions, subject: str | None) -> Gener
         return
     with _lock:
         batch = _batches.get(run)
-        # If the run has begun another batch, number its writes from 0 again.
+        # A replayed batch must number its writes in the same way, so begin at 0 again with each batch.
         if batch is None or batch.number != options.dedup_batch:
             batch = _batches[run] = _Batch(options.dedup_batch)
         _batches.move_to_end(run)

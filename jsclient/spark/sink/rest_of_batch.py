@@ -90,7 +90,7 @@ async def _publish_copies(
             target, part, prefix, plan.subject_in(target), payloads=True
         ):
             row = StoredRow.from_suffix(tail)
-            # Any stored row with the same content can be copied.
+            # Rows with the same content are interchangeable, so copy any stored one.
             for own in () if row is None else remaining.pop(row.content, ()):
                 rows.append((subject, _with_id(block, prefix + tail, prefix + own), payload))
                 if len(rows) >= _ROWS:

@@ -185,7 +185,7 @@ class RowReader:
                 )
             column = column.fill_null(self._shape.subject)
         subjects = _values(column, "subject", str)
-        # Subjects usually repeat, so check each of them only once.
+        # Subjects usually repeat. Checking each of them only once saves most of the time.
         new = set(subjects) - self._legal
         if new:
             for one in new:

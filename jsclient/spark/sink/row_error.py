@@ -90,7 +90,7 @@ class RowError(PublishError):
 
 def is_passing(error: JetStreamError) -> bool:
     """Return whether publishing the row again can succeed, or can show that the row is stored."""
-    # Unlike a request, a row is also published again if the server has no space for it now, or refuses a reconnect.
+    # Retry more than a request. A stream that is full now may have space later, and a refused reconnect may succeed.
     return (
         is_transient(error)
         or isinstance(error, ConnectionError)

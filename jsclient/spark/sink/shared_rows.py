@@ -55,7 +55,8 @@ def refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
         raise ConfigError(f"{_named(keys, rows)}, {message}. {ONE_ROW_AN_ID}")
     if search.complete:
         return  # the different rows with the same id have gone to different streams
-    # Some shared messages couldn't be read, so decide by the number of rows that didn't create a new message.
+    # Some shared messages couldn't be read. Fall back to a weaker check, by the number of rows that didn't create a new
+    # message.
     pair = different_rows(keys, sum(run.count for run in runs))
     if pair is not None:
         raise ConfigError(f"{_named(keys, pair)}. {ONE_ROW_AN_ID}")

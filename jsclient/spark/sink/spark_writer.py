@@ -238,7 +238,7 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
         self._end_epoch("write", self._options.dedup_batch or 0, written)
         if self._options.dedup_key is not None:
             return
-        # Without a dedup key, this write is never repeated.
+        # Without a dedup key, this write is never repeated, so its record in the ledger can be removed.
         if (location := self._ledger(self._run)) is not None:
             opened = session(self._options.connect)
             try:
@@ -260,7 +260,7 @@ def write_all(
 ) -> Outcome:
     """Write all batches of a partition and close the writer. Raises the same errors as `PartitionWriter`."""
     try:
-        # Read the next batch while the current batch is being published.
+        # Overlap the two steps: the iterator reads the next batch while this one is being published.
         writing = opened.start(writer.write(first))
         for batch in batches:
             _wait(writing)

@@ -133,7 +133,7 @@ class LivePublisher(Handle, Generic[T]):
         If the queue of a subscriber is long, the call waits until it becomes shorter.
 
         Args:
-            time: The time of the epoch, which is open from now on.
+            time: The time of the epoch. Sending its first batch makes the epoch active.
             items: The items, usually a list. The codec of the topic must be able to encode them.
 
         Raises:
@@ -154,7 +154,7 @@ class LivePublisher(Handle, Generic[T]):
         """Complete all epochs before the time ``to``. Subscribers that are connected receive these epochs.
 
         Args:
-            to: The earliest time for which data may be sent from now on.
+            to: The earliest time for which data may still be sent.
 
         Raises:
             EpochCompletedError: ``to`` itself is already completed.
@@ -240,7 +240,8 @@ class LivePublisher(Handle, Generic[T]):
             except ProtocolError as error:
                 self._refuse_request(error)
                 continue
-            # Any other request is a heartbeat, possibly of a subscriber that this publisher has dropped.
+            # Any other request is a heartbeat. If this publisher has dropped the subscriber, the answer tells it to
+            # connect again.
             if request.verb == "leave":
                 self._forget_subscriber(who)
             elif request.verb == "connect":

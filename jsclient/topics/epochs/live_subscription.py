@@ -177,7 +177,8 @@ class LiveSubscription(EpochEvents[T]):
         channel = self._channels[partition]
         channel.last_activity = asyncio.get_running_loop().time()
         self._missing.discard(partition)
-        # A gap in the numbers means that a message was lost. Heartbeats contain the last number too.
+        # A gap in the numbers means that a message was lost. Heartbeats contain the last number too, so even the loss
+        # of the last message is noticed.
         if live.what == "mismatch":
             own_types = f"order {order_name(self._order)}, codec {codec_name(self._codec)}"
             self._error = TopicMismatchError(self._topic, [("types", own_types, live.text)])

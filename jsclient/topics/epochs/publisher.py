@@ -46,16 +46,16 @@ class PartitionPublisher(Handle, Generic[T]):
             await publisher.send(7, ["more", "items"])
             await publisher.advance(8)  # subscribers now receive epoch 7
 
-    A partition has one publisher at a time. If a new publisher takes over the partition, data that the previous
-    publisher has already sent remains valid, but subscribers skip anything that it sends later. The previous
-    publisher's next call that changes the frontier raises `ProducerFencedError`.
+    A partition has one publisher at a time. If a new publisher takes over the partition, data that the previous one has
+    sent by then remains valid, but subscribers skip anything that it sends later. Its next call that changes the
+    frontier raises `ProducerFencedError`.
 
     Data is sent without waiting for acks, but an epoch is only completed when all its data has been stored. If data was
     refused, if its outcome is unknown, or if a different publisher took over the partition, every further call raises
-    the error. To continue, open a new publisher, check its `frontier`, and send the data of the open epochs again.
+    an error. To recover, open a new publisher, check its `frontier`, and send the data of the open epochs again.
 
-    At the end of ``async with``, the publisher waits until the data has been stored, and releases the partition. Open
-    epochs stay open, and a later publisher can continue them. Call `close` to end the partition.
+    Leaving ``async with`` waits until the data has been stored, and releases the partition. Open epochs stay open, and
+    a later publisher can continue them. Call `close` to end the partition.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class PartitionPublisher(Handle, Generic[T]):
     async def send(self, time: T, items: Any, *, msg_id: str | None = None) -> None:
         """Send a batch of items of one epoch, without waiting until it has been stored.
 
-        If the call is cancelled, the batch wasn't sent. Only with a nats-py connection, a cancelled call may have sent
-        the batch.
+        If the call is cancelled, the batch wasn't sent. There is one exception: if the publisher uses your own nats-py
+        connection, a cancelled call may have sent it.
 
         Args:
-            time: The time of the epoch, which is open from now on.
+            time: The time of the epoch. Sending its first batch makes the epoch active.
             items: The items, usually a list. The codec of the topic must be able to encode them.
             msg_id: An id for deduplication. Within the duplicate window of the stream, a message with this id is stored
                 once in this partition and epoch, even by different publishers. So you can send an epoch again without
@@ -185,7 +185,7 @@ class PartitionPublisher(Handle, Generic[T]):
         it.
 
         Args:
-            to: The earliest time for which data may be sent from now on.
+            to: The earliest time for which data may still be sent.
 
         Raises:
             EpochCompletedError: ``to`` itself is already completed.

@@ -307,8 +307,8 @@ class EpochTopic(Generic[T]):
     ) -> LiveSubscription[T]:
         """Subscribe to the live publishers of the topic.
 
-        The subscription returns whole epochs as long as no message is lost. If messages are lost, reading raises
-        `EpochsLostError`, because live publishers store nothing.
+        The subscription returns whole epochs as long as no message is lost. After a loss, reading raises
+        `EpochsLostError`, because live publishers store nothing that could be read again.
 
         Args:
             partitions: Numbers of the partitions. Defaults to all partitions with which this object was created.

@@ -106,7 +106,7 @@ def read_descriptor(value: object, kind: type[DescriptorT]) -> DescriptorT:
     except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
         kind_name = "notifier" if kind is NotifierDescriptor else "subscription"
         raise ConfigError(f"{value!r:.100} is not the descriptor of a {kind_name}: {error}") from None
-    # The descriptor comes from another process, so every name in it is checked.
+    # The descriptor comes from another process and may be forged, so check every name before it becomes a subject.
     check_stream_name(read.stream)
     check_publish_subject(read.subject)
     Api(read.api_prefix)

@@ -75,8 +75,8 @@ class Member(NamedTuple):
 class UpdateRecord(NamedTuple):
     """A state of an iteration. Returned by `Notifier.get_update_since`.
 
-    ``value`` is the state, or after the end, the completion that the producer passed to `Producer.finish`. Pass
-    ``update_count`` to `Notifier.get_update_since` to wait for the next state. ``update_count`` is None after the end.
+    ``value`` is the state. Pass ``update_count`` to `Notifier.get_update_since` to wait for the next state. After the
+    producer has finished, ``value`` is the completion and ``update_count`` is None.
     """
 
     value: Any
@@ -84,9 +84,9 @@ class UpdateRecord(NamedTuple):
 
 
 class IterationObserver(Protocol):
-    """An object whose methods `observe_iteration` calls with what happens in an iteration.
+    """Interface of an object that follows an iteration. `observe_iteration` calls its methods.
 
-    Methods that the object lacks aren't called. If a method returns an awaitable, it is awaited before the next call.
+    An observer may leave out any of the methods. If a method returns an awaitable, it is awaited before the next call.
     For example, a `Producer` or a `TopicPublisher` can be an observer, which forwards the iteration to other consumers.
     """
 
@@ -155,14 +155,14 @@ def raise_reason(entry: Member) -> NoReturn:
 class Producer:
     """Publishes an iteration, which is a sequence of values that may end once, by finishing or by failing.
 
-    A producer is one half of a kit. The consumers have the other half, a `Notifier` or an `IterationSubscription`. A
-    producer doesn't know its consumers and never waits for them.
+    A kit consists of a producer and the object from which consumers read, a `Notifier` or an `IterationSubscription`.
+    The producer doesn't know its consumers and never waits for them.
 
     Each method publishes immediately, even if you don't await its result, and calls take effect in order. Awaiting the
     result waits until the value has been stored, and returns its number, which grows from value to value.
 
-    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, the method raises
-    `ConfigError`. In both cases, nothing is published.
+    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, it raises `ConfigError`.
+    In both cases, nothing is published.
     """
 
     __slots__ = ("_publish",)
@@ -333,10 +333,9 @@ class IterationSubscription:
     async def get_sharable_subscription_internals(self) -> Any:
         """Return a reference from which a new subscription with the same starting position can be created.
 
-        * If the values are stored on a server, the reference is a JSON-compatible dict, which can be sent to a
-          different process. Pass the dict to `JetStream.make_subscription`.
-        * If the values are stored in memory, the reference is valid only in this process. Pass the reference to
-          `jsclient.kits.make_subscription`.
+        For values on a server, the reference is a JSON-compatible dict for `JetStream.make_subscription` in any
+        process. For values in memory, it is an object for `jsclient.kits.make_subscription`, valid in this process
+        only.
         """
         return await self._source.internals(self._position)
 
@@ -376,10 +375,10 @@ class NotifierIterator(AsyncIterator[Any]):
 
 
 class NotifierKit(NamedTuple):
-    """A pair of objects that separates publishing states from reading the latest state.
+    """A pair that separates publishing a state from reading the latest one. Returned by `make_notifier_kit`.
 
-    Returned by `make_notifier_kit`. Keep ``updater``, which publishes states and ends the iteration. Hand ``notifier``
-    to the consumers, which can read states with it, but can't publish.
+    Keep the ``updater``, which publishes states and ends the iteration, to yourself. Give the ``notifier`` to
+    consumers, so they can read the state but not change it.
     """
 
     updater: Producer
@@ -414,13 +413,13 @@ class NotifierInternals(_Internals[NotifierSource]):
 
 
 class SubscriptionInternals(_Internals[SubscriptionSource]):
-    """A reference to a subscription in this process. Pass it to `jsclient.kits.make_subscription`."""
+    """A reference to a subscription, valid in this process only. Pass it to `jsclient.kits.make_subscription`."""
 
     __slots__ = ()
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
-    """Create a notifier that reads the same states as another notifier in this process, but doesn't depend on it.
+    """Create an independent notifier that reads the same states as another notifier in this process.
 
     If the states are stored on a server, use `JetStream.make_notifier`.
 
@@ -429,7 +428,8 @@ def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -
             it.
 
     Raises:
-        ConfigError: ``internals`` isn't such a reference. If it is an awaitable, the first read raises this error.
+        ConfigError: ``internals`` isn't a reference to a notifier. If it is an awaitable, the first read raises this
+            error.
     """
     return Notifier(source_of(internals, partial(_local, NotifierInternals)))
 
@@ -446,7 +446,8 @@ def make_subscription(
             awaitable that returns it.
 
     Raises:
-        ConfigError: ``internals`` isn't such a reference. If it is an awaitable, the first read raises this error.
+        ConfigError: ``internals`` isn't a reference to a subscription. If it is an awaitable, the first read raises
+            this error.
     """
     return IterationSubscription(source_of(internals, partial(_local, SubscriptionInternals)))
 

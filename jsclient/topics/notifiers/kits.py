@@ -98,10 +98,10 @@ class _WithRights:
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """Like `NotifierKit`, but with states that are stored on a NATS server. Returned by `JetStream.notifier_kit`.
+    """Like `NotifierKit`, but the states are stored on a NATS server. Returned by `JetStream.notifier_kit`.
 
-    To let the server keep consumers from publishing, add the result of `permissions` or `account_rights` to its
-    configuration.
+    To keep consumers from publishing, put the output of `permissions` or `account_rights` into the configuration of
+    the server.
     """
 
 

@@ -45,8 +45,8 @@ def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) ->
     Args:
         initial: The first state. None is a valid state. If it is omitted, consumers wait for the first update.
         codec: Encodes and decodes the values, as on a server. Values that the codec can't encode are refused, and an
-            exception that is the reason of a failure becomes a string. By default, consumers receive the published
-            objects themselves.
+            exception passed to `Producer.fail` becomes a string. By default, consumers receive the published objects
+            themselves.
 
     Returns:
         The updater and the notifier.
@@ -69,7 +69,7 @@ def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
         publication, subscription = make_subscription_kit()
         publication.update_state("first")
 
-    Values that all consumers have read are freed, once nobody refers to the subscription.
+    Once the application drops its last reference to the subscription, values that all consumers have read are freed.
 
     Args:
         codec: Encodes and decodes the values, as on a server. By default, consumers receive the published

@@ -178,7 +178,8 @@ class _Republished(NewestLog):
         self._known, early, self._early = seq, self._early, None
         if early is not None and self._arrived is not None:
             self._arrived(self._checked(early, seq))
-        # A refusal of the subscription arrives before the answer to the current request, so it is known by now.
+        # If the server denied the subscription, its error arrived before the answer to this request. Report it now,
+        # because no push will ever arrive.
         if self._inbox is not None and self._inbox.denied is not None and self._arrived is not None:
             self._arrived(self._inbox.denied)
 

@@ -20,7 +20,7 @@ async def observe_iteration(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Call the methods of an observer with everything that happens in an iteration, from its start to its end.
+    """Forward a whole iteration to an observer, by calling a method for each value and for the end.
 
     ``update_state`` is called with each value, and ``finish`` or ``fail`` at the end. Methods that the observer doesn't
     have are skipped. If a method returns an awaitable, it is awaited before the next call.
@@ -59,7 +59,7 @@ async def observe_iterator(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Call the methods of an observer with the rest of an iteration, from the current place of an iterator to the end.
+    """Forward the remaining values and the end of an iteration to an observer.
 
     It works like `jsclient.kits.observe_iteration`, but doesn't close the iterator. If a method of the observer raises
     an exception, the value of that call has been consumed, and you can continue to use the iterator.

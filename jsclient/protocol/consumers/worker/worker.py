@@ -84,7 +84,7 @@ class WorkCounts:
     """Statistics of a worker. Returned by ``await worker``, and available at any time from `Worker.counts`.
 
     Attributes:
-        handled: Number of messages that were handled and acked. It includes messages that the handler settled itself.
+        handled: Number of messages that were handled and acked. Includes messages settled by the handler itself.
         failed: Number of attempts that failed, because the handler raised an error, was cancelled, or ran too long.
         retried: Number of failed attempts that were followed by another attempt, in this worker or after a redelivery.
         dead_lettered: Number of messages that were given up and stored on the dead-letter subject.
@@ -244,7 +244,8 @@ class Workload(Generic[T]):
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
-            # This is a redelivery, and the server expects the ack of the newest delivery.
+            # A redelivery of a message that is still held. Keep the new delivery, because the server expects its ack,
+            # not that of an earlier one.
             work.latest, work.deliveries = message, max(work.deliveries, deliveries)
             if work.phase is Phase.WAITING:
                 work.message = message
@@ -378,7 +379,7 @@ class Workload(Generic[T]):
         due: Due[T] = Due()
         moments = [math.inf]
         for work in self._held.values():
-            # A report that is due soon is sent now, so that all reports are written together.
+            # Send reports that are due soon as well, so that all of them are written together.
             if work.report_at <= now + work.interval * _TOGETHER:
                 work.report_at = now + work.interval
                 due.keep_alive.append(work)
@@ -445,7 +446,7 @@ class Workload(Generic[T]):
             key_queue.works = deque(work for work in key_queue.works if work not in removed)
             if not key_queue.works:
                 del self._key_queues[key_queue.key]
-        # Remove empty queues, which may still be among the ready entries.
+        # Empty queues may still be among the ready entries, where `take` would find no work in them.
         self._ready = deque(entry for entry in self._ready if not isinstance(entry, KeyQueue) or entry.works)
         returned.sort(key=lambda work: work.ident)
         return returned
