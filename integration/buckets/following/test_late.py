@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -129,6 +130,42 @@ async def test_connection_is_lost_while_it_opens(
             assert len(creates(between)) >= count + (1 if asked == "STREAM.INFO.>" else 2)
             assert len(await until_current(late)) == 30
             await share_a_change(kv, oracle, first, late)
+
+
+@pytest.mark.covers("K54")
+@pytest.mark.parametrize("whose", ["first", "late"])
+async def test_answer_about_the_stream_is_lost(
+    make: Any, connect: Any, proxy: Any, oracle: Any, whose: str
+) -> None:
+    """Whether both read the same stream is then unknown. It is asked again, and they share a consumer from then on."""
+    kv = await make()
+    await fill(kv, 3)
+    between = await proxy()
+    followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
+    watches, reading, lost = [], [], []
+    async with AsyncExitStack() as stack:
+        for which in ("first", "late"):
+            if which == whose:
+                lost.append(between.drop_frames(answers_to(between, "STREAM.INFO.>"), count=1))
+            # A watch without values reads the existing entries with a consumer of its own.
+            watch = await stack.enter_async_context(followed.watch(meta_only=True))
+            watches.append(watch)
+            while not watch.is_current:
+                await within(60, watch.next(), "an entry")
+            reading.append(asyncio.create_task(watch.next()))
+            await eventually(lambda: watches[0]._reader._member.follows, what="a consumer to share")
+        await eventually(lambda: lost[0].count == 1, what="the lost answer")
+        is_shared = False
+        while not is_shared:
+            revision = await kv.put("b", b"1")
+            entries = await within(60, asyncio.gather(*reading), "the change")
+            assert [entry.revision for entry in entries] == [revision, revision]
+            reading = [asyncio.create_task(watch.next()) for watch in watches]
+            await asyncio.sleep(0.1)
+            is_shared = len(await oracle.consumer_names(kv.stream)) == 1
+        revision = await kv.put("b", b"2")
+        entries = await within(60, asyncio.gather(*reading), "the change")
+        assert [entry.revision for entry in entries] == [revision, revision]
 
 
 @pytest.mark.covers("K58")
