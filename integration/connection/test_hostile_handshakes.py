@@ -265,6 +265,8 @@ async def test_pings_that_nobody_reads_the_pongs_of(
     monkeypatch.setattr("jsclient._runtime.connection.wire.HIGH_WATER", 4096)
     async with FakeServer() as fake:
         js = await connect(fake.url)
+        sub = await js.core.subscribe("end")
+        await fake.wait_sub("end", 60)
         client, out = fake.clients[0], js._connection.outbox
         client.transport.pause_reading()
         for _ in range(12):  # more than the sockets can buffer
@@ -276,10 +278,11 @@ async def test_pings_that_nobody_reads_the_pongs_of(
         waiting = out.size + js._connection.transport.backlog()
         client.write(b"PING\r\n" * 100_000)
         client.write(b"PONG\r\n")
-        await asyncio.sleep(0.3)
+        fake.send_message("end")
+        await sub.next(timeout=60)  # all PINGs have been read
         assert out.size + js._connection.transport.backlog() <= waiting + 10_000
         client.transport.resume_reading()
-        await js.ping()
+        await js.ping(60)
         client.write(b"PING\r\n")
         before = len(fake.find(lambda frame: frame.op == "PONG"))
         client.write(b"PING\r\n")

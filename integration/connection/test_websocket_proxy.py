@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import tracemalloc
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
 import trustme
@@ -19,18 +21,33 @@ from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.connect_proxy import ConnectProxy
-from integration.kit.servers.ports import free_port
-from jsclient import ConfigError, ConnectError, Disconnected, ErrorRaised, Reconnected
+from integration.kit.servers.ports import HOST, free_port
+from jsclient import ConfigError, ConnectError, Disconnected, ErrorRaised, JetStreamError, Reconnected
 
 CANARY = "canary9a3e"
 
 
-async def websocket(own_server: Any, tls: dict[str, Any] | None = None) -> int:
-    """The port of a server's WebSocket."""
+async def websocket(own_server: Any, tls: dict[str, Any] | None = None) -> tuple[int, Any]:
+    """The port of a server's WebSocket, and the server."""
     port = free_port()
     block = {"tls": tls} if tls is not None else {"no_tls": True}
-    await own_server(config={"websocket": {"host": "127.0.0.1", "port": port, **block}})
-    return port
+    own = await own_server(config={"websocket": {"host": "127.0.0.1", "port": port, **block}})
+    return port, own
+
+
+def pair(ca: trustme.CA, folder: Path, wrong: str = "") -> dict[str, Any]:
+    """Write a certificate for "localhost" and its key, and return their paths. The certificate may be wrong."""
+    dates = {"not_after": datetime(2020, 1, 1, tzinfo=UTC)} if wrong == "dates" else {}
+    issuer = trustme.CA() if wrong == "authority" else ca
+    written = certificate(issuer, folder, "example.org" if wrong == "name" else "localhost", **dates)
+    return {name: written[name] for name in ("cert_file", "key_file")}
+
+
+WRONG_CERTIFICATES = [
+    ("authority", "comes from an authority that is not trusted here"),
+    ("name", "is not for 'localhost'"),
+    ("dates", "certificate expired: the server needs a new one"),
+]
 
 
 async def uses(js: Any) -> None:
@@ -48,16 +65,13 @@ async def uses(js: Any) -> None:
 async def test_connection_leads_through_the_proxy(
     scheme: str, own_server: Any, connect: Any, events: list[Any], tmp_path: Path
 ) -> None:
-    ca, options = trustme.CA(), {}
-    pair = None
-    if scheme == "wss":
-        made = certificate(ca, tmp_path, "localhost")
-        pair = {name: made[name] for name in ("cert_file", "key_file")}
-        options = {"tls": context(ca)}
-    port = await websocket(own_server, pair)
+    ca, tls = trustme.CA(), scheme == "wss"
+    options = {"tls": context(ca)} if tls else {}
+    port, _ = await websocket(own_server, pair(ca, tmp_path) if tls else None)
     async with ConnectProxy("ann:p@ss") as proxy:
-        url = proxy.url.replace("//", "//ann:p%40ss@")
-        js = await connect(f"{scheme}://localhost:{port}", proxy=url, **options, **FAST)
+        js = await connect(
+            f"{scheme}://localhost:{port}", proxy=proxy.url_with_credentials, **options, **FAST
+        )
         await uses(js)
         assert [request.split("\r\n")[0] for request in proxy.requests] == [
             f"CONNECT localhost:{port} HTTP/1.1"
@@ -70,32 +84,67 @@ async def test_connection_leads_through_the_proxy(
         await js.close()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ("authority", "comes from an authority that is not trusted here"),
-        ("name", "is not for 'localhost'"),
-        ("dates", "certificate expired: the server needs a new one"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "says"), WRONG_CERTIFICATES)
 async def test_wrong_certificate_behind_the_proxy(
     wrong: str, says: str, own_server: Any, tmp_path: Path
 ) -> None:
     """It is an error at once. No second connection goes past the proxy, and no credentials reach the server."""
     ca = trustme.CA()
-    dates = {"not_after": datetime(2020, 1, 1, tzinfo=UTC)} if wrong == "dates" else {}
-    made = certificate(ca, tmp_path, "example.org" if wrong == "name" else "localhost", **dates)
-    port = await websocket(own_server, {name: made[name] for name in ("cert_file", "key_file")})
-    trusted = trustme.CA() if wrong == "authority" else ca
+    port, _ = await websocket(own_server, pair(ca, tmp_path, wrong))
     async with ConnectProxy(f"ann:{CANARY}") as proxy:
-        url = proxy.url.replace("//", f"//ann:{CANARY}@")
         connecting = jsclient.connect(
-            f"wss://localhost:{port}", proxy=url, tls=context(trusted), connect_timeout=60.0
+            f"wss://localhost:{port}",
+            proxy=proxy.url_with_credentials,
+            tls=context(ca),
+            connect_timeout=60.0,
         )
         with pytest.raises(ConnectError, match=says) as caught:
             await within(30, connecting, "the error")
         assert len(proxy.requests) == 1
     assert [text for text in texts(caught.value) if CANARY in text] == []
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG_CERTIFICATES)
+async def test_wrong_certificate_at_a_reconnect(
+    wrong: str,
+    says: str,
+    own_server: Any,
+    connect: Any,
+    events: list[Any],
+    background: Any,
+    tmp_path: Path,
+    caplog: Any,
+) -> None:
+    """Each attempt goes through the proxy and is refused, until the server has a right certificate again."""
+    background.allow("SSL|certificate")
+    caplog.set_level(logging.DEBUG)
+    ca = trustme.CA()
+    port, own = await websocket(own_server, pair(ca, tmp_path))
+    async with ConnectProxy(f"ann:{CANARY}") as proxy:
+        js = await connect(
+            f"wss://localhost:{port}",
+            proxy=proxy.url_with_credentials,
+            tls=context(ca),
+            user="bob",
+            password=CANARY,
+            **{**FAST, "connect_timeout": 60.0},
+        )
+        pair(ca, tmp_path, wrong)
+        await own.restart()
+        await eventually(lambda: says in js._connection.problem, what="an attempt that is refused")
+        attempts = len(proxy.requests)
+        await eventually(lambda: len(proxy.requests) > attempts + 2, what="further attempts")
+        assert not js.is_connected
+        assert of(Reconnected, events) == []
+        with pytest.raises(JetStreamError, match=says) as caught:
+            await js.publish("s.a", b"x", timeout=0.5)
+        pair(ca, tmp_path)
+        await own.restart()
+        await wait_for_event(Reconnected, events)
+        await uses(js)
+        await js.close()
+    shown = [*texts(caught.value), *map(repr, events), caplog.text]
+    assert [text for text in shown if CANARY in text] == []
 
 
 @pytest.mark.parametrize(
@@ -132,10 +181,9 @@ async def test_credentials_of_the_proxy_are_shown_nowhere(
     own_server: Any, connect: Any, events: list[Any], caplog: Any
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    port = await websocket(own_server)
+    port, _ = await websocket(own_server)
     async with ConnectProxy(f"ann:{CANARY}") as proxy:
-        url = proxy.url.replace("//", f"//ann:{CANARY}@")
-        js = await connect(f"ws://127.0.0.1:{port}", proxy=url, **FAST)
+        js = await connect(f"ws://127.0.0.1:{port}", proxy=proxy.url_with_credentials, **FAST)
         proxy.credentials = "ann:changed"
         proxy.cut()
         await wait_for_event(ErrorRaised, events)
@@ -183,15 +231,45 @@ async def test_proxy_needs_a_websocket():
 
 
 class Gate:
-    """What stands before the server's WebSocket and keeps the requests: it lets in who has the newest token."""
+    """Stands before the server's WebSocket and keeps the requests. It lets in who has the newest token.
+
+    Attributes:
+        token: The newest token.
+        requests: The request of each client.
+    """
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self.url = ""
         self.requests: list[str] = []
         self.token = "1"
         self._writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self.url = f"ws://{HOST}:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        await self._server.wait_closed()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers with which it lets a client in now."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+    @property
+    def client(self) -> asyncio.StreamWriter:
+        """The connection to the first client."""
+        return self._writers[0]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.readuntil(b"\r\n\r\n")
         self.requests.append(request.decode())
         self._writers.append(writer)
@@ -217,48 +295,47 @@ class Gate:
             writer.transport.abort()
 
 
+@pytest.fixture
+async def gate(own_server: Any) -> AsyncIterator[Gate]:
+    port, _ = await websocket(own_server)
+    async with Gate(port) as gate:
+        yield gate
+
+
 @pytest.mark.parametrize("form", ["function", "coroutine function"])
 async def test_headers_are_asked_for_at_each_attempt(
-    form: str, own_server: Any, connect: Any, events: list[Any]
+    form: str, gate: Gate, connect: Any, events: list[Any]
 ) -> None:
     """A token that expires; a function that raises is told, and asked again."""
-    gate = Gate(await websocket(own_server))
     fails = False
 
     def headers() -> dict[str, Any]:
         if fails:
             raise LookupError("no token yet")
-        return {"Authorization": f"Bearer {gate.token}", "X-Several": ["a", "b"]}
+        return {**gate.headers, "X-Several": ["a", "b"]}
 
     async def later() -> dict[str, Any]:
         await asyncio.sleep(0)
         return headers()
 
     given = headers if form == "function" else later
-    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/path?query=1"
-        js = await connect(url, ws_connection_headers=given, **FAST)
-        await js.ping()
-        fails, gate.token = True, "2"
-        gate.cut()
-        error = (await wait_for_event(ErrorRaised, events)).error
-        assert "ws_connection_headers raised LookupError('no token yet')" in str(error)
-        fails = False
-        await wait_for_event(Reconnected, events)
-        await js.ping()
-        assert "GET /path?query=1 HTTP/1.1\r\n" in gate.requests[-1]
-        assert "\r\nX-Several: a\r\nX-Several: b\r\n" in gate.requests[-1]
-        assert len(of(ErrorRaised, events)) == 1
-        await js.close()
-        gate.cut()
+    js = await connect(f"{gate.url}/path?query=1", ws_connection_headers=given, **FAST)
+    await js.ping()
+    fails, gate.token = True, "2"
+    gate.cut()
+    error = (await wait_for_event(ErrorRaised, events)).error
+    assert "ws_connection_headers raised LookupError('no token yet')" in str(error)
+    fails = False
+    await wait_for_event(Reconnected, events)
+    await js.ping()
+    assert "GET /path?query=1 HTTP/1.1\r\n" in gate.requests[-1]
+    assert "\r\nX-Several: a\r\nX-Several: b\r\n" in gate.requests[-1]
+    assert len(of(ErrorRaised, events)) == 1
 
 
-async def test_refused_headers_are_told(own_server: Any) -> None:
-    gate = Gate(await websocket(own_server))
-    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(ConnectError, match="HTTP status 401: check ws_connection_headers") as caught:
-            await jsclient.connect(url, ws_connection_headers={"Authorization": f"Bearer {CANARY}"})
+async def test_refused_headers_are_told(gate: Gate) -> None:
+    with pytest.raises(ConnectError, match="HTTP status 401: check ws_connection_headers") as caught:
+        await jsclient.connect(gate.url, ws_connection_headers={"Authorization": f"Bearer {CANARY}"})
     assert [text for text in texts(caught.value) if CANARY in text] == []
 
 
@@ -307,22 +384,16 @@ async def test_function_of_headers_is_bounded_in_time():
 # --- what a hostile server does -----------------------------------------------------------------------------
 
 
-async def test_huge_frame_is_an_error_and_no_memory(own_server: Any, connect: Any, events: list[Any]) -> None:
+async def test_huge_frame_is_an_error_and_no_memory(gate: Gate, connect: Any, events: list[Any]) -> None:
     """A frame is passed on as it arrives, so that its announced size costs nothing: the protocol in it has bounds."""
-    gate = Gate(await websocket(own_server))
-    gate.token = "x"
-    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        js = await connect(url, ws_connection_headers={"Authorization": "Bearer x"}, **FAST)
-        client = gate._writers[0]
-        client.write(b"\x82\x7f" + (2**62).to_bytes(8) + b"x" * 1_000_000)
-        lost = await wait_for_event(Disconnected, events)
-        assert "control line" in lost.reason
-        await wait_for_event(Reconnected, events)
-        reader = js._connection.reader
-        assert sum(map(len, reader._parts)) == 0
-        await js.close()
-        gate.cut()
+    js = await connect(gate.url, ws_connection_headers=gate.headers, **FAST)
+    client = gate.client
+    client.write(b"\x82\x7f" + (2**62).to_bytes(8) + b"x" * 1_000_000)
+    lost = await wait_for_event(Disconnected, events)
+    assert "control line" in lost.reason
+    await wait_for_event(Reconnected, events)
+    reader = js._connection.reader
+    assert sum(map(len, reader._parts)) == 0
 
 
 @pytest.mark.parametrize(
@@ -351,84 +422,60 @@ async def test_huge_frame_is_an_error_and_no_memory(own_server: Any, connect: An
     ],
 )
 async def test_malformed_frames_end_the_connection(
-    sent: bytes, own_server: Any, connect: Any, events: list[Any]
+    sent: bytes, gate: Gate, connect: Any, events: list[Any]
 ) -> None:
-    gate = Gate(await websocket(own_server))
-    gate.token = "x"
-    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        js = await connect(url, ws_connection_headers={"Authorization": "Bearer x"}, **FAST)
-        gate._writers[0].write(sent)
-        assert "WebSocket" in (await wait_for_event(Disconnected, events)).reason
-        await wait_for_event(Reconnected, events)
-        await js.ping()
-        await js.close()
-        gate.cut()
+    js = await connect(gate.url, ws_connection_headers=gate.headers, **FAST)
+    gate.client.write(sent)
+    assert "WebSocket" in (await wait_for_event(Disconnected, events)).reason
+    await wait_for_event(Reconnected, events)
+    await js.ping()
 
 
-async def test_endless_frame_costs_no_memory(own_server: Any, connect: Any, events: list[Any]) -> None:
+async def test_endless_frame_costs_no_memory(gate: Gate, connect: Any, events: list[Any]) -> None:
     """Messages in it are received as they arrive, however many bytes the frame still announces."""
-    gate = Gate(await websocket(own_server))
-    gate.token = "x"
-    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        js = await connect(url, ws_connection_headers={"Authorization": "Bearer x"}, ping_interval=60)
-        client, reader = gate._writers[0], js._connection.reader
-        message = b"MSG nobody 999 60000\r\n%b\r\n" % bytes(60_000)
-        client.write(b"\x82\x7f" + (2**62).to_bytes(8))
-        before = reader.bytes_read
-        tracemalloc.start()
-        try:
-            for _ in range(500):
-                client.write(message)
-                await client.drain()
-            await eventually(
-                lambda: reader.bytes_read - before >= 500 * len(message), what="the whole flood", timeout=60
-            )
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert peak < 4 * 1024 * 1024
-        assert of(Disconnected, events) == []
-        gate.cut()
-        await js.close()
+    js = await connect(gate.url, ws_connection_headers=gate.headers, ping_interval=60)
+    client, reader = gate.client, js._connection.reader
+    message = b"MSG nobody 999 60000\r\n%b\r\n" % bytes(60_000)
+    client.write(b"\x82\x7f" + (2**62).to_bytes(8))
+    before = reader.bytes_read
+    tracemalloc.start()
+    try:
+        for _ in range(500):
+            client.write(message)
+            await client.drain()
+        await eventually(
+            lambda: reader.bytes_read - before >= 500 * len(message), what="the whole flood", timeout=60
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * 1024 * 1024
+    assert of(Disconnected, events) == []
 
 
 async def test_messages_before_a_malformed_frame_are_received(
-    own_server: Any, connect: Any, events: list[Any]
+    gate: Gate, connect: Any, events: list[Any]
 ) -> None:
     """They arrive in the same read as the frame that ends the connection."""
-    gate = Gate(await websocket(own_server))
-    gate.token = "x"
-    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        js = await connect(url, ws_connection_headers={"Authorization": "Bearer x"}, **FAST)
-        sub = await js.core.subscribe("a")
-        await js.core.flush()
-        *_, sid = js._connection.reader.sinks
-        message = b"MSG a %b 1\r\nx\r\n" % sid
-        gate._writers[0].write(b"\x82%c%b\x81\x01x" % (len(message), message))
-        assert "WebSocket" in (await wait_for_event(Disconnected, events)).reason
-        assert (await sub.next(timeout=5)).data == b"x"
-        await wait_for_event(Reconnected, events)
-        await js.close()
-        gate.cut()
+    js = await connect(gate.url, ws_connection_headers=gate.headers, **FAST)
+    sub = await js.core.subscribe("a")
+    await js.core.flush()
+    *_, sid = js._connection.reader.sinks
+    message = b"MSG a %b 1\r\nx\r\n" % sid
+    gate.client.write(b"\x82%c%b\x81\x01x" % (len(message), message))
+    assert "WebSocket" in (await wait_for_event(Disconnected, events)).reason
+    assert (await sub.next(timeout=5)).data == b"x"
+    await wait_for_event(Reconnected, events)
 
 
-async def test_close_and_pings_of_the_server(own_server: Any, connect: Any, events: list[Any]) -> None:
-    gate = Gate(await websocket(own_server))
-    gate.token = "x"
-    async with await asyncio.start_server(gate.serve, "127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        js = await connect(url, ws_connection_headers={"Authorization": "Bearer x"}, **FAST)
-        # A ping in two pieces between two messages, an empty frame, and a pong.
-        for piece in (b"\x89\x03a", b"bc\x82\x00", b"\x8a\x00"):
-            gate._writers[0].write(piece)
-            await asyncio.sleep(0.05)
-        await js.ping()
-        assert of(Disconnected, events) == []
-        gate._writers[0].write(b"\x88\x02\x03\xe9")
-        assert "closed" in (await wait_for_event(Disconnected, events)).reason
-        await eventually(lambda: js.is_connected, what="the reconnect")
-        await js.close()
-        gate.cut()
+async def test_close_and_pings_of_the_server(gate: Gate, connect: Any, events: list[Any]) -> None:
+    js = await connect(gate.url, ws_connection_headers=gate.headers, **FAST)
+    # A ping in two pieces between two messages, an empty frame, and a pong.
+    for piece in (b"\x89\x03a", b"bc\x82\x00", b"\x8a\x00"):
+        gate.client.write(piece)
+        await asyncio.sleep(0.05)
+    await js.ping()
+    assert of(Disconnected, events) == []
+    gate.client.write(b"\x88\x02\x03\xe9")
+    assert "closed" in (await wait_for_event(Disconnected, events)).reason
+    await eventually(lambda: js.is_connected, what="the reconnect")

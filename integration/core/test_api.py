@@ -10,7 +10,8 @@ import pytest
 import jsclient
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import wait_for_event
-from integration.kit.judge.waiting import eventually
+from integration.kit.judge.waiting import eventually, never
+from integration.kit.network.wire import TO_SERVER
 from jsclient import (
     ClosedError,
     ConfigError,
@@ -183,6 +184,31 @@ async def test_lost_between_two_messages(
     js._connection.drop_link()
     with pytest.raises(DisconnectedError):
         await js.core.publish(subject, b"lost")
+
+
+async def test_server_that_does_not_keep_up(proxy: Any, server: Any, connect: Any, subject: str) -> None:
+    """Publishes wait while the buffer is full, so memory stays bounded. None is lost, and they keep their order."""
+    tap = await proxy(frames=False)
+    js = await connect(tap)
+    numbers, size, room = range(30_000), 1000, 3 * 1024 * 1024
+    async with (await connect(server)).core.subscribe(subject) as sub:
+
+        async def publish() -> None:
+            for number in numbers:
+                await js.core.publish(subject, b"%d" % number + bytes(size))
+
+        tap.stall(TO_SERVER)
+        publishing = asyncio.create_task(publish())
+        await eventually(lambda: js.stats().bytes_waiting > 2 * 1024 * 1024, what="a full buffer")
+        another = asyncio.create_task(js.core.publish(subject, b"another"))
+        await never(lambda: publishing.done() or another.done(), 0.3, "a publish that does not wait")
+        assert js.stats().bytes_waiting < room
+        tap.unstall()
+        await asyncio.gather(publishing, another)
+        await js.core.flush(60)
+        arrived = [(await sub.next(30)).data for _ in range(len(numbers) + 1)]
+    arrived.remove(b"another")
+    assert [int(data[:-size]) for data in arrived] == [*numbers]
 
 
 async def test_closed(server: Any, subject: str) -> None:

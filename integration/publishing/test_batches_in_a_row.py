@@ -15,6 +15,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
 from integration.kit.network.proxy import Proxy
+from integration.kit.network.wire import Frame
 from tests.support.calls import Calls
 
 pytestmark = pytest.mark.server(">=2.12")
@@ -39,6 +40,10 @@ async def stream(near: Any, oracle: Oracle, make_stream: Any) -> OwnStream:
     stream = await make_stream(allow_atomic=True)
     await batch_of(near, stream, 2)
     return stream
+
+
+def _refuses(frame: Frame) -> bool:
+    return frame.direction == match.TO_CLIENT and b'"error"' in frame.payload
 
 
 async def batch_of(js: Any, stream: OwnStream, count: int, **options: Any) -> Any:
@@ -127,12 +132,14 @@ async def test_lost_first_answer_does_not_matter(tap: Proxy, near: Any, stream: 
     assert (await batch_of(near, stream, 5, timeout=5.0)).seq == 7
 
 
-async def test_switched_off_is_the_error(near: Any, oracle: Oracle, stream: OwnStream) -> None:
+async def test_switched_off_is_the_error(tap: Proxy, near: Any, oracle: Oracle, stream: OwnStream) -> None:
     await oracle.update_stream(stream.name, allow_atomic=False)
+    before = len(tap.frames)
     batch = near.batch()
     await batch.publish(stream.subject("a"))
     await batch.publish(stream.subject("a"))
-    await asyncio.sleep(0.2)
+    await tap.wait_for(_refuses, 60, before)
+    await near.ping(60)  # its answer follows the refusal
     with pytest.raises(jsclient.BatchNotEnabledError):
         await batch.publish(stream.subject("a"))
     assert batch.is_closed
@@ -159,7 +166,7 @@ async def test_deleted_stream_is_the_error(near: Any, oracle: Oracle, stream: Ow
     batch = near.batch()
     await batch.publish(stream.subject("a"))
     await batch.publish(stream.subject("a"))
-    await asyncio.sleep(0.2)
+    await near.ping(60)  # its answer follows the refusal
     with pytest.raises(jsclient.NoRespondersError):
         await batch.publish(stream.subject("a"))
     assert batch.is_closed
@@ -203,7 +210,7 @@ async def without_leader(near: Any, oracle: Oracle, stream: OwnStream) -> Any:
     batch = near.batch(timeout=3.0)
     for number in range(1, 4):
         await batch.publish(stream.subject("a"), b"%d" % number)
-    await asyncio.sleep(0.2)  # its answer has arrived
+    await near.ping(60)  # its answer follows the answer to the first message
     return batch
 
 
@@ -241,7 +248,7 @@ async def test_failure_while_it_is_sent_again_ends_it(near: Any, oracle: Oracle,
 async def test_error_of_commit_is_its_own(tap: Proxy, near: Any, stream: OwnStream) -> None:
     """The first answer is lost. What the server says to the commit is the error, not that loss."""
     tap.drop_frames(_FIRST_ANSWER)
-    batch = near.batch(timeout=0.5)
+    batch = near.batch()
     await batch.publish(stream.subject("a"))
     await batch.publish(stream.subject("a"))
     with pytest.raises(jsclient.WrongLastSequenceError):
@@ -250,10 +257,10 @@ async def test_error_of_commit_is_its_own(tap: Proxy, near: Any, stream: OwnStre
 
 async def test_first_message_lost_with_connection(tap: Proxy, near: Any, stream: OwnStream) -> None:
     batch = near.batch()
-    tap.hold_frames(match.match(direction=match.TO_SERVER, subject=stream.subject("a")), count=1)
+    held = tap.hold_frames(match.match(direction=match.TO_SERVER, subject=stream.subject("a")), count=1)
     for _ in range(2):
         await batch.publish(stream.subject("a"))
-    await asyncio.sleep(0.1)
+    await eventually(lambda: held.count == 1, what="the first message reached the proxy")
     tap.cut()
     await eventually(lambda: not near.is_connected)
     await eventually(lambda: near.is_connected)

@@ -7,11 +7,12 @@ import json
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from integration.buckets.conftest import headers_of
+from integration.buckets.following.kit import Follower
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.waiting import eventually, within
 from jsclient import DisconnectedError, KeyExistsError, RequestTimeoutError
@@ -21,22 +22,12 @@ pytestmark = pytest.mark.server(">=2.11")
 KEYS = [f"{group}.{number}" for group in "abc" for number in range(8)]
 
 
-class Newest:
-    """Reads a watch in the background, and keeps the newest entry of each key."""
+class Kind(NamedTuple):
+    """A kind of watch, the keys that it has, and what is compared of each entry."""
 
-    def __init__(self, watch: Any, fits: Callable[[str], bool], is_marked: Callable[[Any], Any]) -> None:
-        self.watch, self.fits, self.about = watch, fits, is_marked
-        self.seen: dict[str, Any] = {}
-        self.revisions: list[int] = []
-        self.opened = asyncio.Event()
-        self.task = asyncio.create_task(self.read())
-
-    async def read(self) -> None:
-        async with self.watch:
-            self.opened.set()
-            async for entry in self.watch:
-                self.revisions.append(entry.revision)
-                self.seen[entry.key] = self.about(entry)
+    open: Callable[[], Any]
+    fits: Callable[[str], bool]
+    about: Callable[[Any], Any]
 
 
 def with_value(entry: Any) -> tuple[int, bool, bytes]:
@@ -87,19 +78,17 @@ async def test_keys(make: Any, connect: Any, proxy: Any, server: Any, oracle: An
     ended = asyncio.Event()
     writing = asyncio.create_task(write(writer, oracle, ended, name))
     everything, some = is_of("a", "b", "c"), is_of("a", "c")
-    kinds: list[Callable[[], Newest]] = [
-        lambda: Newest(followed.watch("a.*", "c.*"), some, with_value),
-        lambda: Newest(followed.watch(meta_only=True), everything, with_size),
-        lambda: Newest(followed.watch("a.*", "c.*", meta_only=True), some, with_size),
-        lambda: Newest(followed.watch(ignore_deletes=True), everything, with_value),
-        lambda: Newest(followed.watch("b.*", include_history=True), is_of("b"), with_value),
-        lambda: Newest(mine.watch(), everything, with_value),
+    kinds = [
+        Kind(lambda: followed.watch("a.*", "c.*"), some, with_value),
+        Kind(lambda: followed.watch(meta_only=True), everything, with_size),
+        Kind(lambda: followed.watch("a.*", "c.*", meta_only=True), some, with_size),
+        Kind(lambda: followed.watch(ignore_deletes=True), everything, with_value),
+        Kind(lambda: followed.watch("b.*", include_history=True), is_of("b"), with_value),
+        Kind(mine.watch, everything, with_value),
     ]
-    watches: list[Newest] = []
+    followers: list[Follower] = []
     for _ in range(3):
-        for kind in kinds:
-            watches.append(kind())
-            await within(30, watches[-1].opened.wait(), "the watch is open")
+        followers += [await Follower.open(kind.open(), kind.about) for kind in kinds]
         between.cut()
         await between.wait_links(1)
         await asyncio.sleep(0.3)
@@ -110,24 +99,23 @@ async def test_keys(make: Any, connect: Any, proxy: Any, server: Any, oracle: An
 
     async def equal() -> bool:
         stored = {one.subject.removeprefix(f"$KV.{name}."): one for one in await oracle.messages(kv.stream)}
-        for number, watch in enumerate(watches):
-            kind = number % len(kinds)
+        for position, follower in enumerate(followers):
+            number = position % len(kinds)
+            kind = kinds[number]
             for key, one in stored.items():
                 headers = headers_of(one)
                 is_deleted = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
                 is_stray = not is_deleted and "Jsc-Own" not in headers and "Nats-Msg-Id" not in headers
-                if not watch.fits(key) or (kind == 3 and is_deleted) or (kind == 5 and is_stray):
+                if not kind.fits(key) or (number == 3 and is_deleted) or (number == 5 and is_stray):
                     continue
-                value = len(one.payload) if watch.about is with_size else one.payload
-                assert watch.seen.get(key) == (one.seq, is_deleted, value), (number, key)
+                value = len(one.payload) if kind.about is with_size else one.payload
+                assert follower.seen.get(key) == (one.seq, is_deleted, value), (position, key)
         return True
 
     await eventually(equal, 60, "every watch has the newest of each key", interval=0.5)
-    for watch in watches:
-        assert watch.revisions == sorted(set(watch.revisions))
-        watch.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await watch.task
+    for follower in followers:
+        assert follower.revisions == sorted(set(follower.revisions))
+        await follower.end()
 
 
 @pytest.mark.covers("O35")

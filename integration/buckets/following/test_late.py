@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from integration.buckets.following.test_reader import Follows, publish
-from integration.buckets.following.test_source import until_current
+from integration.buckets.following.kit import (
+    fallen_behind,
+    fill,
+    publish,
+    share_a_change,
+    until_consumers,
+    until_current,
+)
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.asking import answers_to, creates
@@ -27,21 +34,13 @@ def batches(kv: Any) -> Any:
     return lambda frame: direct(frame) and b'"batch"' in frame.payload
 
 
-async def one_consumer(oracle: Any, kv: Any) -> None:
-    async def one() -> bool:
-        return len(await oracle.consumer_names(kv.stream)) == 1
-
-    await eventually(one, 30, "one consumer")
-
-
 @pytest.mark.covers("K54")
 @pytest.mark.parametrize("options", [{}, {"include_history": True}, {"after": 0}], ids=str)
 async def test_direct_gets_are_lost_from_the_start(
     make: Any, connect: Any, proxy: Any, oracle: Any, options: dict[str, Any]
 ) -> None:
     kv = await make()
-    for number in range(30):
-        await kv.put(f"k{number}", b"%d" % number)
+    await fill(kv, 30)
     between = await proxy()
     followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
     lost = between.drop_frames(batches(kv))
@@ -55,11 +54,7 @@ async def test_direct_gets_are_lost_from_the_start(
                 *range(1, 31)
             ]
             assert late.is_current
-            reading = [asyncio.create_task(watch.next()) for watch in (first, late)]
-            await one_consumer(oracle, kv)
-            revision = await kv.put("a", b"1")
-            for task in reading:
-                assert (await within(10, task, "the change")).revision == revision
+            await share_a_change(kv, oracle, first, late)
 
 
 @pytest.mark.covers("K54")
@@ -94,11 +89,8 @@ async def test_direct_gets_are_lost_while_it_is_behind(
     kv = await make(history=64)
     between = await proxy(record=False)
     followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
-    async with followed.watch() as slow:
-        fast = Follows(followed.watch())
-        await within(30, fast.opened.wait(), "the fast watch is open")
-        await publish(js, kv, 12_000, 400)
-        await eventually(lambda: len(fast.revisions) == 12_000, 60, "the fast watch has read everything")
+    slow, fast = await fallen_behind(followed, js)
+    async with slow:
         lost = between.drop_frames(batches(kv))
         entries = [await within(30, slow.next(), "an entry") for _ in range(12_000)]
         assert lost.count
@@ -119,13 +111,12 @@ async def test_connection_is_lost_while_it_opens(
 ) -> None:
     """The late watch is opened with a consumer, whose creation waits for the connection."""
     kv = await make(history=2)
-    for number in range(30):
-        await kv.put(f"k{number}", b"%d" % number)
+    await fill(kv, 30)
     between = await proxy()
     followed = await (await connect(between, **FAST)).key_value(kv.bucket)
     async with followed.watch() as first:
         assert len(await until_current(first)) == 30
-        await one_consumer(oracle, kv)
+        await until_consumers(oracle, kv, 1)
         count = len(creates(between))
         held = between.hold_frames(answers_to(between, asked))
         late = followed.watch()
@@ -138,11 +129,43 @@ async def test_connection_is_lost_while_it_opens(
             # The shared consumer was replaced. A request for the stream is repeated after a reconnect.
             assert len(creates(between)) >= count + (1 if asked == "STREAM.INFO.>" else 2)
             assert len(await until_current(late)) == 30
-            reading = [asyncio.create_task(watch.next()) for watch in (first, late)]
-            await one_consumer(oracle, kv)
-            revision = await kv.put("a", b"1")
-            for task in reading:
-                assert (await within(30, task, "the change")).revision == revision
+            await share_a_change(kv, oracle, first, late)
+
+
+@pytest.mark.covers("K54")
+@pytest.mark.parametrize("whose", ["first", "late"])
+async def test_answer_about_the_stream_is_lost(
+    make: Any, connect: Any, proxy: Any, oracle: Any, whose: str
+) -> None:
+    """Whether both read the same stream is then unknown. It is asked again, and they share a consumer from then on."""
+    kv = await make()
+    await fill(kv, 3)
+    between = await proxy()
+    followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
+    watches, reading, lost = [], [], []
+    async with AsyncExitStack() as stack:
+        for which in ("first", "late"):
+            if which == whose:
+                lost.append(between.drop_frames(answers_to(between, "STREAM.INFO.>"), count=1))
+            # A watch without values reads the existing entries with a consumer of its own.
+            watch = await stack.enter_async_context(followed.watch(meta_only=True))
+            watches.append(watch)
+            while not watch.is_current:
+                await within(60, watch.next(), "an entry")
+            reading.append(asyncio.create_task(watch.next()))
+            await eventually(lambda: watches[0]._reader._member.follows, what="a consumer to share")
+        await eventually(lambda: lost[0].count == 1, what="the lost answer")
+        is_shared = False
+        while not is_shared:
+            revision = await kv.put("b", b"1")
+            entries = await within(60, asyncio.gather(*reading), "the change")
+            assert [entry.revision for entry in entries] == [revision, revision]
+            reading = [asyncio.create_task(watch.next()) for watch in watches]
+            await asyncio.sleep(0.1)
+            is_shared = len(await oracle.consumer_names(kv.stream)) == 1
+        revision = await kv.put("b", b"2")
+        entries = await within(60, asyncio.gather(*reading), "the change")
+        assert [entry.revision for entry in entries] == [revision, revision]
 
 
 @pytest.mark.covers("K58")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from integration.buckets.following.kit import Follower, fallen_behind, publish, share_a_change
 from integration.buckets.kit import keys_of
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import of
@@ -21,42 +22,8 @@ from jsclient.events import StreamReset
 pytestmark = pytest.mark.server(">=2.11")
 
 
-class Follows:
-    """Reads a watch in the background, and keeps what it has read."""
-
-    def __init__(self, watch: Any, pause: float = 0.0) -> None:
-        self.watch, self.pause = watch, pause
-        self.seen: dict[str, bytes] = {}
-        self.revisions: list[int] = []
-        self.opened = asyncio.Event()
-        self.task = asyncio.create_task(self.read())
-
-    async def read(self) -> None:
-        async with self.watch:
-            self.opened.set()
-            async for entry in self.watch:
-                self.revisions.append(entry.revision)
-                if entry.is_deleted:
-                    self.seen.pop(entry.key, None)
-                else:
-                    self.seen[entry.key] = entry.value
-                if self.pause:
-                    await asyncio.sleep(self.pause)
-
-    async def end(self) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
-
-
 async def stored_in(kv: Any) -> dict[str, bytes]:
     return {key: (await kv.get(key)).value for key in await keys_of(kv)}
-
-
-async def publish(js: Any, kv: Any, count: int, keys: int, start: int = 0) -> None:
-    async with js.publisher() as publisher:
-        for number in range(start, start + count):
-            await publisher.publish(f"$KV.{kv.bucket}.k{number % keys}", b"%d" % number)
 
 
 @pytest.mark.core_cases(1)
@@ -72,15 +39,12 @@ async def test_late_watches_while_others_write(js: Any, make: Any, history: int)
     ]  # fmt: skip
     followers = []
     for number in range(25):
-        followers.append(Follows(kv.watch(**options[number % 5])))
+        followers.append(Follower(kv.watch(**options[number % 5])))
         await asyncio.sleep(0.01)
     await within(60, writing, "the writer")
     last = await kv.put("last", b"")
-
-    def done() -> bool:
-        return all(follower.revisions[-1:] == [last] for follower in followers)
-
-    await eventually(done, 60, "every watch has read the last entry")
+    for follower in followers:
+        await follower.has_read(last)
     stored = await stored_in(kv)
     for number, follower in enumerate(followers):
         assert follower.revisions == sorted(set(follower.revisions))
@@ -97,14 +61,11 @@ async def test_slow_watch_holds_up_no_other(js: Any, make: Any, oracle: Any) -> 
     """It is left behind, reads by direct gets, and joins the others again. It has missed nothing."""
     kv = await make(history=64)
     async with kv.watch() as slow:
-        fast = [Follows(kv.watch()) for _ in range(3)]
+        fast = [Follower(kv.watch()) for _ in range(3)]
         await publish(js, kv, 12_000, 400)
         last = await kv.put("last", b"")
-
-        def done() -> bool:
-            return all(follower.revisions[-1:] == [last] for follower in fast)
-
-        await eventually(done, 60, "the fast watches have read everything")
+        for follower in fast:
+            await follower.has_read(last)
         assert isinstance(slow._reader, SharedReader)
         window = slow._reader._source.window
         assert len(window._messages) <= window.max_count
@@ -131,14 +92,7 @@ async def test_large_bucket(js: Any, make: Any, oracle: Any) -> None:
                 entry = await within(20, watch.next(), "an entry")
                 count += entry.is_initial
             assert count == 3000
-        reading = [asyncio.create_task(watch.next()) for watch in watches]
-
-        async def one() -> bool:
-            return len(await oracle.consumer_names(kv.stream)) == 1
-
-        await eventually(one, 30, "one consumer")
-        await kv.put("a", b"1")
-        assert {entry.value for entry in await within(20, asyncio.gather(*reading), "the change")} == {b"1"}
+        await share_a_change(kv, oracle, *watches)
 
 
 async def write_until(ended: asyncio.Event, kv: Any) -> None:
@@ -165,7 +119,7 @@ async def test_restarts_and_cut_connections(
     random.seed(7)
     ended = asyncio.Event()
     writing = asyncio.create_task(write_until(ended, kv))
-    followers = [Follows(followed.watch()) for _ in range(6)]
+    followers = [Follower(followed.watch()) for _ in range(6)]
     for round_ in range(6):
         await asyncio.sleep(0.3)
         if round_ % 2:
@@ -174,7 +128,7 @@ async def test_restarts_and_cut_connections(
         else:
             between.cut()
         with suppress(DisconnectedError, RequestTimeoutError):
-            followers.append(Follows(followed.watch(), pause=random.choice([0.0, 0.005])))
+            followers.append(Follower(followed.watch(), pause=random.choice([0.0, 0.005])))
     await asyncio.sleep(0.5)
     ended.set()
     await writing
@@ -201,32 +155,18 @@ async def test_restarts_and_cut_connections(
 async def test_recreated_while_it_is_behind(js: Any, make: Any, name: str) -> None:
     """A watch that has fallen behind reads the new bucket from its start."""
     kv = await make(history=64)
-    async with kv.watch() as slow:
-        fast = Follows(kv.watch())
-        await within(30, fast.opened.wait(), "the fast watch is open")
-        await publish(js, kv, 6000, 100)
-        await eventually(lambda: len(fast.revisions) == 6000, 60, "the fast watch has read everything")
+    slow, fast = await fallen_behind(kv, js, 6000)
+    async with slow:
         await js.delete_key_value(name)
         await make(history=64)
         last = await kv.put("new", b"1")
         revisions = []
         while revisions[-1:] != [last]:
             revisions.append((await within(60, slow.next(), "an entry")).revision)
-        await eventually(lambda: fast.revisions[-1] == last, 60, "the fast watch reads the new bucket")
+        await fast.has_read(last)
         await kv.put("new", b"2")
         assert (await within(30, slow.next(), "the change")).value == b"2"
         await fast.end()
-
-
-async def fallen_behind(kv: Any, writer: Any) -> tuple[Any, Follows]:
-    """Return an open watch that has read nothing of 12,000 messages, and one that has read all of them."""
-    slow = kv.watch()
-    await slow.__aenter__()
-    fast = Follows(kv.watch())
-    await within(30, fast.opened.wait(), "the fast watch is open")
-    await publish(writer, kv, 12_000, 400)
-    await eventually(lambda: len(fast.revisions) == 12_000, 60, "the fast watch has read everything")
-    return slow, fast
 
 
 @pytest.mark.limit(180)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration.buckets.following.test_reader import Follows
+from integration.buckets.following.kit import Follower
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.waiting import eventually, within
 from jsclient.events import StreamReset
@@ -37,8 +37,7 @@ async def test_restored_while_it_is_behind(own_server: Any, connect: Any, proxy:
     tap = await proxy(own, frames=False)
     followed = await (await connect(tap, **FAST)).key_value("cfg")
     async with followed.watch(updates_only=True) as slow:
-        fast = Follows(followed.watch(updates_only=True))
-        await within(30, fast.opened.wait(), "the fast watch is open")
+        fast = await Follower.open(followed.watch(updates_only=True))
         await publish(writer, "cfg", 6000, b"lost")
         await eventually(lambda: len(fast.revisions) == 6000, 60, "the fast watch has read everything")
         for revision in range(1001, 1101):

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from integration.buckets.following.kit import fill, share_a_change, until_consumers, until_current
 from integration.kit.judge.reading import of
-from integration.kit.judge.waiting import eventually, within
+from integration.kit.judge.waiting import within
 from jsclient import BucketNotFoundError, ClosedError
 from jsclient.buckets.following.source import SharedSource
 from jsclient.events import StreamReset
@@ -22,41 +23,20 @@ def sources(js: Any) -> list[Any]:
     return [one for one in js._context.shared.values() if isinstance(one, SharedSource)]
 
 
-def has_consumers(oracle: Any, kv: Any, count: int) -> Any:
-    async def has() -> bool:
-        return len(await oracle.consumer_names(kv.stream)) == count
-
-    return has
-
-
-async def until_current(watch: Any) -> dict[str, bytes]:
-    entries = {}
-    while not watch.is_current:
-        entry = await within(20, watch.next(), "an entry")
-        assert entry.is_initial
-        entries[entry.key] = entry.value
-    return entries
-
-
 @pytest.mark.covers("K54")
 async def test_many_watches_use_one_consumer(js: Any, kv: Any, oracle: Any) -> None:
-    for number in range(20):
-        await kv.put(f"k{number}", b"%d" % number)
+    await fill(kv, 20)
     async with AsyncExitStack() as stack:
         watches = [await stack.enter_async_context(kv.watch()) for _ in range(40)]
         for watch in watches:
             assert len(await until_current(watch)) == 20
-        reading = [asyncio.create_task(watch.next()) for watch in watches]
-        await eventually(has_consumers(oracle, kv, 1), 20, "one consumer")
-        revision = await kv.put("a", b"1")
-        entries = await within(20, asyncio.gather(*reading), "the change")
-        assert {(entry.revision, entry.is_initial) for entry in entries} == {(revision, False)}
+        await share_a_change(kv, oracle, *watches)
         for watch in watches[:-1]:
             await watch.close()
         await kv.put("a", b"2")
         assert (await within(20, watches[-1].next(), "the change")).value == b"2"
         assert len(await oracle.consumer_names(kv.stream)) == 1
-    await eventually(has_consumers(oracle, kv, 0), 20, "no consumer")
+    await until_consumers(oracle, kv, 0)
     assert sources(js) == []
 
 
@@ -66,12 +46,9 @@ async def test_opened_at_the_same_time(js: Any, kv: Any, oracle: Any) -> None:
     await asyncio.gather(*(watch.__aenter__() for watch in watches))
     for watch in watches:
         assert await until_current(watch) == {"a": b"1"}
-    reading = [asyncio.create_task(watch.next()) for watch in watches]
-    await eventually(has_consumers(oracle, kv, 1), 20, "one consumer")
-    await kv.put("a", b"2")
-    assert {entry.value for entry in await within(20, asyncio.gather(*reading), "the change")} == {b"2"}
+    await share_a_change(kv, oracle, *watches)
     await asyncio.gather(*(watch.close() for watch in watches))
-    await eventually(has_consumers(oracle, kv, 0), 20, "no consumer")
+    await until_consumers(oracle, kv, 0)
 
 
 async def test_other_filters_and_options(js: Any, kv: Any, oracle: Any) -> None:
@@ -82,8 +59,7 @@ async def test_other_filters_and_options(js: Any, kv: Any, oracle: Any) -> None:
 
 @pytest.mark.covers("K59")
 async def test_cancelled_at_any_step(js: Any, kv: Any, oracle: Any) -> None:
-    for number in range(50):
-        await kv.put(f"k{number}", b"1")
+    await fill(kv, 50)
 
     async def use(watch: Any) -> None:
         async with watch:
@@ -103,8 +79,8 @@ async def test_cancelled_at_any_step(js: Any, kv: Any, oracle: Any) -> None:
             assert all(user.cancelled() for user in users)
         revision = await kv.put("a", b"2")
         assert (await within(20, stays.next(), "the change")).revision == revision
-        await eventually(has_consumers(oracle, kv, 1), 30, "only the consumer of the watch that stays")
-    await eventually(has_consumers(oracle, kv, 0), 30, "no consumer")
+        await until_consumers(oracle, kv, 1)
+    await until_consumers(oracle, kv, 0)
     assert sources(js) == []
 
 

@@ -25,7 +25,8 @@ async def test_leader_cut_off(make: Any, connect: Any, proxy: Any, events: list[
     ended = asyncio.Event()
 
     async def run(name: bytes) -> bytes:
-        own = await (await connect(links[name])).key_value(kv.bucket)
+        js = await connect(links[name], ping_interval=2.0, reconnect_time_wait=0.1)
+        own = await js.key_value(kv.bucket)
 
         async def work(lock: Any) -> bytes:
             assert working == []

@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,6 +18,7 @@ from integration.kit.clients.foreign import client
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.match import published
+from integration.kit.network.rules import HoldRule
 from jsclient import (
     ConfigError,
     InvalidNameError,
@@ -191,20 +192,34 @@ async def test_chunks_out_of_order(server: Any, store: Any, oracle: Any, path: P
     await is_stored(store, oracle, await store.put("a", DATA, resume=token))
 
 
-@pytest.mark.covers("O46")
-async def test_other_process_goes_on(server: Any, store: Any, oracle: Any, proxy: Any, connect: Any) -> None:
-    """Two processes that resume one upload do not make an object of the chunks of both."""
+class HeldUpload(NamedTuple):
+    """An upload of another process, none of whose chunks has reached the server yet."""
+
+    token: str
+    chunks: HoldRule
+    ended: asyncio.Task[Any]
+
+
+@pytest.fixture
+async def other_process(store: Any, proxy: Any, connect: Any) -> HeldUpload:
     slow = await proxy()
     other = await (await connect(slow)).object_store(store.bucket)
     token = store.upload_token("a", chunk_size=CHUNK)
     held = slow.hold_frames(published(f"$O.{store.bucket}.C.>"))
-    first = asyncio.create_task(other.put("a", DATA, resume=token))
-    await eventually(lambda: held.count == COUNT, 10)
+    ended = asyncio.create_task(other.put("a", DATA, resume=token))
+    await eventually(lambda: held.count == COUNT, what="all chunks are held")
+    return HeldUpload(token, held, ended)
+
+
+@pytest.mark.covers("O46")
+async def test_other_process_goes_on(store: Any, oracle: Any, other_process: HeldUpload) -> None:
+    """Two processes that resume one upload do not make an object of the chunks of both."""
+    token, held, first = other_process
 
     async def source() -> AsyncIterator[bytes]:
         yield DATA[:CHUNK]
         held.release()
-        await eventually(first.done, 10)
+        await eventually(first.done, what="the end of the other upload")
         yield DATA[CHUNK:]
 
     with pytest.raises((PublishError, ObjectChangedError)):
@@ -215,20 +230,13 @@ async def test_other_process_goes_on(server: Any, store: Any, oracle: Any, proxy
 
 
 @pytest.mark.covers("O46")
-async def test_late_process_leaves_nothing(
-    server: Any, store: Any, oracle: Any, proxy: Any, connect: Any
-) -> None:
+async def test_late_process_leaves_nothing(store: Any, oracle: Any, other_process: HeldUpload) -> None:
     """A process that stores its chunks after another one has completed the object removes them."""
-    slow = await proxy()
-    other = await (await connect(slow)).object_store(store.bucket)
-    token = store.upload_token("a", chunk_size=CHUNK)
-    held = slow.hold_frames(published(f"$O.{store.bucket}.C.>"))
-    first = asyncio.create_task(other.put("a", DATA, resume=token))
-    await eventually(lambda: held.count == COUNT, 10)
+    token, held, first = other_process
 
     async def source() -> AsyncIterator[bytes]:
         held.release()
-        await eventually(first.done, 10)
+        await eventually(first.done, what="the end of the other upload")
         yield DATA
 
     with pytest.raises(PublishError):

@@ -48,8 +48,9 @@ async def forge(
     await flushed(oracle.nc)
 
 
-async def abandon(connect: Any, server: Any, stream: OwnStream, config: ConsumerConfig, count: int) -> None:
-    """A worker takes `count` messages and dies. Its consumer allows one delivery."""
+async def abandon(connect: Any, server: Any, stream: OwnStream, count: int) -> None:
+    """A worker takes `count` messages and dies. Its consumer allows one delivery, which ends with `expire`."""
+    config = ConsumerConfig(ack_wait=300, max_deliver=1)
     lost = await connect(server)
     sub = await lost.pull_subscribe(stream.subject("job"), durable="crew", config=config)
 
@@ -63,6 +64,18 @@ async def abandon(connect: Any, server: Any, stream: OwnStream, config: Consumer
     await worker
     # Until the server has noticed, what is published goes to the dead worker, and to no one else after that.
     await eventually(lambda: _nobody_waits(stream), what="the server has forgotten its pull requests")
+
+
+async def expire(js: Any, oracle: Oracle, stream: str) -> None:
+    """End the deliveries that were not acked now.
+
+    The server sends each advisory only once. If a short ``ack_wait`` ended the deliveries, the advisories would be
+    missed on a slow machine, because no worker listens yet.
+    """
+    await js.ping(60)  # the server has the worker's subscription to advisories
+    config = (await oracle.consumer_info(stream, "crew"))["config"]
+    config.pop("name", None)
+    await oracle.create_consumer(stream, "crew", **{**config, "ack_wait": 100_000_000})
 
 
 async def _nobody_waits(stream: OwnStream) -> bool:
@@ -135,18 +148,18 @@ async def test_forged_about_acked_of_work_queue(
 
 
 async def test_real_one_of_an_earlier_filter(
-    stream: OwnStream, dead: OwnStream, connect: Any, server: Any, js: Any
+    oracle: Oracle, stream: OwnStream, dead: OwnStream, connect: Any, server: Any, js: Any
 ) -> None:
     """The consumer's filter was changed after the delivery: ``max_deliver`` applies to the message anyway."""
     await stream.publish(2, "job")
-    config = ConsumerConfig(ack_wait=2.0, max_deliver=1)
-    await abandon(connect, server, stream, config, 2)
+    await abandon(connect, server, stream, 2)
     handle = await js.stream(stream.name)
     config = (await (await handle.consumer("crew")).info()).config
     await handle.update_consumer(config.replace(filter_subject=stream.subject("other")))
     sub = await js.pull_subscribe(stream=stream.name, consumer="crew")
     async with sub.run(lambda _: None, dead_letter="dead.>"):
-        await eventually(lambda: _stored(dead, 2), 20, "both are stored")
+        await expire(js, oracle, stream.name)
+        await eventually(lambda: _stored(dead, 2), what="both are stored")
     for letter in await dead.messages():
         assert "filters exclude" in parse_headers(letter.headers)[1][MARK]
 
@@ -167,14 +180,14 @@ async def test_real_ones_among_forged(
 ) -> None:
     """One request answers for a burst."""
     await stream.publish(50, "job")
-    # Longer than a busy machine needs to begin 50 handlers: else the only worker that hears of them has them in hand.
-    await abandon(connect, server, stream, ConsumerConfig(ack_wait=5.0, max_deliver=1), 50)
+    await abandon(connect, server, stream, 50)
     await stream.publish(2000, "other")
     tap = await proxy()
     js = await connect(tap, on_event=events.append)
     sub = await js.pull_subscribe(stream=stream.name, consumer="crew")
     before = len(tap.sent(INFO))
     async with sub.run(lambda _: None, dead_letter="dead.>") as worker, worker:
+        await expire(js, oracle, stream.name)
         await forge(oracle, stream.name, *((seq, 1) for seq in range(1000, 2000)))
         await eventually(lambda: _unmarked(dead, 50), 60, "all are found")
         assert len(tap.sent(INFO)) - before < 20
@@ -195,11 +208,12 @@ async def test_flood_hides_no_real_one(
 ) -> None:
     """Complete forgeries about acked messages, each many times, while the real advisories come: 20 dead letters."""
     await stream.publish(20, "job")
-    await abandon(connect, server, stream, ConsumerConfig(ack_wait=3.0, max_deliver=1), 20)
+    await abandon(connect, server, stream, 20)
     await stream.publish(300, "job", first=21)
     sub = await js.pull_subscribe(stream=stream.name, consumer="crew")
     async with sub.run(lambda _: None, dead_letter="dead.>") as worker:
         await eventually(lambda: worker.counts.handled == 300, what="the others are acked")
+        await expire(js, oracle, stream.name)
         for _ in range(60):
             await forge(oracle, stream.name, *((seq, 1) for seq in range(21, 321)))
         await eventually(lambda: _unmarked(dead, 20), 30, "all real ones are found")
@@ -215,11 +229,12 @@ async def test_many_mentions_one_dead_letter(
 ) -> None:
     """An advisory that comes repeatedly is one piece of work."""
     await stream.publish(5, "job")
-    await abandon(connect, server, stream, ConsumerConfig(ack_wait=3.0, max_deliver=1), 5)
+    await abandon(connect, server, stream, 5)
     sub = await js.pull_subscribe(stream=stream.name, consumer="crew")
     async with sub.run(lambda _: None, dead_letter="dead.>"):
         await forge(oracle, stream.name, *((seq, 1) for _ in range(500) for seq in range(1, 6)))
-        await eventually(lambda: _unmarked(dead, 5), 40, "all are stored")
+        await expire(js, oracle, stream.name)
+        await eventually(lambda: _unmarked(dead, 5), what="all are stored")
         await wait_for_event(AdvisoryRefused, events, lambda event: event.count >= 2048)
     assert len(of(DeadLettered, events)) == 5
 
@@ -256,7 +271,7 @@ async def test_unverified_without_the_right_to_ask(
     for message in await sub.fetch(3):  # not by the worker, which remembers what it acked
         await message.ack()
     async with sub.run(lambda _: None, dead_letter="dead.>"):
-        await js.ping()  # the server has its subscription to advisories
+        await js.ping(60)  # the server has its subscription to advisories
         await forge(oracle, stream.name, (2, 2), consumer=sub.consumer)
         event = await wait_for_event(DeadLettered, events)
     (letter,) = await dead.messages()
@@ -276,7 +291,7 @@ async def test_real_ones_arrive_over_an_election(
     await oracle.create_stream("DEAD", ["dead.>"], num_replicas=3)
     await oracle.publish_many("jobs.x", 30)
     js = await connect(cluster.servers["n1"], on_event=events.append)
-    config = ConsumerConfig(ack_wait=2.0, max_deliver=1)
+    config = ConsumerConfig(ack_wait=300, max_deliver=1)
     sub = await js.pull_subscribe("jobs.>", durable="crew", config=config)
     assert len(await sub.fetch(30)) == 30
 
@@ -285,6 +300,7 @@ async def test_real_ones_arrive_over_an_election(
         return int((await oracle.state("DEAD"))["messages"]) == 30
 
     async with sub.run(lambda _: None, dead_letter="dead.>"):
+        await expire(js, oracle, "JOBS")
         await eventually(all_stored, 60, "all are found", interval=0.5)
     # A new leader may send an advisory again: it is not decided twice.
     assert {event.reason for event in of(AdvisoryRefused, events)} <= {

@@ -125,7 +125,7 @@ async def ordered_fetch(js: Any, stream: OwnStream, tally: Tally) -> AsyncIterat
         async def run() -> None:
             while True:
                 try:
-                    for message in await oc.fetch(50, expires=3.0, idle_heartbeat=HEARTBEAT):
+                    for message in await oc.fetch(50, expires=6 * HEARTBEAT, idle_heartbeat=HEARTBEAT):
                         tally.take(message)
                 except JetStreamError as error:
                     tally.errors.append(error)

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 from integration.kit.servers.ports import HOST
 
@@ -45,6 +46,11 @@ class ConnectProxy:
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.port}"
+
+    @property
+    def url_with_credentials(self) -> str:
+        """The URL for clients that have the credentials required now."""
+        return f"http://{quote(self.credentials, ':')}@{HOST}:{self.port}"
 
     def cut(self) -> None:
         """End all tunnels."""

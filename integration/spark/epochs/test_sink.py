@@ -275,7 +275,7 @@ async def test_one_id_for_two_rows(js: Any, topic: Any) -> None:
     attempt, created = sink.attempt(0), await sink.sink_topic()
     for task, rows in enumerate([[("1", "[1]"), ("2", "[2]")], [("1", "[3]")], [("4", "[4]"), ("4", "[5]")]]):
         ids, data = zip(*rows, strict=True)
-        writer, position = await open_writer(js, sink.plan(attempt), attempt, Task(task, 0), created)
+        writer, partition = await open_writer(js, sink.plan(attempt), attempt, Task(task, 0), created)
         batch = pa.record_batch({"data": pa.array(data), "msg_id": pa.array(ids)})
         try:
             if task == 2:
@@ -283,7 +283,7 @@ async def test_one_id_for_two_rows(js: Any, topic: Any) -> None:
                     await writer.write(batch)
                 continue
             await writer.write(batch)
-            written.append(EpochWritten(task, 0, await writer.finish(), epoch_position=position))
+            written.append(EpochWritten(task, 0, await writer.finish(), topic_partition=partition))
         finally:
             await writer.close()
     with pytest.raises(ConfigError, match="row 0 of partition 0 and row 0 of partition 1 have the same"):

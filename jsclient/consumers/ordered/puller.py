@@ -146,7 +146,7 @@ class OrderedPuller:
         self.context.attach(self, self._restart_consumer, self._end_denied)
         self.num_pending = info.num_pending
         self._use(info)
-        self.recreator.remember_stream()
+        self.recreator.remember_stream(created=info.created)
 
     async def _check_match(self, info: ConsumerInfo) -> None:
         """Delete the new consumer and raise an error if its filter can't match any subject of the stream."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from ..._runtime.context import Context
@@ -130,6 +131,9 @@ class ConsumerRecreator:
         self._deleted = ""  # the last consumer whose deletion was requested
         self._incarnation = ""  # the creation time of the stream, or "" if it is unknown
         self._remembering: asyncio.Task[None] | None = None
+        self._answer_lost = False  # whether the creation time was requested, and no answer arrived
+        self._is_repeated = False  # whether `_remembering` repeats a request whose answer was lost
+        self._first_created: datetime | None = None  # when the first consumer was created, if that is known
         self._doubting: asyncio.Task[None] | None = None
         # The last message that had been read when the stream may have been replaced. If the stream no longer stores
         # it, it was replaced. None if there is nothing to compare.
@@ -151,11 +155,15 @@ class ConsumerRecreator:
                 self._run_attempts(), f"reset of the ordered reader of {self._tracker.stream}"
             )
 
-    def remember_stream(self, on_info: Callable[[StreamInfo], None] | None = None) -> None:
+    def remember_stream(
+        self, on_info: Callable[[StreamInfo], None] | None = None, *, created: datetime | None = None
+    ) -> None:
         """Request the creation time of the stream in the background, to detect later that the stream was replaced.
 
-        ``on_info`` is called with the info of the stream, if the user has the permission to request it.
+        ``on_info`` is called with the info of the stream, if the user has the permission to request it. ``created`` is
+        the time at which the first consumer was created. It is needed to repeat the request if the answer is lost.
         """
+        self._first_created = created
         self._remembering = self._context.tasks.start(
             self._remember_stream(on_info), "creation time of the stream"
         )
@@ -166,9 +174,17 @@ class ConsumerRecreator:
         return self._incarnation
 
     async def incarnation_known(self) -> str:
-        """Wait for the answer to the request of `remember_stream`, and return `incarnation`."""
-        if self._remembering is not None and not self._remembering.done():
+        """Wait for the answer to the request of `remember_stream`, and return `incarnation`.
+
+        If the answer was lost, the request is repeated in the background, and the result is returned by a later call.
+        """
+        if self._remembering is not None and not self._remembering.done() and not self._is_repeated:
             await asyncio.wait({self._remembering})
+        if self._answer_lost and self._first_created is not None and self._needed:
+            self._answer_lost, self._is_repeated = False, True
+            self._remembering = self._context.tasks.start(
+                self._remember_stream(None), "creation time of the stream"
+            )
         return self._incarnation
 
     def stop_recreating(self) -> None:
@@ -436,11 +452,14 @@ class ConsumerRecreator:
         )
 
     async def _stream_info(self) -> StreamInfo | None:
-        api = self._context.api
         try:
-            return from_wire(StreamInfo, await self._context.call(api.stream_info(self._tracker.stream)))
+            return await self._request_stream_info()
         except JetStreamError:
             return None  # reading works without this check, so a missing permission or an error is ignored
+
+    async def _request_stream_info(self) -> StreamInfo:
+        api = self._context.api
+        return from_wire(StreamInfo, await self._context.call(api.stream_info(self._tracker.stream)))
 
     async def _stored_at(self, seq: int) -> int:
         """Return the time at which the message with this sequence was stored, in nanoseconds."""
@@ -449,11 +468,20 @@ class ConsumerRecreator:
         return read_stored_message(answer).time_ns
 
     async def _remember_stream(self, on_info: Callable[[StreamInfo], None] | None) -> None:
-        info = await self._stream_info()
-        if info is not None and on_info is not None:
+        try:
+            info = await self._request_stream_info()
+        except JetStreamError as error:
+            self._answer_lost = isinstance(error, RequestTimeoutError | DisconnectedError)
+            return
+        if on_info is not None:
             on_info(info)
-        if info is not None and not self._incarnation:
+        if not self._incarnation and (not self._is_repeated or self._is_first_stream(info)):
             self._incarnation = str(info.created)
+
+    def _is_first_stream(self, stream: StreamInfo) -> bool:
+        """Return whether the stream existed before the first consumer, so it has not been replaced since then."""
+        first = self._first_created
+        return stream.created is not None and first is not None and stream.created <= first
 
     async def _delete(self, *consumers: str) -> None:
         stream = self._tracker.stream

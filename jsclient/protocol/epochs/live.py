@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 
 from ...errors import ConfigError, ProtocolError
+from ..consumers.monitors import HeartbeatMonitor
 from ..wire.headers import Headers, encode_headers, parse_headers
 from .frontier import Changes, Order
 from .records import EPOCH, DataMessage, FrontierRecord, InitialFrontierSnapshot, LowerFrontierUpdate, Message
@@ -28,6 +29,7 @@ __all__ = [
     "LiveMessage",
     "LiveRequest",
     "Verb",
+    "beat_monitor",
     "live_subject",
     "read_live",
     "read_live_request",
@@ -45,6 +47,16 @@ Verb = Literal["connect", "alive", "leave"]
 def live_subject(topic: str, partition: int) -> str:
     """Return the subject of requests to the publisher of a partition."""
     return f"{topic}.{partition}.live"
+
+
+def beat_monitor(beat: float, now: float) -> HeartbeatMonitor:
+    """Return a monitor whose alarm means that the other side was silent for three beats.
+
+    A program that was suspended, or whose event loop was blocked, has sent no heartbeats in the meantime, so it can't
+    expect their answers. The second check of the monitor therefore follows a whole beat after the first. That is long
+    enough to send a heartbeat and to receive the answer.
+    """
+    return HeartbeatMonitor(beat, factor=2.0, grace=beat, last_activity=now)
 
 
 class LiveRequest(msgspec.Struct, frozen=True):

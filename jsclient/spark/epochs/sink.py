@@ -47,7 +47,7 @@ class EpochWritten(Written):
     query: str = ""
     run: str = ""  # the id of the attempt to write the batch
     # The topic's partition that contains the rows, or -1 if there were no rows or all of them were already stored.
-    epoch_position: int = -1
+    topic_partition: int = -1
 
 
 class EpochStreamWriter(DataSourceStreamArrowWriter):
@@ -107,7 +107,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         check_epoch(batchId, (result.epoch for result in written))
         attempt = WriteAttempt.of_epoch(written[0].query, written[0].run, batchId)
         refuse_different(written)
-        partitions = {result.epoch_position for result in written}
+        partitions = {result.topic_partition for result in written}
         opened = session(self._options.write.connect)
 
         async def complete() -> None:

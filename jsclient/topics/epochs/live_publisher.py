@@ -12,8 +12,16 @@ from ..._runtime.context import Context
 from ..._runtime.handle import Handle, State, body_error_first
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError, ProducerFencedError, ProtocolError, PublisherExistsError
+from ...protocol.consumers.monitors import HeartbeatMonitor
 from ...protocol.epochs.frontier import Antichain, Changes, Order
-from ...protocol.epochs.live import EpochBroadcast, LiveMessage, live_subject, read_live_request, write_live
+from ...protocol.epochs.live import (
+    EpochBroadcast,
+    LiveMessage,
+    beat_monitor,
+    live_subject,
+    read_live_request,
+    write_live,
+)
 from ...protocol.epochs.presence import presence_subject
 from ...protocol.epochs.records import order_name
 from ...protocol.epochs.trackers import EpochPublisher, EpochState
@@ -62,14 +70,14 @@ class LivePublisher(Handle, Generic[T]):
         self._types = f"order {order_name(order)}, codec {codec_name(codec)}"
         self._broadcast: EpochBroadcast[T] = EpochBroadcast(EpochPublisher(order))
         self._sent: dict[str, int] = {}  # number of the last message sent to each subscriber
-        self._last_signs: dict[str, float] = {}  # monotonic time of each subscriber's last heartbeat
+        self._silence: dict[str, HeartbeatMonitor] = {}  # detects subscribers that send no heartbeats
         self._wake, self._changed = Signal(), Signal()
         self._inbox: Inbox | None = None
         self._presence = Presence(
             context, presence_subject(topic, partition, live=True), lambda: not self.is_closed, self._taken
         )
         self._is_taken = False
-        self._pumping: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def begin_publishing(self, *, takeover: bool) -> None:
         """Listen for subscribers. Internal: called by `EpochTopic.live_publisher`.
@@ -92,7 +100,8 @@ class LivePublisher(Handle, Generic[T]):
         except BaseException:
             await self.release()
             raise
-        self._pumping = self._context.tasks.start(self._pump(), "live publisher")
+        self._context.tasks.start(self._pump(), "live publisher")
+        self._watching = self._context.tasks.start(self._watch_subscribers(), "live publisher: heartbeats")
 
     @property
     def frontier(self) -> Antichain[T]:
@@ -212,7 +221,7 @@ class LivePublisher(Handle, Generic[T]):
         """Send the queued messages, to one subscriber after the other, until the publisher is closed."""
         while not self.is_closed:
             has_sent = False
-            for subscriber in [*self._last_signs]:
+            for subscriber in [*self._silence]:
                 for number, message in self._broadcast.take_messages(subscriber, _AT_ONCE):
                     has_sent = True
                     self._sent[subscriber] = number
@@ -224,9 +233,19 @@ class LivePublisher(Handle, Generic[T]):
                         break
             self._changed.set()
             if not has_sent:
-                due = asyncio.get_running_loop().time() + self._beat
-                await self._wake.wait_until(due)
-            self._expire()
+                await self._wake.wait()
+            connected = set(self._broadcast.subscribers)
+            for subscriber in self._silence.keys() - connected:  # their queue was full
+                self._forget_subscriber(subscriber)
+
+    async def _watch_subscribers(self) -> None:
+        """Drop subscribers that were silent for three beats."""
+        while not self.is_closed:
+            await asyncio.sleep(self._beat / 4)
+            now = asyncio.get_running_loop().time()
+            for subscriber, silence in [*self._silence.items()]:
+                if silence.check_silence(now) is not None:
+                    self._forget_subscriber(subscriber)
 
     def _receive_requests(self, frames: list[Frame]) -> None:
         for subject, reply, _, data in frames:
@@ -246,8 +265,8 @@ class LivePublisher(Handle, Generic[T]):
                 self._forget_subscriber(who)
             elif request.verb == "connect":
                 self._connect(who, f"order {request.order}, codec {request.codec}")
-            elif who in self._last_signs:
-                self._last_signs[who] = asyncio.get_running_loop().time()
+            elif (silence := self._silence.get(who)) is not None:
+                silence.heard(asyncio.get_running_loop().time())
                 self._wake.set()
                 self._answer(who, LiveMessage("there", self._sent.get(who, 0)))
             else:
@@ -257,14 +276,14 @@ class LivePublisher(Handle, Generic[T]):
         if types != self._types:
             self._answer(who, LiveMessage("mismatch", 0, None, self._types))
             return
-        if who not in self._last_signs and len(self._last_signs) >= self._max_subscribers:
+        if who not in self._silence and len(self._silence) >= self._max_subscribers:
             self._refuse_request(
-                ProtocolError(f"partition {self._partition} already has {len(self._last_signs)} subscribers")
+                ProtocolError(f"partition {self._partition} already has {len(self._silence)} subscribers")
             )
             return
         self._broadcast.connect(who)
         self._sent[who] = 0
-        self._last_signs[who] = asyncio.get_running_loop().time()
+        self._silence[who] = beat_monitor(self._beat, asyncio.get_running_loop().time())
         self._wake.set()
 
     def _refuse_request(self, error: ProtocolError) -> None:
@@ -282,21 +301,14 @@ class LivePublisher(Handle, Generic[T]):
 
     def _forget_subscriber(self, who: str) -> None:
         self._broadcast.disconnect(who)
-        self._last_signs.pop(who, None)
+        self._silence.pop(who, None)
         self._sent.pop(who, None)
         self._changed.set()
-
-    def _expire(self) -> None:
-        """Drop subscribers that were disconnected, and subscribers that were silent for three beats."""
-        now, connected = asyncio.get_running_loop().time(), set(self._broadcast.subscribers)
-        for who, last_sign in [*self._last_signs.items()]:
-            if who not in connected or now > last_sign + 3 * self._beat:
-                self._forget_subscriber(who)
 
     def _drop_subscribers(self, what: Lifecycle) -> None:
         """Drop all subscribers if the connection was lost, since messages in flight may be lost with it."""
         if what is not Lifecycle.CONNECTED:
-            for who in [*self._last_signs]:
+            for who in [*self._silence]:
                 self._forget_subscriber(who)
 
     def _taken(self) -> None:
@@ -315,6 +327,8 @@ class LivePublisher(Handle, Generic[T]):
             self._context.detach(self, self._drop_subscribers)
             self._wake.set()
             self._changed.set()
+            if self._watching is not None:
+                self._watching.cancel()
             await asyncio.wait([self._context.tasks.start(self._release(), "live publisher: release")])
 
     async def _release(self) -> None:

@@ -21,8 +21,9 @@ from ...errors import (
     TopicMismatchError,
     TopicNotFoundError,
 )
+from ...protocol.consumers.monitors import HeartbeatMonitor
 from ...protocol.epochs.frontier import Order
-from ...protocol.epochs.live import LiveMessage, LiveRequest, Verb, live_subject, read_live
+from ...protocol.epochs.live import LiveMessage, LiveRequest, Verb, beat_monitor, live_subject, read_live
 from ...protocol.epochs.records import Message, order_name
 from ...protocol.epochs.trackers import Epoch
 from ...protocol.topics.value_codec import Codec, codec_name
@@ -37,16 +38,15 @@ T = TypeVar("T", bound=Hashable)
 
 _MAX_PENDING: Final = 100_000  # messages
 _PAUSE: Final = 0.1  # seconds between two attempts to connect
-_SILENT_BEATS: Final = 3  # unanswered heartbeats in a row before a publisher counts as lost
 
 
 @dataclass(slots=True)
 class _Channel:
     """The connection to one publisher."""
 
+    silence: HeartbeatMonitor
     token: str = ""  # the inbox token of this attempt to connect, which identifies late answers
     number: int = 0  # number of the last message, 0 if not connected
-    last_activity: float = 0.0  # monotonic time of the last activity
     requested_at: float = 0.0
 
 
@@ -76,7 +76,7 @@ class LiveSubscription(EpochEvents[T]):
         super().__init__(topic, order, partitions, codec, filter)
         self._context, self._connection, self._beat = context, context.connection, beat
         self._prefix = f"{self._connection.new_inbox()}."
-        self._channels = {partition: _Channel() for partition in partitions}
+        self._channels = {partition: _Channel(beat_monitor(beat, 0.0)) for partition in partitions}
         self._by_token: dict[str, int] = {}
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
@@ -175,7 +175,7 @@ class LiveSubscription(EpochEvents[T]):
 
     def _handle_message(self, partition: int, live: LiveMessage[T]) -> None:
         channel = self._channels[partition]
-        channel.last_activity = asyncio.get_running_loop().time()
+        channel.silence.heard(asyncio.get_running_loop().time())
         self._missing.discard(partition)
         # A gap in the numbers means that a message was lost. Heartbeats contain the last number too, so even the loss
         # of the last message is noticed.
@@ -212,7 +212,7 @@ class LiveSubscription(EpochEvents[T]):
                 if not channel.number:
                     if now >= channel.requested_at + (_PAUSE if partition in self._missing else self._beat):
                         self._connect(partition, now)
-                elif now >= channel.last_activity + _SILENT_BEATS * self._beat:
+                elif channel.silence.check_silence(now) is not None:
                     self._lost(f"the publisher of partition {partition} is silent")
                 elif now >= channel.requested_at + self._beat:
                     channel.requested_at = now
@@ -230,7 +230,7 @@ class LiveSubscription(EpochEvents[T]):
         self._leave(partition)
         self._tries += 1
         token = f"{self._tries}"
-        self._channels[partition] = _Channel(token, 0, now, now)
+        self._channels[partition] = _Channel(beat_monitor(self._beat, now), token, 0, now)
         self._by_token[token] = partition
         self._send_verb(partition, "connect")
 
@@ -239,7 +239,7 @@ class LiveSubscription(EpochEvents[T]):
         if channel.token:
             self._send_verb(partition, "leave")
             self._by_token.pop(channel.token, None)
-            self._channels[partition] = _Channel()
+            self._channels[partition] = _Channel(channel.silence)
 
     def _send_verb(self, partition: int, verb: Verb) -> None:
         request = LiveRequest(1, verb, order_name(self._order), codec_name(self._codec))

@@ -18,7 +18,7 @@ async def events(sub, until):
     """Events up to the first for which that is so, included."""
     got = []
     while not got or not until(got[-1]):
-        got.append(await sub.next(5))
+        got.append(await sub.next(30))
     return got
 
 
