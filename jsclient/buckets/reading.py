@@ -140,8 +140,8 @@ def each_by(decode: DecodeOne[EntryT]) -> Decode[EntryT]:
 
     def decode_each(frames: list[Frame], numbers: AckNumbers, *, is_initial: bool) -> list[EntryT]:
         entries = [
-            decode(frame, *of_frame, is_initial=is_initial)
-            for frame, *of_frame in zip(frames, *numbers, strict=True)
+            decode(frame, revision, time_ns, pending, is_initial=is_initial)
+            for frame, revision, time_ns, pending in zip(frames, *numbers, strict=True)
         ]
         return [entry for entry in entries if entry is not None]
 

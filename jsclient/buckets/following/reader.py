@@ -157,8 +157,10 @@ class SharedReader(Generic[EntryT]):
         return self._changes(run)
 
     def _changes(self, run: list[WindowMessage]) -> list[EntryT]:
-        frames, revisions, times_ns, pending, _ = zip(*run, strict=True)
-        return self._decode([*frames], AckNumbers(revisions, times_ns, pending), is_initial=False)
+        numbers = AckNumbers(
+            [one.revision for one in run], [one.time_ns for one in run], [one.pending for one in run]
+        )
+        return self._decode([one.frame for one in run], numbers, is_initial=False)
 
     async def _next_alone(self, source: SharedSource) -> list[EntryT]:
         """Read entries without the shared window."""

@@ -30,6 +30,9 @@ def entries_of(
     keys: KeySpace, frames: list[Frame], numbers: AckNumbers, *, is_initial: bool
 ) -> list[KeyValueEntry[Any]]:
     """Return the entries in messages that a consumer has delivered. There must be at least one message."""
+    if len(frames) == 1:  # a change usually arrives alone
+        [seq], [time_ns], [pending] = numbers
+        return [_only_entry(keys, frames[0], seq, time_ns, pending, is_initial=is_initial)]
     subjects, _, blocks, values = zip(*frames, strict=True)
     operations: Iterable[Operation] = repeat("PUT")
     sizes: Iterable[int] = map(len, values)
@@ -52,6 +55,28 @@ def entries_of(
         _decoders(keys, len(frames)),
     )
     return list(entries)
+
+
+def _only_entry(
+    keys: KeySpace, frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool
+) -> KeyValueEntry[Any]:
+    """Return the entry in a message that has arrived alone. The result is the same as from `entries_of`."""
+    subject, _, block, value = frame
+    stored = subject[len(keys.reads) :].decode("utf-8", "surrogateescape")
+    operation, size, headers = _described(block, value)
+    return KeyValueEntry(
+        bucket=keys.bucket,
+        key=stored if keys.key_codec is None else keys.key(keys.reads + stored),
+        raw=value,
+        revision=revision,
+        created_ns=time_ns,
+        operation=operation,
+        delta=pending,
+        headers=headers,
+        size=size,
+        is_initial=is_initial,
+        decoded=None if keys.codec is None else keys.decoding,
+    )
 
 
 def _described(block: bytes, value: bytes) -> tuple[Operation, int, MessageHeaders | None]:
