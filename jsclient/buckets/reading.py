@@ -119,10 +119,10 @@ async def has_nothing_left(consumer: OrderedConsumer, last: Metadata | None) -> 
     return not info.num_pending and not consumer.pending and info.delivered.consumer_seq == returned
 
 
-class Decode(Protocol[EntryT_co]):
+class Decode(Protocol[EntryT]):
     """Reads the entries from the frames of messages, and omits those to be skipped."""
 
-    def __call__(self, frames: list[Frame], numbers: AckNumbers, *, is_initial: bool) -> list[EntryT_co]:
+    def __call__(self, frames: list[Frame], numbers: AckNumbers, *, is_initial: bool) -> list[EntryT]:
         """There is at least one frame. ``is_initial`` tells whether the entries existed when the reader was opened."""
 
 

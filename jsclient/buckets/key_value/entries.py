@@ -6,7 +6,7 @@ They call no Python function for an entry unless its message has headers or the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -23,6 +23,8 @@ from ...protocol.wire.message_headers import MessageHeaders
 
 __all__ = ["entries_of", "keys_of", "recorded_entries", "recorded_entry", "stored_entry"]
 
+# The positional arguments of a struct cost half as much as keyword arguments.
+_new_entry: Callable[..., KeyValueEntry[Any]] = KeyValueEntry
 _OPERATION, _REASON, _SIZE = (name.encode() for name in (OPERATION, MARKER_REASON, MSG_SIZE))
 
 
@@ -39,9 +41,8 @@ def entries_of(
     headers: Iterable[MessageHeaders | None] = repeat(None)
     if any(blocks):  # most values have no headers
         operations, sizes, headers = zip(*map(_described, blocks, values), strict=True)
-    # The positional arguments of a struct cost half as much as keyword arguments.
     entries = map(
-        KeyValueEntry,
+        _new_entry,
         repeat(keys.bucket),
         _keys_under(keys, subjects),
         values,
@@ -164,7 +165,7 @@ def recorded_entries(
     headers = [record.headers or None for record in records]
     values = [record.data for record in records]
     entries = map(
-        KeyValueEntry,
+        _new_entry,
         repeat(keys.bucket),
         stored,
         values,
