@@ -369,13 +369,14 @@ class BucketReader(Generic[EntryT]):
         numbers = numbers_of(frames)
         # An entry that changes in the meantime moves after the others, so either the count or the end may be
         # reached first.
-        count = min(_count_up_to_zero(numbers.pending), self._remaining)
+        pending = numbers.pending
+        count = min(pending.index(0) + 1 if 0 in pending else len(pending), self._remaining)
         if count < len(frames):
             later, frames, numbers = frames[count:], frames[:count], numbers.between(0, count)
         else:
             later = []
         entries = self._decode(frames, numbers, is_initial=True)
-        if not numbers.pending[-1] or count == self._remaining:
+        if not pending[count - 1] or count == self._remaining:
             self.is_current = True
         self._remaining -= count
         self._last = frames[-1]
@@ -404,11 +405,3 @@ class BucketReader(Generic[EntryT]):
             await self._log.end_entries()
         if self._consumer is not None:
             await self._consumer.close()
-
-
-def _count_up_to_zero(numbers: Sequence[int]) -> int:
-    """Return how many numbers there are up to the first 0, or in total if there is none."""
-    try:
-        return numbers.index(0) + 1
-    except ValueError:
-        return len(numbers)

@@ -64,19 +64,19 @@ def _only_entry(
     """Return the entry in a message that has arrived alone. The result is the same as from `entries_of`."""
     subject, _, block, value = frame
     stored = subject[len(keys.reads) :].decode("utf-8", "surrogateescape")
-    operation, size, headers = _described(block, value)
-    return KeyValueEntry(
-        bucket=keys.bucket,
-        key=stored if keys.key_codec is None else keys.key(keys.reads + stored),
-        raw=value,
-        revision=revision,
-        created_ns=time_ns,
-        operation=operation,
-        delta=pending,
-        headers=headers,
-        size=size,
-        is_initial=is_initial,
-        decoded=None if keys.codec is None else keys.decoding,
+    operation, size, headers = _described(block, value) if block else ("PUT", len(value), None)
+    return _new_entry(
+        keys.bucket,
+        stored if keys.key_codec is None else keys.key(keys.reads + stored),
+        value,
+        revision,
+        time_ns,
+        operation,
+        pending,
+        headers,
+        size,
+        is_initial,
+        None if keys.codec is None else keys.decoding,
     )
 
 

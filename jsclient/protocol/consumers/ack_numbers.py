@@ -44,6 +44,9 @@ def ack_numbers(frames: list[Frame]) -> AckNumbers:
         NotJetStreamMessageError: A frame has no valid JSAck. Some invalid JSAcks are not detected, so the caller must
             have checked all of them.
     """
+    if len(frames) == 1:  # a change usually arrives alone
+        seq, _, time_ns, pending = sequences(frames[0][1])
+        return AckNumbers((seq,), (time_ns,), (pending,))
     replies = [reply for _, reply, _, _ in frames]
     numbers = _numbers_after_start(replies) if len(replies) >= _MANY else []
     if numbers:
