@@ -48,7 +48,7 @@ class StrayMessages:
         def decode_own(frames: list[Frame], numbers: AckNumbers, *, is_initial: bool) -> list[T]:
             find = chosen().find_header
             own = [not keys.is_stray(MessageHeaders(block, find)) for _, _, block, _ in frames]
-            if not all(own):
+            if not all(own):  # rare, because only other clients store stray messages
                 for (subject, _, _, _), seq, is_own in zip(frames, numbers.stream_seqs, own, strict=True):
                     if not is_own:
                         self.report_message(subject.decode("utf-8", "surrogateescape"), seq)

@@ -164,6 +164,7 @@ def check_filter_subjects(subjects: list[str]) -> list[str]:
     Raises:
         InvalidNameError: A subject is not valid, or not a str.
     """
+    # If one of them is not ordinary, check each by itself, which also finds the reason for the error.
     if not _are_ordinary(subjects):
         for subject in subjects:
             check_filter_subject(subject)
