@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -13,7 +13,8 @@ from ..consumers.message import frames_of
 from ..consumers.ordered.consumer import OrderedConsumer
 from ..consumers.ordered.puller import OrderedPuller
 from ..errors import ConfigError, ConsumerLimitError, JetStreamError, RequestTimeoutError, StreamNotFoundError
-from ..protocol.consumers.ack import Metadata, read_jsack, sequences
+from ..protocol.consumers.ack import Metadata, read_jsack
+from ..protocol.consumers.ack_numbers import AckNumbers, ack_numbers
 from ..protocol.consumers.ordered import ordered_pull_config
 from ..protocol.events import ConsumerRefused, Event
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
@@ -28,8 +29,10 @@ __all__ = [
     "RECHECK",
     "BucketReader",
     "Decode",
+    "DecodeOne",
     "EntryQuery",
     "decoded",
+    "each_by",
     "has_nothing_left",
     "numbers_of",
     "open_consumer",
@@ -47,7 +50,6 @@ _MEANWHILE: Final = (
 _RUN: Final = 500  # messages that are decoded together
 
 _SILENT_LOOKS: Final = 8  # a consumer is replaced after this many silent checks, each after RECHECK
-_FIRST_FORM: Final = 9  # tokens of a JSAck of the first form
 _COLUMNS: Final = (1, 3, 4)  # columns of these numbers in the result of the compiled function
 
 EntryT = TypeVar("EntryT")
@@ -117,7 +119,14 @@ async def has_nothing_left(consumer: OrderedConsumer, last: Metadata | None) -> 
     return not info.num_pending and not consumer.pending and info.delivered.consumer_seq == returned
 
 
-class Decode(Protocol[EntryT_co]):
+class Decode(Protocol[EntryT]):
+    """Reads the entries from the frames of messages, and omits those to be skipped."""
+
+    def __call__(self, frames: list[Frame], numbers: AckNumbers, *, is_initial: bool) -> list[EntryT]:
+        """There is at least one frame. ``is_initial`` tells whether the entries existed when the reader was opened."""
+
+
+class DecodeOne(Protocol[EntryT_co]):
     """Reads an entry from the frame of a message, or returns None to skip it."""
 
     def __call__(
@@ -126,29 +135,32 @@ class Decode(Protocol[EntryT_co]):
         """``pending`` messages follow. ``is_initial`` tells whether the entry existed when the reader was opened."""
 
 
-def numbers_of(frames: list[Frame]) -> Iterable[tuple[int, int, int]]:
-    """Return the stream sequence, the time stamp (ns) and the pending messages of each delivery."""
+def each_by(decode: DecodeOne[EntryT]) -> Decode[EntryT]:
+    """Return a function that reads each entry with a call of ``decode``."""
+
+    def decode_each(frames: list[Frame], numbers: AckNumbers, *, is_initial: bool) -> list[EntryT]:
+        entries = [
+            decode(frame, revision, time_ns, pending, is_initial=is_initial)
+            for frame, revision, time_ns, pending in zip(frames, *numbers, strict=True)
+        ]
+        return [entry for entry in entries if entry is not None]
+
+    return decode_each
+
+
+def numbers_of(frames: list[Frame]) -> AckNumbers:
+    """Return the numbers in the JSAcks of these frames."""
     compiled = chosen().jsack_numbers
     if compiled is not None and (packed := compiled(frames)):
         count, numbers = len(frames), memoryview(packed).cast("q")
-        columns = [numbers[index * count : (index + 1) * count] for index in _COLUMNS]
-        return zip(*columns, strict=True)
-    tokens = [frame[1].split(b".") for frame in frames]
-    if set(map(len, tokens)) == {_FIRST_FORM}:  # the cursor has checked that these are numbers
-        return [(int(some[5]), int(some[7]), int(some[8])) for some in tokens]
-    return [
-        (revision, time_ns, pending)
-        for revision, _, time_ns, pending in [sequences(frame[1]) for frame in frames]
-    ]
+        columns = [numbers[index * count : (index + 1) * count].tolist() for index in _COLUMNS]
+        return AckNumbers(*columns)
+    return ack_numbers(frames)
 
 
 def decoded(decode: Decode[EntryT], frames: list[Frame], *, is_initial: bool) -> list[EntryT]:
     """Return the entries of these messages, without those that are skipped."""
-    entries = [
-        decode(frame, *numbers, is_initial=is_initial)
-        for frame, numbers in zip(frames, numbers_of(frames), strict=True)
-    ]
-    return [entry for entry in entries if entry is not None]
+    return decode(frames, numbers_of(frames), is_initial=is_initial) if frames else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +171,7 @@ class EntryQuery(Generic[EntryT]):
         context: The context of the handle of the bucket.
         stream: Name of the stream that stores the bucket.
         config: The configuration of a consumer that delivers these entries.
-        decode: Returns the entry in a message.
+        decode: Returns the entries in messages.
         create: Name of the method that creates such a bucket, for errors.
     """
 
@@ -355,21 +367,21 @@ class BucketReader(Generic[EntryT]):
     def _initial_entries(self) -> list[EntryT]:
         """Decode the messages that have arrived, up to the last entry that existed at the opening."""
         frames = self._arrived
-        entries: list[EntryT] = []
-        decode, count = self._decode, 0
-        for revision, time_ns, pending in numbers_of(frames):
-            frame = frames[count]
-            count += 1
-            if (entry := decode(frame, revision, time_ns, pending, is_initial=True)) is not None:
-                entries.append(entry)
-            # Check both the count and the end. An entry that changes meanwhile moves to the end of the stream, so
-            # either of them may be reached first.
-            if not pending or count == self._remaining:
-                self.is_current = True
-                break
+        numbers = numbers_of(frames)
+        # An entry that changes in the meantime moves after the others, so either the count or the end may be
+        # reached first.
+        pending = numbers.pending
+        count = min(pending.index(0) + 1 if 0 in pending else len(pending), self._remaining)
+        if count < len(frames):
+            later, frames, numbers = frames[count:], frames[:count], numbers.between(0, count)
+        else:
+            later = []
+        entries = self._decode(frames, numbers, is_initial=True)
+        if not pending[count - 1] or count == self._remaining:
+            self.is_current = True
         self._remaining -= count
-        self._last = frames[count - 1]
-        self._arrived = frames[count:]
+        self._last = frames[-1]
+        self._arrived = later
         return entries
 
     async def initial_runs(self) -> AsyncGenerator[list[EntryT], None]:

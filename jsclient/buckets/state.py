@@ -155,7 +155,7 @@ class StoredState:
 
         May raise any error of an API request.
         """
-        from .reading import BucketReader, reader_config
+        from .reading import BucketReader, each_by, reader_config
 
         kv = self._kv
         subject = f"{kv._keys.reads}>"  # noqa: SLF001  same package
@@ -168,7 +168,7 @@ class StoredState:
                 kv._context,  # noqa: SLF001
                 kv.stream,
                 reader_config([subject], after=after or None),
-                self._delivered,
+                each_by(self._delivered),
                 kv._create,  # noqa: SLF001
             )
             # If a key is updated while reading, its newest entry is delivered again at the end, and replaces the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from .._runtime.handle import ReadHandle, State
 from .._runtime.tasks import Signal
@@ -22,6 +22,8 @@ class _Entry(Protocol):
 
 
 EntryT = TypeVar("EntryT", bound=_Entry)
+
+_OPEN: Final = State.OPEN  # Python 3.11 reads a global name much faster than a member of an enum
 
 
 class _Reader(Protocol[EntryT]):
@@ -47,7 +49,10 @@ class BucketWatch(ReadHandle[EntryT]):
         self._reader = reader
         self._ignore_deletes = ignore_deletes
         self._became_current = Signal()
-        self._ahead: deque[EntryT] = deque()  # entries that were read and not returned yet
+        # Entries that were read and not returned yet. The newest one is held back, because before it is returned, it
+        # must be known whether entries follow that existed at the start.
+        self._ready: deque[EntryT] = deque()
+        self._held: EntryT | None = None  # not None if other entries are ready
         self._is_current = False  # the entries ahead are changes, none of them existed at the start
         self._revision = 0
 
@@ -71,19 +76,23 @@ class BucketWatch(ReadHandle[EntryT]):
         Before an entry is returned, it must be known whether it is the last. The entries after it may be deletions
         that are skipped, or may have been removed.
         """
-        while len(self._ahead) < count and not self._reader.is_current:
+        while len(self._ready) + (self._held is not None) < count and not self._reader.is_current:
             await self._read_ahead()
 
     async def _read_ahead(self) -> None:
         entries = await self._reader.next_run()
         if self._ignore_deletes:
             entries = [entry for entry in entries if not entry.is_deleted]
-        self._ahead += entries
+        if entries:
+            if self._held is not None:
+                self._ready.append(self._held)
+            self._ready += entries
+            self._held = self._ready.pop()
 
     @property
     def is_current(self) -> bool:
         """Whether all entries that existed when the watch was opened have been returned, so only changes follow."""
-        return self._is_current or (self._reader.is_current and not self._ahead)
+        return self._is_current or (self._held is None and self._reader.is_current)
 
     @property
     def revision(self) -> int:
@@ -127,26 +136,32 @@ class BucketWatch(ReadHandle[EntryT]):
             raise ConfigError("the watch is not open: 'async with bucket.watch() as watch' opens it")
         if self.is_closed:
             raise ClosedError("the watch is closed")
-        if self._ahead:
+        if self._held is not None:
             await self._look_ahead(2)
-        while not self._ahead:  # another task may have returned the entries read ahead
+        while self._held is None:  # another task may have returned the entries read ahead
             self._note_current()
             await self._read_ahead()
         return self._take_entry()
 
     async def __anext__(self) -> EntryT:
-        # Fast path: the next entry has already arrived, so return it without awaiting another coroutine.
-        ahead = self._ahead
-        if len(ahead) > 1 and self._state is State.OPEN:
-            entry = ahead.popleft()
-            self._revision = max(self._revision, entry.revision)
+        # Usually the next entry has already arrived, and can be returned without another coroutine.
+        ready = self._ready
+        if ready and self._state is _OPEN:
+            entry = ready.popleft()
+            revision = entry.revision
+            if revision > self._revision:  # noqa: PLR1730  a call of max() takes as long as all other lines
+                self._revision = revision
             return entry
         return await super().__anext__()
 
     def _take_entry(self) -> EntryT:
-        entry = self._ahead.popleft()
+        if self._ready:
+            entry = self._ready.popleft()
+        else:
+            assert self._held is not None
+            entry, self._held = self._held, None
         self._revision = max(self._revision, entry.revision)
-        if not self._ahead:
+        if self._held is None:
             self._note_current()
         return entry
 

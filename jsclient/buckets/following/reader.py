@@ -18,6 +18,7 @@ from ...errors import (
     StreamNotFoundError,
 )
 from ...protocol.buckets.window import WindowMessage
+from ...protocol.consumers.ack_numbers import AckNumbers
 from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..bucket_handle import no_bucket
@@ -156,10 +157,10 @@ class SharedReader(Generic[EntryT]):
         return self._changes(run)
 
     def _changes(self, run: list[WindowMessage]) -> list[EntryT]:
-        entries = [
-            self._decode(one.frame, one.revision, one.time_ns, one.pending, is_initial=False) for one in run
-        ]
-        return [entry for entry in entries if entry is not None]
+        numbers = AckNumbers(
+            [one.revision for one in run], [one.time_ns for one in run], [one.pending for one in run]
+        )
+        return self._decode([one.frame for one in run], numbers, is_initial=False)
 
     async def _next_alone(self, source: SharedSource) -> list[EntryT]:
         """Read entries without the shared window."""

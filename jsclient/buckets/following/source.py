@@ -179,7 +179,7 @@ class SharedSource:
         assert self._puller is not None
         assert self.window is not None
         if frames := self._puller.take_frames(len(self._puller.front)):
-            self.window.add_frames(frames, numbers_of(frames))
+            self.window.add_frames(frames, zip(*numbers_of(frames), strict=True))
         self.window.begin_era()
 
     # --- the members -------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class SharedSource:
                 # If no other member needs the messages, return them directly instead of adding them to the window.
                 if window.pass_by(follower, revisions, len(frames)):
                     return Alone(frames)
-                window.add_frames(frames, numbers_of(frames))
+                window.add_frames(frames, zip(*numbers_of(frames), strict=True))
             else:
                 await messages.wait_change()
 

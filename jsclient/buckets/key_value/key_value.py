@@ -11,10 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from ..._runtime.context import Context
 from ..._runtime.handle import Opening, listing
 from ..._runtime.publish import check_payload, publish
-from ...errors import (
-    ConfigError,
-    KeyNotFoundError,
-)
+from ...errors import ConfigError, KeyNotFoundError
 from ...protocol.buckets.bucket_config import BucketStatus
 from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, ValueT
 from ...protocol.buckets.keys import KeySpace
@@ -32,7 +29,7 @@ from ..rights import WithBucketRights
 from .acquiring import acquire
 from .cache import KeyValueCache, open_cache
 from .election import elect
-from .entries import entry_of, key_of, stored_entry
+from .entries import entries_of, keys_of, stored_entry
 from .lock import KeyValueLock
 from .purge_deletes import purge_deletes
 from .put_many import put_many
@@ -161,7 +158,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         seen: set[str] = set()
         config = reader_config(self._keys.subjects(filters), headers_only=True)
         reader = BucketReader(
-            self._context, self._stream, config, self._counted(key_of, self._keys), self._create
+            self._context, self._stream, config, self._counted(keys_of, self._keys), self._create
         )
         async for run in reader.initial_runs():
             for key, is_deleted in run:
@@ -172,9 +169,10 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
     @listing
     async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry[ValueT], None]:
-        """Iterate over all entries of the keys that match ``filters``, oldest first and with deletions. See `keys`."""
-        async for entry in self._reader(filters, policy=DeliverPolicy.ALL).initial():
-            yield entry
+        """Iterate over all stored entries of the matching keys, oldest first and including deletions. See `keys`."""
+        async for run in self._reader(filters, policy=DeliverPolicy.ALL).initial_runs():
+            for entry in run:
+                yield entry
 
     def watch(
         self,
@@ -238,11 +236,11 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     ) -> BucketReader[KeyValueEntry[ValueT]]:
         subjects = self._keys.subjects(filters)
         config = reader_config(subjects, policy=policy, after=after, headers_only=headers_only)
-        decode = self._counted(entry_of, keys or self._keys)
+        decode = self._counted(entries_of, keys or self._keys)
         return BucketReader(self._context, self._stream, config, decode, self._create)
 
-    def _counted(self, decode: Callable[..., T], keys: KeySpace) -> Decode[T]:
-        """Return a function that decodes a message, or skips it if another client has stored it."""
+    def _counted(self, decode: Callable[..., list[T]], keys: KeySpace) -> Decode[T]:
+        """Return a function that decodes messages, without those that another client has stored."""
         return self._strays.skipped(decode, keys) if keys.own else partial(decode, keys)
 
     # --- writing -----------------------------------------------------------------------------------------

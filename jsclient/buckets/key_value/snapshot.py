@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import compress
+from operator import not_
 from typing import Any, Final, Generic
 
 from ...protocol.buckets.entry import KeyValueEntry, ValueT
@@ -10,7 +12,7 @@ from ...protocol.buckets.keys import KeySpace
 from ...protocol.models.stream import StreamInfo
 from ...protocol.topics.record import Record
 from ...streams.stream import Stream
-from .entries import recorded_entry
+from .entries import recorded_entries
 
 __all__ = ["KeyValueSnapshot", "take_snapshot"]
 
@@ -39,13 +41,16 @@ async def take_snapshot(
     """Read the newest entries of keys that match filters. ``renewed`` requests the current state of the stream."""
     snapshot = KeyValueSnapshot[Any]()
 
-    def add(record: Record, remaining: int) -> None:
-        if keys.own and keys.is_stray(record.headers):
-            report_stray(record.subject, record.seq)
-            return
-        entry = recorded_entry(keys, record, remaining)
-        if not entry.is_deleted:
-            snapshot[entry.key] = entry
+    def add(records: list[Record]) -> None:
+        deltas: Sequence[int] = range(len(records) - 1, -1, -1)
+        # Stray messages aren't entries, but are counted as such in the deltas of the others.
+        if keys.own:
+            own = [not keys.is_stray(record.headers) for record in records]
+            for record in compress(records, map(not_, own)):
+                report_stray(record.subject, record.seq)
+            records, deltas = [*compress(records, own)], [*compress(deltas, own)]
+        entries = recorded_entries(keys, records, deltas)
+        snapshot.update([(entry.key, entry) for entry in entries if entry.operation == "PUT"])
 
     for first in range(0, len(filters), _MOST_SUBJECTS):
         subjects = [keys.reads + pattern for pattern in filters[first : first + _MOST_SUBJECTS]]
@@ -62,14 +67,11 @@ async def take_snapshot(
     return snapshot
 
 
-async def _read(stream: Stream, subjects: list[str], add: Callable[[Record, int], None]) -> int:
+async def _read(stream: Stream, subjects: list[str], add: Callable[[list[Record]], None]) -> int:
     """Read the newest entries of these subjects. Return the revision as of which they were read, or 0 if unknown."""
     batch = stream.get_last_messages(subjects)
     records: list[Record] = []
     async for some in batch.records(linked=False):
         records += some
-    remaining = len(records)
-    for record in records:
-        remaining -= 1
-        add(record, remaining)
+    add(records)
     return batch.up_to_seq

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
 from typing import TypeVar
 
 from ..._runtime.connection.speedups import chosen
 from ..._runtime.context import Context
 from ...errors import ProtocolError
 from ...protocol.buckets.keys import KeySpace
+from ...protocol.consumers.ack_numbers import AckNumbers
 from ...protocol.events import RecordSkipped
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.message_headers import MessageHeaders
@@ -40,13 +42,18 @@ class StrayMessages:
                 )
             )
 
-    def skipped(self, decode: Callable[..., T], keys: KeySpace) -> Decode[T]:
-        """Return a function that decodes a message delivered by a consumer, or returns None if it is stray."""
+    def skipped(self, decode: Callable[..., list[T]], keys: KeySpace) -> Decode[T]:
+        """Return a function that decodes messages delivered by a consumer, and omits those that are stray."""
 
-        def decoded(frame: Frame, revision: int, time_ns: int, pending: int, *, is_initial: bool) -> T | None:
-            if keys.is_stray(MessageHeaders(frame[2], chosen().find_header)):
-                self.report_message(frame[0].decode("utf-8", "surrogateescape"), revision)
-                return None
-            return decode(keys, frame, revision, time_ns, pending, is_initial=is_initial)
+        def decode_own(frames: list[Frame], numbers: AckNumbers, *, is_initial: bool) -> list[T]:
+            find = chosen().find_header
+            own = [not keys.is_stray(MessageHeaders(block, find)) for _, _, block, _ in frames]
+            if not all(own):  # rare, because only other clients store stray messages
+                for (subject, _, _, _), seq, is_own in zip(frames, numbers.stream_seqs, own, strict=True):
+                    if not is_own:
+                        self.report_message(subject.decode("utf-8", "surrogateescape"), seq)
+                frames = [*compress(frames, own)]
+                numbers = AckNumbers(*[[*compress(column, own)] for column in numbers])
+            return decode(keys, frames, numbers, is_initial=is_initial) if frames else []
 
-        return decoded
+        return decode_own

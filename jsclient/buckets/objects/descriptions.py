@@ -9,7 +9,7 @@ from ...protocol.buckets.object_info import ObjectInfo, read_info
 from ...protocol.events import RecordSkipped
 from ...protocol.models.consumer import DeliverPolicy
 from ...protocol.wire.frames import Frame
-from ..reading import BucketReader, reader_config
+from ..reading import BucketReader, each_by, reader_config
 from .site import ObjectSite
 
 __all__ = ["ObjectDescriptions"]
@@ -36,7 +36,7 @@ class ObjectDescriptions:
         site = self._site
         subjects = [site.space.info_subject(name) for name in dict.fromkeys(names)] or [site.space.infos]
         config = reader_config(subjects, policy=policy, after=after)
-        return BucketReader(site.context, site.stream, config, self._decoded, "create_object_store")
+        return BucketReader(site.context, site.stream, config, each_by(self._decoded), "create_object_store")
 
     async def newest(self, after: int | None = None) -> list[ObjectInfo]:
         """Return the newest description of each object, including deleted ones.

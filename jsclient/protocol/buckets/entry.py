@@ -47,7 +47,7 @@ _REASONS: Final[Mapping[str, Operation]] = {"MaxAge": "PURGE", "Purge": "PURGE",
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, gc=False):
+class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, gc=False):
     """An entry of a key-value bucket: a value of a key, or its deletion. Returned by `KeyValue.get` and by watches.
 
     Attributes:

@@ -22,6 +22,7 @@ __all__ = ["KeySpace", "bucket_of", "check_bucket", "check_filters", "check_key"
 
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
+_KEYS = re.compile(r"[-/_=.A-Za-z0-9 ]+")  # several keys, divided by spaces
 _FILTER = re.compile(r"[-/_=.>*A-Za-z0-9]+")
 _STREAM: Final = "KV_"
 _INTERNAL: Final = "_kv"  # prefix of keys that are reserved for internal use by clients (ADR-6)
@@ -69,6 +70,9 @@ def check_filters(filters: Iterable[str]) -> list[str]:
         InvalidNameError: A filter is invalid.
         ConfigError: Two filters overlap, and neither of them includes the other.
     """
+    filters = list(filters)
+    if _are_plain_keys(filters):  # many keys are checked at once, and cannot overlap
+        return list(dict.fromkeys(filters))
     checked: list[str] = []
     for pattern in filters:
         if type(pattern) is str and _KEY.fullmatch(pattern) and not _has_empty_token(pattern):
@@ -97,6 +101,19 @@ def check_filters(filters: Iterable[str]) -> list[str]:
                     f"the filters {other!r} and {pattern!r} match some of the same keys: give one of them"
                 )
     return widest or [">"]
+
+
+def _are_plain_keys(filters: list[str]) -> bool:
+    """Return whether there is at least one filter, and all of them are keys without wildcards."""
+    try:
+        text = " ".join(filters)
+    except TypeError:  # a filter isn't a str
+        return False
+    return (
+        _KEYS.fullmatch(text) is not None
+        and text.count(" ") == len(filters) - 1
+        and ".." not in f".{text.replace(' ', '.')}."  # no key has an empty token, and none is empty
+    )
 
 
 def _has_empty_token(key: str) -> bool:

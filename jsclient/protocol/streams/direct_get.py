@@ -32,7 +32,7 @@ from ..wire import header_names as names
 from ..wire.checks import check_count
 from ..wire.frames import Frame
 from ..wire.headers import Headers, inline_status, parse_headers
-from ..wire.names import check_filter_subject
+from ..wire.names import check_filter_subject, check_filter_subjects
 from ..wire.units import format_time
 
 __all__ = [
@@ -117,7 +117,7 @@ def last_request(
     patterns = [subjects] if isinstance(subjects, str) else list(subjects)
     if not patterns:
         raise ConfigError("subjects is empty: give one at least")
-    body: dict[str, Any] = {"multi_last": [check_filter_subject(subject) for subject in patterns]}
+    body: dict[str, Any] = {"multi_last": check_filter_subjects(patterns)}
     for name, value in (("batch", batch), ("seq", seq), ("up_to_seq", up_to_seq), ("max_bytes", max_bytes)):
         if value is not None:
             body[name] = check_count(name, value, 1, _MAX_SEQUENCE)

@@ -281,11 +281,16 @@ class StoredRecords:
         tracker, alike, origin = self._tracker, self._alike, self._origin
         records: list[Record] = []
         before, pending, count = b"%d" % tracker.last_seq, b"", 0
+        subject, text = b"", ""
         for frame in frames:
             try:
-                head, _, subject, number, stamp, pending, last, _, _ = frame[2].rsplit(b"\r\n", 8)
+                head, _, line, number, stamp, pending, last, _, _ = frame[2].rsplit(b"\r\n", 8)
                 if number[:15] != _SEQUENCE or last[20:] != before:
                     raise ValueError
+                if line != subject:
+                    if line[:14] != _SUBJECT:
+                        raise ValueError
+                    subject, text = line, line[14:].decode(errors="replace")
                 seq = int(number[15:])
                 second = (
                     alike.second_ns if stamp[:_SECOND] == alike.second else alike.new_second(stamp[:_SECOND])
@@ -294,7 +299,7 @@ class StoredRecords:
                 record = Record(
                     seq=seq,
                     time_ns=second + int(stamp[_SECOND + 1 : -1].ljust(9, b"0")),
-                    subject=alike.subject if subject == alike.subject_line else alike.new_subject(subject),
+                    subject=text,
                     data=frame[3],
                     headers=headers,
                     previous=link,

@@ -490,7 +490,7 @@ def _plain(obj: Any) -> Any:
             raise ConfigError("cannot be sent as JSON: a key is not a str")
         return {str(name): value if type(value) in _PLAIN else _plain(value) for name, value in obj.items()}
     if isinstance(obj, list | tuple):
-        return [_plain(value) for value in obj]
+        return [value if type(value) in _PLAIN else _plain(value) for value in obj]
     if isinstance(obj, str):
         return str(obj)  # this includes a StrEnum
     if obj is None or isinstance(obj, bool | int):

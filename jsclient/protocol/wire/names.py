@@ -25,6 +25,7 @@ __all__ = [
     "MAX_SUBJECT_BYTES",
     "check_consumer_name",
     "check_filter_subject",
+    "check_filter_subjects",
     "check_new_stream_name",
     "check_publish_subject",
     "check_queue",
@@ -49,6 +50,7 @@ The remainder of a control line is for verb, reply or queue, and numbers.
 
 _WILDCARDS = frozenset("*>")
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\x9f]")  # space, C0 controls, DEL, C1 controls
+_ORDINARY = re.compile(r"[ -=?-~]+")  # subjects of printable ASCII without ">", divided by spaces
 _NOT_IN_NAME = re.compile(r"[.*>/\\]")
 _NOT_IN_NEW_NAME = re.compile(r"[^\x21-\x7e]|[.*>/\\]")
 
@@ -154,6 +156,33 @@ def check_filter_subject(subject: str) -> str:
     if ">" in _tokens(subject)[:-1]:
         raise InvalidNameError("subject", subject, "the wildcard '>' is allowed as the last token only")
     return subject
+
+
+def check_filter_subjects(subjects: list[str]) -> list[str]:
+    """Return ``subjects`` if each is valid by `check_filter_subject`. Many ordinary subjects are checked at once.
+
+    Raises:
+        InvalidNameError: A subject is not valid, or not a str.
+    """
+    # If one of them is not ordinary, check each by itself, which also finds the reason for the error.
+    if not _are_ordinary(subjects):
+        for subject in subjects:
+            check_filter_subject(subject)
+    return subjects
+
+
+def _are_ordinary(subjects: list[str]) -> bool:
+    """Return whether all subjects are valid and consist of printable ASCII without the wildcard ``>``."""
+    try:
+        text = " ".join(subjects)
+    except TypeError:  # a subject isn't a str
+        return False
+    return (
+        _ORDINARY.fullmatch(text) is not None
+        and text.count(" ") == len(subjects) - 1
+        and ".." not in f".{text.replace(' ', '.')}."  # no subject has an empty token, and none is empty
+        and max(map(len, subjects)) <= MAX_SUBJECT_BYTES
+    )
 
 
 def has_wildcard(subject: str) -> bool:

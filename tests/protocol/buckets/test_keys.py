@@ -61,6 +61,20 @@ def test_redundant_filters_are_removed(filters, remaining):
     assert check_filters(filters) == remaining
 
 
+def test_many_plain_keys():
+    keys = [f"a.{number}" for number in range(1000)]
+    assert check_filters(iter(keys)) == keys
+    assert check_filters([*keys, *keys]) == keys
+
+
+@pytest.mark.parametrize("bad", ["", ".a", "a.", "a..b", "a b", "a ", " a", "a\n", "é", None, 1])
+def test_one_bad_filter_of_many(bad):
+    """Also if the others, joined with it, look like keys."""
+    for filters in (["a", bad], [bad, "a"], ["a", bad, "b"], [bad, "a b"], [bad, ""]):
+        with pytest.raises(InvalidNameError):
+            check_filters(filters)
+
+
 def test_overlapping_filters():
     with pytest.raises(ConfigError, match="same keys"):
         check_filters(["a.*.c", "a.b.*"])

@@ -16,6 +16,7 @@ from jsclient.protocol.wire.names import (
     MAX_SUBJECT_BYTES,
     check_consumer_name,
     check_filter_subject,
+    check_filter_subjects,
     check_new_stream_name,
     check_publish_subject,
     check_queue,
@@ -162,6 +163,41 @@ def test_malformed_subjects_neither(subject):
 def test_the_full_wildcard_is_last(subject):
     with pytest.raises(InvalidNameError, match="last token"):
         check_filter_subject(subject)
+
+
+@pytest.mark.parametrize("subject", [*LITERAL, "*", ">", "a.*", "a.>", ""])
+def test_many_filter_subjects(subject):
+    """They are checked together, and by themselves where that does not decide it."""
+    for subjects in ([subject], ["a.b", subject, "c"]):
+        if subject:
+            assert check_filter_subjects(subjects) is subjects
+        else:
+            with pytest.raises(InvalidNameError):
+                check_filter_subjects(subjects)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        ".",
+        "a.",
+        ".a",
+        "a..b",
+        "a b",
+        " ",
+        "a\x7f",
+        "a\n",
+        ">.a",
+        "\udcff",
+        "x" * (MAX_SUBJECT_BYTES + 1),
+        None,
+        b"a",
+    ],
+)
+def test_one_bad_filter_subject_of_many(subject):
+    for subjects in ([subject], ["a", subject], [subject, "a"], ["a.b", subject, "c"]):
+        with pytest.raises(InvalidNameError):
+            check_filter_subjects(subjects)
 
 
 def test_longest_subject_fits():
