@@ -106,6 +106,7 @@ class RunReader:
         is_plain = len(line) == 4
         if is_plain:
             pos += self.patterns.read_frames(data, pos, line[2], batch)
+        pos += self._frames_like(data, pos - 2, pos - 2 + self._window, line, batch)
         # A large window shows that the last read was one run, so this read is probably one as well.
         steps = _STEPS if self._window == _WINDOW else 1
         pos, ended = self._step_on(data, pos, line, batch, steps)

@@ -23,13 +23,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.consumers.consume import reader_window
-from ...protocol.consumers.fetch import (
-    MARGIN,
-    Pull,
-    default_expires,
-    not_answered,
-    whole_pull,
-)
+from ...protocol.consumers.fetch import MARGIN, Pull, default_expires, not_answered, whole_pull
 from ...protocol.consumers.priority import GroupOptions
 from ...protocol.consumers.status import ORDINARY, Ending
 from ...protocol.wire.checks import check_arguments, check_seconds
@@ -378,7 +372,10 @@ class PullReading(Running):
                     slot.frames = None
                     puller.abandon_request(slot)
                     channel = puller.channel
-                    messages = Handed([DeliveredMessage(frame, channel) for frame in frames])
+                    delivered: list[Message] = [DeliveredMessage(frame, channel) for frame in frames]
+                    if channel.silent:  # a drain doesn't wait for these messages, because they need no ack
+                        return Batch(delivered, Ending.FULL)
+                    messages = Handed(delivered)
                     if batch == 1:
                         puller.in_hand.add_batch(messages)
                     else:  # `add_batch`, inlined to save a function call
@@ -387,7 +384,8 @@ class PullReading(Running):
                     return Batch(messages, Ending.FULL)
                 at = slot.request.sent_at
         result = await _SlotFetch(puller, Collection(pull, at, expires), slot).run()
-        puller.in_hand.add_batch(result._messages)  # noqa: SLF001  same package
+        if isinstance(messages := result._messages, Handed):  # noqa: SLF001  same package
+            puller.in_hand.add_batch(messages)
         return result
 
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
