@@ -384,8 +384,8 @@ class PullReading(Running):
                     return Batch(messages, Ending.FULL)
                 at = slot.request.sent_at
         result = await _SlotFetch(puller, Collection(pull, at, expires), slot).run()
-        if isinstance(messages := result._messages, Handed):  # noqa: SLF001  same package
-            puller.in_hand.add_batch(messages)
+        if isinstance(returned := result._messages, Handed):  # noqa: SLF001  same package
+            puller.in_hand.add_batch(returned)
         return result
 
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
