@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import sys
 from collections.abc import Mapping
 from itertools import repeat
@@ -99,13 +100,17 @@ class RunReader:
         """Read the complete frames whose lines have the form of ``line``. Return the offset after the last frame.
 
         This is the faster way for most of the stream. It stops before any other input, including malformed frames, and
-        leaves that to `FrameReader`. A long run of small frames with one subject is split at the text with which their
-        lines begin. If the subjects differ and the frames have no reply, as with acks, a pattern reads the run.
+        leaves that to `FrameReader`. A long run of small frames with one subject is unpacked if all frames have the
+        same size, and otherwise split at the text with which their lines begin. If the subjects differ and the frames
+        have no reply, as with acks, a pattern reads the run.
         """
         is_plain = len(line) == 4
         if is_plain:
             pos += self.patterns.read_frames(data, pos, line[2], batch)
-        pos, ended = self._step_on(data, pos, line, batch, _STEPS)
+        pos += self._frames_like(data, pos - 2, pos - 2 + self._window, line, batch)
+        # A large window shows that the last read was one run, so this read is probably one as well.
+        steps = _STEPS if self._window == _WINDOW else 1
+        pos, ended = self._step_on(data, pos, line, batch, steps)
         if not ended and self.lengths[line[-1]] <= _SMALL:
             pos = self._split_on(data, pos, line, batch)
         if not ended:
@@ -156,12 +161,18 @@ class RunReader:
     def _split_on(self, data: bytes, pos: int, line: list[bytes], batch: list[Frame]) -> int:
         """Read frames whose lines begin like ``line``, for `read_run`. Return the offset after the last frame.
 
-        One call finds where all these lines begin, and so cuts the data into pieces. A piece is a frame if its payload
-        has the announced length.
+        If `_frames_like` can't read the next frames, one call finds where all these lines begin, and so cuts the data
+        into pieces. A piece is a frame if its payload has the announced length.
         """
         begin = b"\r\n" + b" ".join(line[:3]) + b" "
         while data.startswith(begin, pos - 2):
             stop = pos - 2 + self._window
+            if size := self._frames_like(data, pos - 2, stop, line, batch):
+                pos += size
+                if stop >= len(data):
+                    break
+                self._window = min(self._window * 2, _MAX_WINDOW)
+                continue
             _, *pieces = data[pos - 2 : stop].split(begin)
             pieces.pop()  # it may be incomplete, or followed by other input
             frames = self._frames_of(pieces, line)
@@ -174,6 +185,35 @@ class RunReader:
                 break
             self._window = min(self._window * 2, _MAX_WINDOW)
         return pos
+
+    @staticmethod
+    def _frames_like(data: bytes, pos: int, stop: int, line: list[bytes], batch: list[Frame]) -> int:
+        """Read the frames up to ``stop`` if they all have the form and the size of the last frame of ``batch``.
+
+        Adds the frames to ``batch``. Returns their size in bytes, or 0 if they differ. ``pos`` is the offset of the
+        CR LF before the first line. Messages of a stream often have one size for a long time, and their fields are then
+        unpacked in one call.
+        """
+        _, reply, head, body = batch[-1]
+        begin = b"\r\n" + b" ".join(line[:3]) + b" "
+        total = len(head) + len(body)
+        tail = b"%d %d\r\n" % (len(head), total) if line[0] == b"HMSG" else b"%d\r\n" % total
+        if reply:
+            tail = b" " + tail
+        size = len(begin) + len(reply) + len(tail) + total
+        count = (min(stop, len(data) - 2) - pos) // size
+        after = pos + count * size
+        # Compare the last line first. A frame of another size before it would have moved it.
+        if count < 2 or not data.startswith(begin, after - size) or not data.startswith(b"\r\n", after):
+            return 0
+        form = f"{len(begin)}s{len(reply)}s{len(tail)}s{len(head)}s{len(body)}s"
+        rows = struct.iter_unpack(form, memoryview(data)[pos:after])
+        begins, replies, tails, heads, bodies = zip(*rows, strict=True)
+        text = b"".join(replies)
+        if begins.count(begin) < count or tails.count(tail) < count or b" " in text or b"\r" in text:
+            return 0
+        batch += zip(repeat(line[1]), replies, heads, bodies)
+        return count * size
 
     def _frames_of(self, pieces: list[bytes], line: list[bytes]) -> list[Frame]:
         """Return the frames of pieces that follow the sid of ``line``, up to the first piece that is not a frame."""

@@ -38,7 +38,7 @@ class Batch(Sequence[Message]):
 
     __slots__ = ("_messages", "ending", "error")
 
-    def __init__(self, messages: Handed, ending: Ending, error: JetStreamError | None = None) -> None:
+    def __init__(self, messages: list[Message], ending: Ending, error: JetStreamError | None = None) -> None:
         self._messages = messages
         self.ending: Ending = ending
         self.error: JetStreamError | None = error

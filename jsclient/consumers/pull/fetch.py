@@ -375,7 +375,10 @@ class PullReading(Running):
                     slot.frames = None
                     puller.abandon_request(slot)
                     channel = puller.channel
-                    messages = Handed([DeliveredMessage(frame, channel) for frame in frames])
+                    delivered: list[Message] = [DeliveredMessage(frame, channel) for frame in frames]
+                    if channel.silent:  # a drain doesn't wait for these messages, because they need no ack
+                        return Batch(delivered, Ending.FULL)
+                    messages = Handed(delivered)
                     if batch == 1:
                         puller.in_hand.add_batch(messages)
                     else:  # `add_batch`, inlined to save a function call
@@ -384,7 +387,8 @@ class PullReading(Running):
                     return Batch(messages, Ending.FULL)
                 at = slot.request.sent_at
         result = await _SlotFetch(puller, Collection(pull, at, expires), slot).run()
-        puller.in_hand.add_batch(result._messages)  # noqa: SLF001  same package
+        if isinstance(returned := result._messages, Handed):  # noqa: SLF001  same package
+            puller.in_hand.add_batch(returned)
         return result
 
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:

@@ -254,7 +254,10 @@ class Puller:
             now = self.now()
             slot.request = PullRequest(pull, now)
             slot.until = slot.request.over_at + _LINGER
-            await connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject, urgent=True)
+            body = encode_pull(pull)
+            # `publish` waits if the write buffer is full, and raises if the request can't be sent.
+            if not connection.request_at_once(self._subject, slot.inbox.subject.encode(), b"", body):
+                await connection.publish(self._subject, body, reply=slot.inbox.subject, urgent=True)
         except asyncio.CancelledError:
             # The request may have been sent. Keep it for the next call, or its messages would be redelivered only after
             # ack_wait.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from jsclient import Ending
 from tests.support.calls import Calls
 from tests.support.fake import FakeConnection, Sent, connected
@@ -11,6 +13,17 @@ from tests.support.strategies import data, heartbeat
 from tests.support.virtual import settle, virtual
 
 FETCHES = 20
+
+
+def write_at_once(connection: FakeConnection) -> None:
+    """Let requests be written without waiting, like a connection whose buffer has space."""
+
+    def request_at_once(subject: str, reply: bytes, header: bytes, payload: bytes) -> bool:
+        connection.send(subject, payload, reply=reply.decode(), header=header)
+        return True
+
+    connection.request_at_once = request_at_once
+    connection.publish = None
 
 
 class Server:
@@ -38,10 +51,27 @@ async def test_fetch_of_ten():
         Server(connection)
         sub = await js.pull_subscribe("orders.new")
         await sub.fetch(10)
+        write_at_once(connection)
         with Calls() as calls:
             for _ in range(FETCHES):
                 assert len(await sub.fetch(10)) == 10
-        assert calls.each(FETCHES) < 30, calls
+        assert calls.each(FETCHES) < 29.5, calls
+
+
+@virtual
+async def test_fetch_without_acks():
+    """A drain need not wait for messages of a consumer with ack policy none, so nothing is recorded about them."""
+    async with connected() as (js, connection):
+        Server(connection)
+        sub = await js.pull_subscribe("orders.new")
+        sub._puller.channel = msgspec.structs.replace(sub._puller.channel, silent=True)
+        await sub.fetch(10)
+        write_at_once(connection)
+        with Calls() as calls:
+            for _ in range(FETCHES):
+                assert len(await sub.fetch(10)) == 10
+        assert not [name for name in calls.by_name if "in_hand.py" in name], calls
+        assert calls.each(FETCHES) < 28.5, calls
 
 
 @virtual

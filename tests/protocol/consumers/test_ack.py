@@ -21,11 +21,13 @@ from jsclient.protocol.consumers.ack import (
     has_whole_numbers,
     is_jsack,
     last_of_run,
+    last_of_whole_run,
     read_jsack,
     run_of,
     sequences,
 )
 from jsclient.protocol.wire.frames import is_data
+from tests.support.calls import Calls
 from tests.support.examples import examples
 from tests.support.strategies import data, good_names, odd_jsacks, u64
 
@@ -281,11 +283,49 @@ def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, index, damag
     assert last_of_run(frames, run, due) == by_one(frames, run, due)
     if damage == "none" and min(seq, due) >= 1000:
         assert at_once == seq + size - 1
+    assert last_of_whole_run(frames, run, due) == by_one_and_whole(frames, run, due)
 
 
 def by_one(frames: Any, run: bytes, due: int) -> int:
     with mock.patch.object(ack, "_MANY", sys.maxsize):
         return last_of_run(frames, run, due)
+
+
+def by_one_and_whole(frames: Any, run: bytes, due: int) -> int:
+    whole = all(has_whole_numbers([frame], run) for frame in frames)
+    return by_one(frames, run, due) if whole else 0
+
+
+@pytest.mark.parametrize("size", [ack._TABLE, 300, 2500, ack._MAX_TABLE, ack._MAX_TABLE + 1])
+@pytest.mark.parametrize("seq", [1, 999, 1000, 1990, 9_500, 99_999, 123_456, 10**15 + 999])
+@pytest.mark.parametrize("due", [1, 1000, 20_998, 999_900])
+def test_run_of_many_is_compared_as_table(seq, due, size):
+    """No function is called for a message, also where digits carry, unless the numbers become longer."""
+    frames = [data(seq + number, due + number) for number in range(size)]
+    run = run_of(frames[0][1])
+    with Calls() as calls:
+        assert last_of_whole_run(frames, run, due) == seq + size - 1
+    same = all(len(str(first)) == len(str(first + size - 1)) and first >= 1000 for first in (seq, due))
+    compared = [name for name in calls.by_name if name.endswith(": last_of_run")]
+    assert bool(compared) == (not same or size > ack._MAX_TABLE), calls
+    for at in (0, 1, size // 2, size - 1):
+        other = [*frames[:at], data(seq + at + 1, due + at), *frames[at + 1 :]]
+        assert last_of_whole_run(other, run, due) == by_one(other, run, due)
+        other = [*frames[:at], data(seq + at, due + at + 1), *frames[at + 1 :]]
+        assert last_of_whole_run(other, run, due) == 0
+
+
+@pytest.mark.parametrize("change", ["", *"x 0.-", "00"])
+def test_one_odd_reply_among_many(change):
+    """Each byte of a reply is checked, wherever the reply stands in the run."""
+    frames = [data(20_500 + number, 7_600 + number) for number in range(60)]
+    run = run_of(frames[0][1])
+    for at in (0, 30, 59):
+        reply = frames[at][1]
+        for place in range(len(reply)):
+            odd = reply[:place] + change.encode() + reply[place + 1 :]
+            some = [*frames[:at], (b"s", odd, b"", b""), *frames[at + 1 :]]
+            assert last_of_whole_run(some, run, 7_600) == by_one_and_whole(some, run, 7_600), odd
 
 
 ROW = ".1000.2000.1764300000000000000.500"

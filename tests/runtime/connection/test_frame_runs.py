@@ -91,12 +91,13 @@ class WithPatterns(FrameReader):
 @given(st.randoms(use_true_random=False))
 def test_runs_read_as_step_by_step(chance):
     stream = damaged(chance)
+    window = chance.choice([100, 2_000, frame_runs._MAX_WINDOW])
     edges = [0, *sorted(chance.randrange(len(stream) + 1) for _ in range(chance.randrange(5))), len(stream)]
     seen = []
     for kind in (FrameReader, WithPatterns, StepByStep):
         host = Host(b"1", b"2")
         host.reader = kind(host)
-        host.reader._runs._window = 100
+        host.reader._runs._window = window
         for sid in (b"1", b"2"):
             host.listen(sid)
         try:
@@ -145,7 +146,7 @@ def test_frames_of_long_run(payload, headers):
 
 @pytest.mark.parametrize("headers", [False, True])
 def test_long_run_is_split_at_once(headers, monkeypatch):
-    """Only the first frames and the last one are read one by one."""
+    """Only the first frames and the last one are read one by one. Frames of one size need no split."""
     host = Host(b"1")
     steps = []
     step_on = frame_runs.RunReader._step_on
@@ -163,6 +164,50 @@ def test_long_run_is_split_at_once(headers, monkeypatch):
     assert host.batches == [300]
     assert sum(steps) <= 10
     assert calls.each(300) < 0.2, calls
+    assert not [name for name in calls.by_name if name.endswith("RunReader._frames_of")], calls
+
+
+@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize("place", [0, 1, 150, 298, 299])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame.replace(b" 1 ", b" 2 ", 1),
+        lambda frame: frame.replace(b"orders", b"0rders", 1),
+        lambda frame: frame.replace(b"$JS", b"$ S", 1),
+        lambda frame: frame.replace(b"$JS", b"$\rS", 1),
+        lambda frame: frame.replace(b"128\r", b"127\r", 1).replace(b"152\r", b"151\r", 1),
+        lambda frame: frame.replace(b"128\r\n", b"0128\r\n", 1),
+        lambda frame: frame[:-2] + b"\r\r",
+        lambda frame: frame[:-5] + b"\r\nabc\r\n",
+        lambda frame: frame[:-1],
+        lambda frame: frame[:-2] + b"x\r\n",
+        lambda frame: b"PING\r\n" + frame,
+    ],
+)
+def test_one_other_frame_in_run_of_one_size(change, place, headers):
+    """Whatever the other frame is, the run is read like step by step."""
+    seen = []
+    for kind in (FrameReader, StepByStep):
+        host = Host(b"1", b"2")
+        host.reader = kind(host)
+        host.reader._compiled = None
+        host.reader._runs._window = frame_runs._MAX_WINDOW
+        for sid in (b"1", b"2"):
+            host.listen(sid)
+        frames = [
+            hmsg(b"1", HEADER, b"x" * 128, REPLY % (number, number))
+            if headers
+            else msg(b"1", b"x" * 128, reply=REPLY % (number, number))
+            for number in range(1000, 1300)
+        ]
+        frames[place] = change(frames[place])
+        try:
+            host.feed(b"".join(frames))
+        except ProtocolError as error:
+            host.errors.append(error)
+        seen.append((host.seen, host.batches, [str(error) for error in host.errors]))
+    assert seen[0] == seen[1]
 
 
 def test_alternating_runs_split_little_in_vain(monkeypatch):
