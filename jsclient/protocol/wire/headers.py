@@ -203,8 +203,8 @@ def find_header(block: bytes, name: str) -> str | None:
     if not start:
         return parse_headers(block)[1].get(name)
     # Ignore what follows an empty line, because these bytes aren't headers. `partition` takes half as long as `find`.
-    before, found, value = block.partition(b"\r\n\r\n")[0].partition(start)
-    if not found or before[:8] != _VERSION:
+    before, start, value = block.partition(b"\r\n\r\n")[0].partition(start)
+    if not start or before[:8] != _VERSION:
         return None
     return value.partition(b"\r\n")[0].decode("utf-8", "replace").strip(" \t")
 
