@@ -344,16 +344,16 @@ def _last_of_table(frames: list[Frame], run: bytes, due: int) -> int:
 def _grows(rows: bytes, width: int, start: int, end: int, first: int) -> bool:
     """Return whether the numbers in the columns from ``start`` to ``end`` grow by one from ``first`` on."""
     count = len(rows) // width
-    last, place = first + count - 1, first % 1000
+    last, offset = first + count - 1, first % 1000
     if first < 1000 or 10 ** (end - start) <= last:
         return False
     for column, digits in zip(range(end - 3, end), _COLUMNS, strict=True):
-        if rows[column::width] != digits[place : place + count]:
+        if rows[column::width] != digits[offset : offset + count]:
             return False
     thousands = [b"%d" % number for number in range(first // 1000, last // 1000 + 1)]
     for column in range(end - start - 3):
         digits = b"".join([number[column : column + 1] * 1000 for number in thousands])
-        if rows[start + column :: width] != digits[place : place + count]:
+        if rows[start + column :: width] != digits[offset : offset + count]:
             return False
     return True
 
@@ -368,9 +368,10 @@ class Runs(NamedTuple):
 _MANY = 8  # number of frames from which one comparison of all frames costs less than one per frame
 _DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last three digits of a number
 _MAX_TABLE = 4000  # maximum number of rows of a table
-# The last three digits of consecutive numbers, from a multiple of 1000 on, by their place.
+# The last three digits of consecutive numbers, from a multiple of 1000 on, by their position.
 _COLUMNS = [
-    b"".join([text[place : place + 1] for text in _DIGITS]) * (_MAX_TABLE // 1000 + 1) for place in range(3)
+    b"".join([text[offset : offset + 1] for text in _DIGITS]) * (_MAX_TABLE // 1000 + 1)
+    for offset in range(3)
 ]
 
 

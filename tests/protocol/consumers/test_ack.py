@@ -322,8 +322,8 @@ def test_one_odd_reply_among_many(change):
     run = run_of(frames[0][1])
     for at in (0, 30, 59):
         reply = frames[at][1]
-        for place in range(len(reply)):
-            odd = reply[:place] + change.encode() + reply[place + 1 :]
+        for index in range(len(reply)):
+            odd = reply[:index] + change.encode() + reply[index + 1 :]
             some = [*frames[:at], (b"s", odd, b"", b""), *frames[at + 1 :]]
             assert last_of_whole_run(some, run, 7_600) == by_one_and_whole(some, run, 7_600), odd
 

@@ -168,7 +168,7 @@ def test_long_run_is_split_at_once(headers, monkeypatch):
 
 
 @pytest.mark.parametrize("headers", [False, True])
-@pytest.mark.parametrize("place", [0, 1, 150, 298, 299])
+@pytest.mark.parametrize("index", [0, 1, 150, 298, 299])
 @pytest.mark.parametrize(
     "change",
     [
@@ -185,7 +185,7 @@ def test_long_run_is_split_at_once(headers, monkeypatch):
         lambda frame: b"PING\r\n" + frame,
     ],
 )
-def test_one_other_frame_in_run_of_one_size(change, place, headers):
+def test_one_other_frame_in_run_of_one_size(change, index, headers):
     """Whatever the other frame is, the run is read like step by step."""
     seen = []
     for kind in (FrameReader, StepByStep):
@@ -201,7 +201,7 @@ def test_one_other_frame_in_run_of_one_size(change, place, headers):
             else msg(b"1", b"x" * 128, reply=REPLY % (number, number))
             for number in range(1000, 1300)
         ]
-        frames[place] = change(frames[place])
+        frames[index] = change(frames[index])
         try:
             host.feed(b"".join(frames))
         except ProtocolError as error:
