@@ -63,7 +63,7 @@ class _Taker:
         self._loop.call_soon(self._take, error)
 
 
-class _PendingRequest(msgspec.Struct, gc=False):
+class _PendingRequest(msgspec.Struct):
     """A request that waits for its reply."""
 
     subject: str
@@ -165,6 +165,8 @@ class Requests:
             del self._waiting[key]
             if self._repeated:
                 self._repeated.pop(key, None)
+            # Both refer to the error that is raised, whose traceback refers to this frame.
+            del pending, future
         return _checked(subject, frame) if frame[2] else frame
 
     def ask_now(

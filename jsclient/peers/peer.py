@@ -69,9 +69,8 @@ class Peer:
             notify=self._call_handlers,
             done=lambda item: self._machine.done(item),  # noqa: PLW0108  self._machine is assigned below
         )
-        self._machine = Machine(
-            self._tracker, backend.store(name), self._outbox.start_item, self._tasks, self._stopping
-        )
+        store, start = backend.store(name), self._outbox.start_item
+        self._machine = Machine(self._tracker, store, start, self._tasks, self._stopping)
         self._incoming = Dispatcher(name, backend, self._machine, self._answers, self._call_handlers)
         self._attendance: Attendance | None = None
         self._rules: tuple[Rule, ...] = ()
@@ -121,12 +120,7 @@ class Peer:
             ConfigError: ``event`` is malformed, or the handler can't be called with one argument.
         """
         if handler is None:
-
-            def register(function: H) -> H:
-                self._handlers.add_handler(event, function)
-                return function
-
-            return register
+            return lambda function: self.on(event, function)
         self._handlers.add_handler(event, handler)
         return handler
 
@@ -359,7 +353,8 @@ class Peer:
 
         Args:
             to: A channel identifier (ECI), or an established relationship, or its ``Id``. See `established`.
-            domain, type, attrs: The event, such as ``"order"``, ``"created"`` and ``{"id": 7}``.
+            domain, type: Domain and type of the event, such as ``"order"`` and ``"created"``.
+            attrs: Attributes of the event, such as ``{"id": 7}``. Defaults to none.
             host: URL of the recipient's NATS system, if ``to`` is an ECI. Defaults to this system.
             msg_id: Id for deduplication. If you retry a call with the same id, the event is stored only once.
         """

@@ -336,8 +336,7 @@ class PullReading(Running):
             ConfigError: An argument is invalid. No request was sent.
             ClosedError: The handle or the connection is closed.
 
-        If the call is cancelled, no message is lost. The next call returns all messages that have arrived for this
-        request or arrive later.
+        If the call is cancelled, the next call returns all messages that arrive for this request, so none is lost.
 
         After a reconnect, the missing messages are requested again for the remaining time. The request is also repeated
         up to three times if the consumer moves to another server (409 Leadership Change, 409 Server Shutdown, or 503
