@@ -7,6 +7,7 @@ import contextlib
 import gc
 import tracemalloc
 import warnings
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import numbers, of, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
+from integration.kit.network import match
 from jsclient import ConsumerConfig, Reconnected
 from jsclient._runtime.connection.tcp_transport import TcpTransport
 
@@ -214,3 +216,47 @@ def test_program_that_ends_without_close_warns_of_nothing(server: Any) -> None:
         asyncio.run(main())
         gc.collect()
     assert [str(one.message) for one in reports if "never awaited" in str(one.message)] == []
+
+
+async def _publish(js: Any, subject: str) -> None:
+    await js.publish(subject, b"2", expected_last_seq=99, timeout=0.3)
+
+
+async def _publish_in_a_window(js: Any, subject: str) -> None:
+    async with js.publisher(timeout=0.3) as publisher:
+        await (await publisher.publish(subject, b"2", expected_last_seq=99))
+
+
+async def _request(js: Any, subject: str) -> None:
+    await js.core.request(subject, b"2", timeout=0.3)
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["connection lost", "no answer"])
+@pytest.mark.parametrize("ask", [_publish, _publish_in_a_window, _request])
+async def test_errors_of_requests_are_freed(
+    ask: Any, lost: bool, connect: Any, proxy: Any, stream: OwnStream
+) -> None:
+    """The frames of a traceback refer to the whole connection, so an error that is never freed keeps it, too."""
+    link = await proxy()
+    js = await connect(link)
+    await js.publish(stream.subject("a"), b"1")
+    dropped = link.drop_frames(match.match(op="MSG", direction=match.TO_CLIENT))
+    errors: list[weakref.ref[BaseException]] = []
+
+    async def fail() -> None:
+        try:
+            await ask(js, stream.subject("a"))
+        except jsclient.JetStreamError as error:
+            errors.append(weakref.ref(error))
+
+    tasks = [asyncio.create_task(fail()) for _ in range(5)]
+    if lost:
+        await dropped.wait()
+        link.cut()
+    await within(30, asyncio.gather(*tasks))
+    dropped.remove()
+    del tasks
+    await eventually(lambda: js.is_connected)
+    gc.collect()
+    assert len(errors) == 5
+    assert [error() for error in errors if error() is not None] == []
