@@ -113,6 +113,7 @@ async def test_connection_lost(own_server: Any, connect: Any, oracle_for: Any) -
     await own.start()
     judge = await oracle_for(own)
     assert len(await sequences(judge, store)) == 3
+    await eventually(lambda: js.is_connected)  # a request waits for that only as long as its timeout
     await is_stored(store, judge, await store.put("a", DATA, resume=token))
 
 
