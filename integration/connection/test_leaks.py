@@ -260,3 +260,32 @@ async def test_errors_of_requests_are_freed(
     gc.collect()
     assert len(errors) == 5
     assert [error() for error in errors if error() is not None] == []
+
+
+class _Application:
+    last: Any = None
+
+    def on_event(self, event: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["a delivery", "a plain message"])
+async def test_stored_message_does_not_keep_the_application(
+    kind: str, server: Any, connect: Any, stream: OwnStream
+) -> None:
+    """A message refers to its connection, and the connection must not refer to the application once it is closed."""
+    application = _Application()
+    js = await connect(server, on_event=application.on_event)
+    await stream.publish(1)
+    if kind == "a delivery":
+        async with await js.pull_subscribe(stream.all) as psub:
+            (application.last,) = await psub.fetch(1)
+    else:
+        async with await js.core.subscribe(f"plain.{stream.name}") as sub:
+            await js.core.publish(f"plain.{stream.name}", b"x")
+            application.last = await sub.next(timeout=5)
+    freed = weakref.ref(application)
+    await js.close()
+    del application, js
+    gc.collect()
+    assert freed() is None

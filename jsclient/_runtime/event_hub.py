@@ -76,11 +76,14 @@ class EventHub:
             self._schedule()
 
     async def close(self) -> None:
-        """Deliver the waiting events, wait up to a second for running callbacks, and stop."""
+        """Deliver the waiting events, wait up to a second for running callbacks, and stop. Later events are logged."""
         self._deliver()
         await self._tasks.settle(1.0)
         self._waiting.clear()  # `on_event` was too slow, so these events are dropped
         await self._tasks.cancel()
+        # A message that the application stores keeps the connection, and that would keep the application: the garbage
+        # collector doesn't track messages, so it could not free this cycle.
+        self._on_event = None
 
 
 async def _await(result: Awaitable[None], event: Event) -> None:

@@ -1,6 +1,6 @@
 """The Python calls of an entry that is read with many others. They are what it costs, so they must not grow unnoticed.
 
-A step of a loop is one call. The calls that are made once for all messages that have arrived together are the rest.
+A step of a loop is one call. The calls that are made once for all messages that have arrived together are added to it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Bucket:
     def serve(self, subject: str, payload: bytes = b"", *, reply: str = "", **options: Any) -> None:
         self.send(subject, payload, reply=reply, **options)
         if ".MSG.NEXT." in subject:
-            wanted = self.connection.pulls()[-1].json["batch"]
-            for _ in range(wanted // TOGETHER):
+            batch = self.connection.pulls()[-1].json["batch"]
+            for _ in range(batch // TOGETHER):
                 frames = [*islice(self.frames, TOGETHER)]
                 asyncio.get_running_loop().call_soon(self.connection.deliver, reply, frames)
 
@@ -91,9 +91,9 @@ async def test_listing(listing):
     async with connected() as (js, connection):
         listed = getattr(Bucket(js, connection).kv, listing)()
         with Calls() as calls:
-            found = [one async for one in listed]
+            entries = [one async for one in listed]
         assert calls.each(KEYS) <= 1 + REST, calls
-        keys = [getattr(one, "key", one) for one in found]
+        keys = [getattr(one, "key", one) for one in entries]
         assert keys == [f"w.{number}" for number in range(1, KEYS + 1)]
 
 
@@ -108,7 +108,7 @@ async def test_get_many():
         connection.api.on("DIRECT.GET", bucket.answers_directly)
         keys = [f"w.{number}" for number in range(1, 1001)]
         with Calls() as calls:
-            found = await bucket.kv.get_many(keys)
+            entries = await bucket.kv.get_many(keys)
         assert calls.each(1000) <= REST, calls
-        assert [*found] == keys
-        assert [entry.delta for entry in found.values()] == [*range(999, -1, -1)]
+        assert [*entries] == keys
+        assert [entry.delta for entry in entries.values()] == [*range(999, -1, -1)]

@@ -203,9 +203,13 @@ class RunReader:
         size = len(begin) + len(reply) + len(tail) + total
         count = (min(stop, len(data) - 2) - pos) // size
         after = pos + count * size
-        # Compare the last line first. A frame of another size before it would have moved it.
-        if count < 2 or not data.startswith(begin, after - size) or not data.startswith(b"\r\n", after):
+        if count < 2 or not data.startswith(begin, pos) or not data.startswith(b"\r\n", after):
             return 0
+        # A frame of another size would have moved the last line. The lines between are looked at as well, because frames
+        # of several subscriptions may have one size, and unpacking them in vain takes long.
+        for row in (count - 1, 1, min(4, count - 1), count // 3, count // 2):
+            if not data.startswith(begin, pos + row * size):
+                return 0
         form = f"{len(begin)}s{len(reply)}s{len(tail)}s{len(head)}s{len(body)}s"
         rows = struct.iter_unpack(form, memoryview(data)[pos:after])
         begins, replies, tails, heads, bodies = zip(*rows, strict=True)

@@ -43,13 +43,12 @@ def encoded_value(codec: Codec[Any], key: str, value: Any) -> bytes:
 class DecodedValue:
     """Decodes the value of an entry on first access, and keeps the result."""
 
-    __slots__ = ("codec", "error", "is_decoded", "value")
+    __slots__ = ("codec", "is_decoded", "value")
 
     def __init__(self, codec: Codec[Any]) -> None:
         self.codec: Codec[Any] = codec
         self.is_decoded: bool = False
         self.value: Any = None
-        self.error: Exception | None = None
 
     def __eq__(self, other: object) -> bool:
         """Compare the codecs. Entries are equal if they have the same raw values and the same codec."""
@@ -62,13 +61,12 @@ class DecodedValue:
         return f"<value by {type(self.codec).__name__}>"
 
     def decode_once(self, data: bytes) -> Any:
-        """Return the decoded value. All calls must pass the same bytes. Raises the exception of the codec."""
+        """Return the decoded value. All calls must pass the same bytes. Raises the exception of the codec.
+
+        An exception isn't kept. Its traceback refers to the entry, which the garbage collector doesn't track, so the
+        entry would never be freed. If the codec fails, each access calls it again.
+        """
         if not self.is_decoded:
+            self.value = self.codec.decode(data)
             self.is_decoded = True
-            try:
-                self.value = self.codec.decode(data)
-            except Exception as error:  # noqa: BLE001  a user's codec may raise anything
-                self.error = error
-        if self.error is not None:
-            raise self.error
         return self.value

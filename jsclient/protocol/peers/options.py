@@ -98,7 +98,7 @@ class EngineOptions:
 
 
 class EngineFields(TypedDict, total=False):
-    """Keyword arguments of `Engine`, for annotations. `EngineOptions` has a field of the same name for each of them."""
+    """Keyword arguments of `Engine`, for annotations. ``EngineOptions`` has a field of the same name for each."""
 
     host: str | None
     allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]

@@ -223,6 +223,8 @@ class LivePublisher(Handle, Generic[T]):
             has_sent = False
             for subscriber in [*self._silence]:
                 for number, message in self._broadcast.take_messages(subscriber, _AT_ONCE):
+                    if subscriber not in self._silence:  # it was forgotten while a publish waited
+                        break
                     has_sent = True
                     self._sent[subscriber] = number
                     header, payload = write_live(LiveMessage("message", number, message), self._order)

@@ -97,8 +97,8 @@ def test_deletion(headers, operation):
 )
 def test_key(headers, is_deleted):
     frames = [delivered(b"", headers=headers)._frame, delivered(b"dark")._frame]
-    found = keys_of(KEYS, frames, ack_numbers(frames), is_initial=True)
-    assert found == [("ui.theme", is_deleted), ("ui.theme", False)]
+    keys = keys_of(KEYS, frames, ack_numbers(frames), is_initial=True)
+    assert keys == [("ui.theme", is_deleted), ("ui.theme", False)]
 
 
 RUN = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -52,6 +54,17 @@ def test_a_value_that_cannot_be_decoded() -> None:
     assert error.entry.raw == b"\xff"
     assert "at revision 3 cannot be decoded" in str(error)
     assert isinstance(error.__cause__, UnicodeDecodeError)
+
+
+def test_entry_that_cannot_be_decoded_is_freed() -> None:
+    codec = Counting()
+    one = entry(codec, b"\xff")
+    freed = weakref.ref(codec)
+    with pytest.raises(ValueInvalidError):
+        _ = one.value
+    del one, codec
+    gc.collect()
+    assert freed() is None
 
 
 def test_entries_without_a_value() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from itertools import pairwise
 
 import pytest
@@ -224,6 +225,24 @@ def test_alternating_runs_split_little_in_vain(monkeypatch):
     host.feed(b"".join(msg(b"%d" % (1 + number // 12 % 2), b"x" * 128) for number in range(1200)))
     assert host.batches == [12] * 100
     assert sum(pieces) < 1500
+
+
+@pytest.mark.parametrize("group", [2, 4, 8])
+def test_interleaved_frames_of_one_size_are_unpacked_little_in_vain(group, monkeypatch):
+    """The frames of two subscriptions have one size, and the window has grown over a long run before them."""
+    rows = []
+
+    def unpacked(form, data):
+        rows.append(len(data) // struct.calcsize(form))
+        return iter_unpack(form, data)
+
+    iter_unpack = struct.iter_unpack
+    monkeypatch.setattr(frame_runs.struct, "iter_unpack", unpacked)
+    host = Host(b"1", b"2")
+    host.reader._runs._window = frame_runs._MAX_WINDOW
+    host.feed(b"".join(msg(b"%d" % (1 + number // group % 2), b"x" * 128) for number in range(1200)))
+    assert sum(host.batches) == 1200
+    assert sum(rows) < 2400
 
 
 # --- patterns of acks -----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -170,3 +171,27 @@ async def test_second_publisher_is_refused_or_takes_over():
         connection.deliver(ask.reply, [(ask.reply.encode(), b"", b"", write_presence("alive"))])
         with pytest.raises(PublisherExistsError):
             await opening
+
+
+@virtual
+async def test_forgotten_subscriber_gets_no_remaining_messages() -> None:
+    """A subscriber is silent for too long while a publish waits for a full write buffer."""
+    async with publishing(beat=1.0) as (publisher, connection):
+        request(connection, "connect")
+        await settle()
+        before = len(received(connection))
+        may_write, publish = asyncio.Event(), connection.publish
+
+        async def publish_later(*arguments: Any, **options: Any) -> None:
+            await may_write.wait()
+            await publish(*arguments, **options)
+
+        connection.publish = publish_later
+        for number in range(5):
+            await publisher.send(1, [number])
+        await asyncio.sleep(5)
+        assert publisher.subscribers == 0
+        may_write.set()
+        await asyncio.sleep(1)
+        assert len(received(connection)) <= before + 1  # the one that was being written
+        assert not publisher._sent
