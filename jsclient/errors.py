@@ -505,7 +505,13 @@ class BindError(_Fields):
 class DuplicateSubscriptionError(BindError):
     """The push consumer already has a subscriber. Only a consumer with a queue group can have several.
 
-    Use a different consumer, or pass ``queue`` in all subscriptions to share the messages.
+    Use a different consumer. To share the messages of this one, recreate it with a queue group, and pass the name of
+    the group as ``queue`` in every subscription.
+
+    Attributes:
+        stream: Name of the stream.
+        consumer: Name of the consumer.
+        problem: Description of the conflict, and how to resolve it.
     """
 
 
@@ -595,14 +601,14 @@ class ConfigMismatchError(BindError):
 
 
 class StatusError(_Fields):
-    """The server sent an error status instead of a message.
+    """The server replied with an error status instead of a message.
 
-    There are subclasses for the most common statuses.
+    Common statuses have subclasses, such as `NoRespondersError` (503) and `ConsumerDeletedError` (409).
 
     Attributes:
         code: Status code, for example 409.
-        description: Description sent by the server, or "".
-        retryable: True if the same request may succeed later. Defaults to False.
+        description: Description sent by the server, or "" if the server sent none.
+        retryable: Whether it makes sense to send the same request again later.
     """
 
     code: int
@@ -681,20 +687,15 @@ class NoRespondersError(StatusError):
 
     @classmethod
     def of_api(cls, subject: str) -> NoRespondersError:
-        """Create the error for a JetStream API request that no one answered, usually because JetStream is disabled.
+        """Create the error for an API request on ``subject`` that no one answered.
 
-        Args:
-            subject: The subject of the request, which is part of the message.
+        The usual cause is that JetStream is disabled.
         """
         return cls(503, f"no responders on {subject!r}: {_NO_JETSTREAM}, or it has no leader at the moment")
 
     @classmethod
     def of_publish(cls, subject: str) -> NoRespondersError:
-        """Create the error for a published message that no stream received.
-
-        Args:
-            subject: The subject of the message, which is part of the error message.
-        """
+        """Create the error for a message published on ``subject`` that no stream received."""
         return cls(
             503,
             f"no stream took the message on {subject!r}: create a stream with this subject, or check the subject; "
