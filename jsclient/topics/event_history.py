@@ -464,8 +464,8 @@ class EventSubscription(ReadHandle[Record]):
                     return
                 await self._call(callback, event, threads)
                 count += 1
-                # Reading from a queue with events doesn't suspend this task. Without this call, a callback that doesn't
-                # wait either could starve all other tasks.
+                # Reading an event that has already arrived doesn't suspend this task. If the callback doesn't wait
+                # either, other tasks would starve until no event is left, so let them run now and then.
                 if not count % _TURN:
                     await asyncio.sleep(0)
         except JetStreamError as error:

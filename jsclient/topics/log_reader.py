@@ -345,12 +345,12 @@ class LogReader(ReadHandle[Record]):
         """Change how records are pushed, without losing or repeating any.
 
         Args:
-            push: ``"auto"``, ``"republish"`` or ``"consumer"``, as in `Topic.each`. With None, records are no longer
-                pushed.
+            push: ``"auto"``, ``"republish"`` or ``"consumer"``, as in `Topic.each`. With None, nothing is pushed, and
+                the reader finds new records by reading the log at intervals.
 
         Raises:
-            ConfigError: The log can't push in this way. If the log has several subjects, this reader can't change
-                between ``"republish"`` and ``"consumer"``, so open a new one.
+            ConfigError: The log doesn't support this mode. Or the log has several subjects, and the change is one
+                between ``"republish"`` and ``"consumer"``. Open a new reader instead.
         """
         if push is None:
             self._carry_out(self._tracker.set_push(self._now(), push=False))

@@ -150,7 +150,7 @@ class Antichain(Generic[T]):
 
     @classmethod
     def minimal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return an antichain of the earliest of ``times``, which are those that aren't after any other."""
+        """Return an antichain of the earliest of ``times``: those that aren't after any other."""
         least: list[T] = []
         for time in times:
             if not any(order.less_equal(other, time) for other in least):
@@ -160,7 +160,7 @@ class Antichain(Generic[T]):
 
     @classmethod
     def maximal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return an antichain of the latest of ``times``, which are those that aren't before any other."""
+        """Return an antichain of the latest of ``times``: those that aren't before any other."""
         return cls(order).with_maximal(*times)
 
     def with_maximal(self, *times: T) -> Antichain[T]:
@@ -175,9 +175,9 @@ class Antichain(Generic[T]):
         return self if greatest is self.elements else Antichain(order, greatest)
 
     def some_below(self, time: T) -> bool:
-        """Return whether any element is at or before ``time``.
+        """Return whether any element is at or before ``time``. The order may be partial.
 
-        For the frontier of a topic, this tells whether data of this time may still arrive.
+        For the frontier of a topic, the result says whether data for this time may still arrive.
         """
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110  a generator per message would be slow
@@ -186,9 +186,9 @@ class Antichain(Generic[T]):
         return False
 
     def some_above(self, time: T) -> bool:
-        """Return whether any element is at or after ``time``.
+        """Return whether any element is at or after ``time``. The order may be partial.
 
-        For the upper frontier of a publisher, this tells whether data of this time may already have been sent.
+        For the upper frontier of a publisher, the result says whether data for this time may already have been sent.
         """
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110

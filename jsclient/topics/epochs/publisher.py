@@ -196,11 +196,11 @@ class PartitionPublisher(Handle, Generic[T]):
         await self._in_background(self._write_change(lambda: self._core.advance(to)))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Change for which times data may be sent, in a single step. Use it if `advance` isn't flexible enough.
+        """Add and drop capabilities in a single step, to control for which times this publisher may still send data.
 
-        A publisher holds capabilities. With a capability for a time, the publisher may send data of this time and all
-        later times. Initially, it has a capability for the least time. An epoch is completed when no capability allows
-        its time any more. If times aren't totally ordered, a publisher may need several capabilities at once.
+        With a capability for a time, the publisher may send data for this time and all later times. Initially, it has
+        a capability for the least time. An epoch is completed when no capability allows its time any more. Use
+        `advance` unless you need several capabilities at once, for example because times aren't totally ordered.
 
         The call waits, raises errors and handles cancellation just like `advance`.
 

@@ -179,10 +179,10 @@ class Producer:
         return self._publish(Kind.FINISH, completion)
 
     def fail(self, reason: Any, /) -> Awaitable[int]:
-        """End the iteration because of a failure. Consumers raise ``reason``, which is an exception or any other value.
+        """End the iteration with a failure. Consumers raise ``reason``, or `IterationFailed` if it isn't an exception.
 
-        If the values are stored on a server, consumers raise `IterationFailed`, and an exception becomes its name and
-        message.
+        If the kit has a codec, as on a server, an exception is stored as text, with its type name and message.
+        Consumers then raise `IterationFailed` with this text as the reason.
         """
         return self._publish(Kind.FAIL, reason)
 
