@@ -120,8 +120,8 @@ class Machine:
                     if not isinstance(command, StoreValue):
                         remaining.append(command)
                     elif not await self._write(command):
-                        # Another process has changed the entry. The tracker now has that entry, so it handles the
-                        # event again.
+                        # Another process changed the entry first. The tracker has adopted the change, so handle the
+                        # event again, based on the changed entry.
                         break
                 else:
                     return remaining
