@@ -309,9 +309,9 @@ class ObjectStore(WithBucketRights):
         return await self._link(name, ObjectLink(target.bucket, target.name))
 
     async def add_bucket_link(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
-        """Store a link to a whole bucket, and return the description of the link. `ObjectInfo.link` names the bucket.
+        """Store a link named ``name`` to a whole bucket. In the returned `ObjectInfo`, ``link`` names the bucket.
 
-        May raise any error of `add_link`.
+        May raise `ObjectExistsError` if an object that isn't a link already has this name, or any request error.
         """
         if isinstance(bucket, ObjectStore):
             bucket = bucket.bucket

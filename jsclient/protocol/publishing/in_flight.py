@@ -189,8 +189,8 @@ class Recovery(msgspec.Struct):
             self.overtaken = error if behind else None
             return error, PAUSE if behind else None
         if self.unconfirmed and isinstance(error, ApiError):
-            # The server checks sequences and limits before IDs, so this error doesn't say whether an earlier attempt
-            # was stored. Ask immediately.
+            # The server checks sequences and limits before message IDs, so this error doesn't say whether an earlier
+            # attempt was stored. Send the `question` immediately to find out.
             self.mismatch = error
             return unknown, 0.0
         if isinstance(error, WrongLastSequenceError) and error.advice:
