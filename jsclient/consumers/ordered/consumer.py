@@ -101,7 +101,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
         self._puller.carry_out(self._tracker.tick_request(now))
 
     def _release_requests(self) -> None:
-        # The server continues to deliver messages for this request, so buffer them for the next call.
+        # The server still delivers messages for this request. They stay in the buffer, and the next call returns them.
         self._tracker.request = None
 
 

@@ -168,7 +168,7 @@ class Subscription(ReadHandle[Message], Running):
         return await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
 
     def events(self) -> AsyncIterator[Event]:
-        """Iterate over the recent events of this subscription, then over new events until the subscription ends."""
+        """Iterate over the last 1,000 events of this subscription, then over new ones until the subscription ends."""
         return self._buffer.log.read_events()
 
     async def next(self, timeout: float | None = None) -> Message:
