@@ -30,7 +30,8 @@ _TYPES: dict[str, pa.DataType] = {
     "map<string,array<string>>": HEADERS,
 }
 
-# Indexes of the numbers in the first form of a JSAck. The second form has two more tokens before them.
+# Indexes of the numbers among the tokens of a JSAck in its short form of 9 tokens. In the long form, two more tokens,
+# the domain and the account, precede the numbers.
 _DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _TIME, _PENDING = _NUMBERS = 4, 5, 6, 7, 8
 _FIRST_FORM, _MORE = 9, 2
 _WIDTH = 8  # bytes of a number

@@ -24,9 +24,9 @@ from .providers import provided
 
 __all__ = ["OptionReader", "ServerOptions", "not_permitted"]
 
-# Options that Spark itself may add to the options of a source or sink.
+# Options that Spark may add on its own.
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
-# Properties of a table, which Spark adds if the source is used by CREATE TABLE.
+# Properties of a table. Spark adds them if the source is used by CREATE TABLE.
 _OF_TABLES = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location"})
 _OF_TABLE_OPTIONS = "option."
 # Options that only pass a value on to `jsclient.connect`.

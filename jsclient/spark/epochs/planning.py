@@ -48,8 +48,8 @@ class Segment:
     partition: int
     first: int  # first stream sequence
     last: int  # last stream sequence, inclusive
-    # Each pair is a sequence and the producer whose data is valid after it, in order. The first pair is before
-    # ``first``.
+    # Pairs ``(after, producer)`` in ascending order. Between the sequence ``after`` and the next pair, only data of
+    # ``producer`` is valid. The first ``after`` is less than ``first``.
     owners: tuple[tuple[int, str], ...]
 
     @property

@@ -18,7 +18,8 @@ __all__ = ["QueryFigures", "SourceFigures", "StreamFigures", "Unread"]
 class Unread:
     """The unread messages after a position, as the server reported them."""
 
-    # In log mode, the last matching sequence after the position, or 0. In queue mode, the number of unacked messages.
+    # In log mode, the sequence of the last unread message that matches the filters, or 0 if there is none. In queue
+    # mode, the number of messages that are pending or not acked.
     last: int
     since: float  # no unread message was stored before this time
 
