@@ -254,7 +254,7 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
     """A reader couldn't create a consumer, because the limit of consumers has been reached.
 
-    ``error`` is usually a `ConsumerLimitError`, which names the limit if it is known, and suggests what to do.
+    ``error`` is usually a `ConsumerLimitError`. It names the limit, if that is known, and suggests what to do.
     ``meanwhile`` describes how the reader continues without a consumer. A reader that follows the stream keeps trying
     until the server creates the consumer, and emits the event once.
     """
@@ -270,7 +270,7 @@ class ConsumersNearLimit(Event, frozen=True, kw_only=True):
 
     A consumer is needed for each cache, for each object that is being read, and for each watch with different filters.
     Delete unused consumers, or raise the limit. ``consumers`` is the current number. ``limit`` is the stream's
-    ``max_consumers`` or, if that isn't set, 1,000, which is the default of nats-server 2.15.
+    ``max_consumers``. If that isn't set, it is 1,000, the default of nats-server 2.15.
     """
 
     about = "stream"

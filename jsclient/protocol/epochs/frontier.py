@@ -36,13 +36,13 @@ class Order(Protocol[T]):
     which neither is before the other.
 
     Two further members are optional. ``name`` identifies the order in the stored schema of a topic, so that subscribers
-    with a different order are refused. ``successor(time)`` returns the next time, which
-    `PartitionPublisher.commit_epoch` uses.
+    with a different order are refused. ``successor(time)`` returns the next time, so that
+    `PartitionPublisher.commit_epoch` can be called without ``to``.
     """
 
     @property
     def bottom(self) -> T:
-        """The least time, which is before all other times. By default, publishers start at this time."""
+        """The least time. It is before all other times. By default, publishers start at this time."""
 
     def less_equal(self, one: T, other: T) -> bool:
         """Return whether ``one`` is equal to ``other`` or before it.
@@ -52,7 +52,7 @@ class Order(Protocol[T]):
         """
 
     def encode(self, time: T) -> Any:
-        """Return a time as a JSON value, which is stored with the data. Raises `ConfigError` if the time is invalid."""
+        """Return a time as a JSON value to store with the data. Raises `ConfigError` if the time is invalid."""
 
     def decode(self, value: Any) -> T:
         """Return the time that was stored as this JSON value. Raises `ConfigError` if the value is invalid."""
@@ -85,7 +85,7 @@ class Int:
 
 
 class Product:
-    """Partial order of times that are tuples, which are compared part by part.
+    """Partial order of times that are tuples. Two tuples are compared part by part.
 
     A time is less than or equal to another if each of its parts is less than or equal to the corresponding part of the
     other. Some times can't be compared. For example, ``Product(Int(), Int())`` orders pairs of an hour and a revision.
@@ -347,5 +347,5 @@ class Capabilities(Generic[T]):
         return self._held.update([*((time, -self._held.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:
-        """Drop all capabilities, which completes all epochs."""
+        """Drop all capabilities. This completes all epochs."""
         return self._held.update([(time, -self._held.count(time)) for time in self._held])

@@ -296,7 +296,7 @@ class CoveredEnd:
 
     seq: int = 0
     _newest: Extent | None = None
-    _next: int = 0  # the next value of `seq`, which a server reported at `_since`
+    _next: int = 0  # the next value of `seq`. A server reported this end at `_since`
     _since: float = 0.0
 
     def reported(self, extent: Extent, now: float) -> int:

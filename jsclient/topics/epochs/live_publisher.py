@@ -46,7 +46,7 @@ class LivePublisher(Handle, Generic[T]):
     and which are in progress, and then receives every message sent afterwards. A subscriber that is silent for three
     beats, or that reads too slowly, is disconnected.
 
-    At the end of ``async with``, `release` is called, which leaves epochs open. Call `close` to complete the epochs.
+    At the end of ``async with``, `release` is called, so epochs stay open. Call `close` to complete the epochs.
     """
 
     def __init__(

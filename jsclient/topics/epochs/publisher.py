@@ -65,7 +65,7 @@ class PartitionPublisher(Handle, Generic[T]):
         self._out = outlet
         self._core, self._producer, self._taken_at = taken
         self._seq = self._taken_at  # sequence of the last frontier record
-        # Sequence of the subject's last message, which the next record must follow.
+        # Sequence of the subject's last message. The next record must follow this message.
         self._last_seq = self._taken_at
         self._topic = history.topic
         self._partition = partition
