@@ -302,7 +302,7 @@ async def request_stored(
     """Send a message whose answer is not a plain ack, and return the answer.
 
     "No responders" is retried as for a publish without an id. If a stream has answered on this subject before, the
-    message is sent again until the timeout. Otherwise, there are three attempts in total, which ``recovery`` counts.
+    message is sent again until the timeout. Otherwise, ``recovery`` counts the attempts, and there are three in total.
 
     Raises:
         NoRespondersError: No stream received the message, so it was not stored.

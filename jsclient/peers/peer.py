@@ -150,7 +150,7 @@ class Peer:
         exception, the sender only learns that the query failed.
 
         Raises:
-            ConfigError: A name isn't a token, or ``rid`` is ``subscription``, which is reserved for the peer itself.
+            ConfigError: A name isn't a token, or ``rid`` is ``subscription``, a name reserved for the peer itself.
         """
 
         def register(function: Q) -> Q:
@@ -216,7 +216,7 @@ class Peer:
         return fresh.id
 
     async def request(self, wellKnown_Tx: str, *, policy: Policy | None = None, **attrs: Any) -> str:
-        """Ask another peer for a relationship, which it must approve. Return the ``Id`` of the relationship.
+        """Ask another peer to approve a relationship. Return the ``Id`` of the relationship.
 
         Args:
             wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or any of its channels that accepts requests.
@@ -229,7 +229,7 @@ class Peer:
         return own if attrs.get("Id") is None else str(attrs["Id"])
 
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
-        """Approve a request from another peer, which establishes the relationship on this side.
+        """Approve a request from another peer. This establishes the relationship on this side.
 
         If the request was rejected or revoked in the meantime, the call has no effect. Check `established`.
 

@@ -105,7 +105,7 @@ class Machine:
         return Fresh(fresh.id, fresh.channel, keys.verify_key, keys.public_key)
 
     async def do(self, event: PeerEvent) -> list[Command]:
-        """Handle an event, store the results, and return the remaining commands, which the caller must carry out.
+        """Handle an event and store the results. Return the remaining commands for the caller to carry out.
 
         If the call is cancelled, the results may or may not have been stored.
 

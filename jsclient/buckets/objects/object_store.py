@@ -58,7 +58,7 @@ class ObjectStore(WithBucketRights):
     The object holds no resources, so you don't need to close it.
     """
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
+    if not TYPE_CHECKING:  # hidden, because type checkers would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
@@ -107,7 +107,7 @@ class ObjectStore(WithBucketRights):
         completely stored. If the call fails, no part of the new object remains in the bucket.
 
         Args:
-            name: Name of the object, which may be any non-empty text.
+            name: Name of the object. Any non-empty text is allowed.
             data: The content: bytes, an iterable or asynchronous iterable of bytes, or a binary file. Files are read in
                 a thread.
             chunk_size: Size of each message in bytes. Defaults to 128 KiB.
