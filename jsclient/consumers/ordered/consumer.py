@@ -306,7 +306,7 @@ class OrderedConsumer(Handle):
 
     @property
     def consumer(self) -> str:
-        """Name of the current consumer, which ends with a number that increases each time the consumer is recreated."""
+        """Name of the current consumer. A number at its end increases each time the consumer is recreated."""
         return self._puller.consumer
 
     @property

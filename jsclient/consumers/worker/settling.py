@@ -1,4 +1,4 @@
-"""Settles the messages of a worker, which means that they are acked, returned to the server, or dead-lettered."""
+"""Settles the messages of a worker: acks them, returns them to the server, or dead-letters them."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Settling:
         self._load = load
         self._letters = letters
         self._ack_sync = ack_sync
-        self.acks_now: bool = not ack_sync  # True if acks can be sent without waiting, while connected
+        self.acks_now: bool = not ack_sync  # whether acks can be sent without waiting, while connected
         self.deadline: float | None = None
         self.changed: Signal = Signal()
         self._reconnect_by: float | None = None

@@ -437,7 +437,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             await asyncio.wait({self._feeder})
 
     async def _give_back(self, pool: HandlerPool) -> None:
-        """Close the source, which would request the messages again, then return messages without a handler."""
+        """Close the source, so that it can't request messages again, then return messages without a handler."""
         back = pool.load.stop_starting()
         assert self._stop_at is not None
         remaining = max(1.0, self._stop_at - self._context.connection.now())
