@@ -92,10 +92,10 @@ class SourceOptions:
     min_offsets_per_trigger: int | None = None  # in log mode, how many messages a batch waits for
     # How long a batch waits for ``min_offsets_per_trigger`` messages after the previous batch, in seconds.
     max_trigger_delay: float = 900.0
-    min_partitions: int = _DEFAULT_PARTITIONS  # split a batch into at least this many tasks, if it has enough rows
+    min_partitions: int = _DEFAULT_PARTITIONS  # use at least this many tasks if there are enough rows
     min_partition_rows: int = WORTH_A_TASK  # add a task only for at least this many rows
     max_messages_per_partition: int | None = None  # add tasks if one would get more rows than this
-    fail_on_data_loss: bool = True  # raise if messages were removed before they were read, instead of logging it
+    fail_on_data_loss: bool = True  # raise an error if messages were removed before they were read
     read_mode: str = "auto"  # "auto", "consumer" or "direct"
     include_headers: bool = True  # add the column "headers" to the default schema
     pushdown: bool = False  # let a batch read push filters down. Spark needs a setting for this, too
