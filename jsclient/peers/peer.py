@@ -318,7 +318,7 @@ class Peer:
 
         When the call returns, each recipient's NATS system has stored the event once, even if several arguments match.
         If several relationships match and some of them fail, the errors are raised together in an ``ExceptionGroup``.
-        The event has then been stored for the others.
+        The other recipients have then stored the event.
 
         Raises:
             PeerError: No relationship matches, for example if neither ``Id`` nor a role is given. Or a name is invalid.

@@ -64,7 +64,7 @@ class GapDetected(Event, frozen=True, kw_only=True):
 
 
 class HistoryTruncated(Event, frozen=True, kw_only=True):
-    """Records between the stream sequences ``after`` and ``before`` were removed before the reader could read them."""
+    """The reader skipped records after stream sequence ``after`` and before ``before``, because they were removed."""
 
     about = "topic"
     _text = "records between {after} and {before} were removed before they were read, and are skipped"
@@ -77,8 +77,8 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
     """An epoch subscriber is waiting for a topic, or for some of its partitions, to appear.
 
     Emitted after a wait of 5 s, and again each time the wait has doubled. ``waited`` is the length of the wait so far,
-    in seconds, and ``reason`` explains it. ``partitions`` lists the missing partitions, if they are known. While the
-    subscriber is being opened, ``may_fail`` is True. Open it with ``wait=False`` or a ``timeout`` to get an error.
+    in seconds, and ``reason`` explains it. ``partitions`` lists the missing partitions, or is empty if unknown. While
+    the subscriber is being opened, ``may_fail`` is True. Open it with ``wait=False`` or a ``timeout`` to get an error.
     """
 
     about = "topic"
@@ -270,7 +270,7 @@ class ConsumersNearLimit(Event, frozen=True, kw_only=True):
 
     A consumer is needed for each cache, for each object that is being read, and for each watch with different filters.
     Delete unused consumers, or raise the limit. ``consumers`` is the current number. ``limit`` is the stream's
-    ``max_consumers``. If that isn't set, it is 1,000, the default of nats-server 2.15.
+    ``max_consumers``. If that isn't set, ``limit`` is 1,000, the default of nats-server 2.15.
     """
 
     about = "stream"
@@ -431,9 +431,9 @@ class ClaimsLapsed(Event, frozen=True, kw_only=True):
 class ClaimsGone(Event, frozen=True, kw_only=True):
     """Messages that a Spark query had claimed were removed from the stream before they were read.
 
-    ``count`` messages from ``first_stream_seq`` to ``last_stream_seq`` were deleted, were purged or expired. If
-    ``lapsed`` is True, a different client may have acknowledged the messages in a work queue after the claims had
-    lapsed.
+    ``count`` messages between ``first_stream_seq`` and ``last_stream_seq``, inclusive, were deleted, were purged or
+    expired. If ``lapsed`` is True, a different client may have acknowledged the messages in a work queue after the
+    claims had lapsed.
     """
 
     about = "spark"

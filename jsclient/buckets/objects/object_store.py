@@ -58,7 +58,7 @@ class ObjectStore(WithBucketRights):
     The object holds no resources, so you don't need to close it.
     """
 
-    if not TYPE_CHECKING:  # hidden, because type checkers would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 

@@ -37,7 +37,7 @@ _CHECK_AFTER = 2.5  # without heartbeats, the consumer is checked after this man
 
 
 class Subscription(ReadHandle[Message], Running):
-    """A subscription to a push consumer. The server sends messages unasked. Returned by `JetStream.subscribe`.
+    """A subscription to a push consumer. The server sends messages without requests. Returned by `JetStream.subscribe`.
 
     Read messages with `next`, ``async for`` or `batches`, handle them with `run`, or pass a callback to ``subscribe``.
     Heartbeats and flow control are handled automatically. Events are available from `events`, and are passed to the

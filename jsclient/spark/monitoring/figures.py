@@ -127,7 +127,7 @@ class QueryFigures:
     run: str
     name: str = ""
     batch: int | None = None  # the last completed batch
-    seconds: float | None = None  # its duration
+    seconds: float | None = None  # duration of that batch
     output_rows: int | None = None  # rows of all batches, or None if the sink does not count them
     failed: bool = False
     sources: dict[int, SourceFigures] = field(default_factory=dict)
