@@ -13,7 +13,7 @@ __all__ = ["ClusterInfo", "PeerInfo"]
 
 
 class PeerInfo(Model, frozen=True, kw_only=True):
-    """A server that has a replica of a stream or consumer. Found in `ClusterInfo.replicas`.
+    """A server that has a replica of a stream or consumer. Found in ``replicas`` of `ClusterInfo`.
 
     Attributes:
         name: Name of the server.

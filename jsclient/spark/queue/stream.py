@@ -271,7 +271,7 @@ class _Driver:
             claims = await self._with_retries(lambda: claimer.claim(batch, most, size, wait))
             if claims is not None or self._remaining is None:
                 return claims
-            # A slow server may be the reason for the lack of claims. So end the query only if the consumer is empty,
+            # Claims may be missing only because the server is slow. So end the query only if the consumer is empty,
             # and no message that was delivered to another client may come back.
             if await self._with_retries(claimer.is_empty):
                 if not await self._with_retries(self._may_come_again):
