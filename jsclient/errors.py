@@ -204,7 +204,7 @@ class ApiError(_Fields):
     Attributes:
         code: Category of the error, similar to an HTTP status code (400, 404, 503 and so on).
         err_code: Number that identifies the error, or 0 if the server didn't send one.
-        description: Description sent by the server. Don't rely on its wording, which may change between versions.
+        description: Description sent by the server. Its wording may change between versions, so don't rely on it.
         stream, consumer: Names of the stream and consumer in the request. "" if the request doesn't name one.
         advice: Suggestion for solving the problem, or "" if there is none.
     """
@@ -236,7 +236,7 @@ class ApiError(_Fields):
         return kind(code, err_code, description, stream, consumer, advice)
 
     def with_advice(self, advice: str) -> Self:
-        """Return a copy of this error with ``advice`` as its suggestion, which becomes part of the message."""
+        """Return a copy of this error with ``advice`` as its suggestion. The message of the copy includes it."""
         fields = (self.code, self.err_code, self.description, self.stream, self.consumer)
         return type(self)(*fields, advice)
 
@@ -333,7 +333,7 @@ class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
 
 
 class MessageNotFoundError(ApiError, err_codes=(10037,)):
-    """The stream doesn't contain the requested message, which may have been deleted or have expired."""
+    """The stream doesn't contain the requested message. It may have been deleted or have expired."""
 
 
 class StreamExistsError(ApiError, err_codes=(10058,)):
@@ -505,7 +505,13 @@ class BindError(_Fields):
 class DuplicateSubscriptionError(BindError):
     """The push consumer already has a subscriber. Only a consumer with a queue group can have several.
 
-    Use a different consumer, or pass ``queue`` in all subscriptions to share the messages.
+    Use a different consumer. To share the messages of this one, recreate it with a queue group, and pass the name of
+    the group as ``queue`` in every subscription.
+
+    Attributes:
+        stream: Name of the stream.
+        consumer: Name of the consumer.
+        problem: Description of the conflict, and how to resolve it.
     """
 
 
@@ -550,14 +556,14 @@ class PullConsumerError(BindError):
 
 
 class QueueFlowControlError(BindError):
-    """The consumer uses flow control, which can't be combined with a queue group.
+    """The consumer uses flow control. Flow control can't be combined with a queue group.
 
-    Flow control needs a single subscriber, which tells the server how much it has received.
+    It needs a single subscriber that tells the server how much it has received.
     """
 
 
 class QueueHeartbeatError(BindError):
-    """The consumer sends idle heartbeats, which can't be combined with a queue group.
+    """The consumer sends idle heartbeats. Heartbeats can't be combined with a queue group.
 
     Each heartbeat would reach only one member of the group, so the other members would report missing heartbeats.
     """
@@ -595,14 +601,14 @@ class ConfigMismatchError(BindError):
 
 
 class StatusError(_Fields):
-    """The server sent an error status instead of a message.
+    """The server replied with an error status instead of a message.
 
-    There are subclasses for the most common statuses.
+    Common statuses have subclasses, such as `NoRespondersError` (503) and `ConsumerDeletedError` (409).
 
     Attributes:
         code: Status code, for example 409.
-        description: Description sent by the server, or "".
-        retryable: True if the same request may succeed later. Defaults to False.
+        description: Description sent by the server, or "" if the server sent none.
+        retryable: Whether it makes sense to send the same request again later.
     """
 
     code: int
@@ -681,20 +687,15 @@ class NoRespondersError(StatusError):
 
     @classmethod
     def of_api(cls, subject: str) -> NoRespondersError:
-        """Create the error for a JetStream API request that no one answered, usually because JetStream is disabled.
+        """Create the error for an API request on ``subject`` that no one answered.
 
-        Args:
-            subject: The subject of the request, which is part of the message.
+        The usual cause is that JetStream is disabled.
         """
         return cls(503, f"no responders on {subject!r}: {_NO_JETSTREAM}, or it has no leader at the moment")
 
     @classmethod
     def of_publish(cls, subject: str) -> NoRespondersError:
-        """Create the error for a published message that no stream received.
-
-        Args:
-            subject: The subject of the message, which is part of the error message.
-        """
+        """Create the error for a message published on ``subject`` that no stream received."""
         return cls(
             503,
             f"no stream took the message on {subject!r}: create a stream with this subject, or check the subject; "
@@ -934,8 +935,8 @@ class EpochCompletedError(_Fields):
 
     Attributes:
         time: The rejected time.
-        frontier: The publisher's lower frontier, which consists of the earliest times that are still allowed. A time is
-            allowed if it is greater than or equal to one of them. Empty if no time is allowed any more.
+        frontier: The earliest times for which the publisher may still send data. A time is allowed if it is greater
+            than or equal to one of them. Empty if no time is allowed any more.
     """
 
     time: Any
@@ -1106,7 +1107,7 @@ class RevisionMismatchError(_Fields):
 
     Attributes:
         bucket, key: The name of the bucket, and the key.
-        expected: The revision that the caller expected.
+        expected: The revision that the key should have had.
     """
 
     bucket: str
@@ -1429,7 +1430,7 @@ class PublishesFailedError(_Fields, PublishError):
 
     @property
     def told(self) -> int:
-        """Older name of ``reported``, which is kept for existing programs."""
+        """Older name of ``reported``. Kept for existing programs."""
         return self.reported
 
     def __str__(self) -> str:

@@ -41,9 +41,9 @@ __all__ = [
 
 
 class BatchOptions(TypedDict, total=False):
-    """Keyword arguments of `AtomicBatch.publish` that set headers of the message, for annotating wrappers.
+    """A ``TypedDict`` of the keyword arguments with which `AtomicBatch.publish` sets headers.
 
-    For example: ``def add(batch: AtomicBatch, **options: Unpack[BatchOptions])``.
+    Use it to annotate wrappers, for example ``def add(batch: AtomicBatch, **options: Unpack[BatchOptions])``.
     """
 
     msg_id: str | None
@@ -56,9 +56,10 @@ class BatchOptions(TypedDict, total=False):
 
 
 class PublishOptions(BatchOptions, total=False):
-    """Keyword arguments of methods such as `FastIngest.publish` that set headers, for annotating wrappers.
+    """A ``TypedDict`` of the keyword arguments with which methods such as `FastIngest.publish` set headers.
 
-    For example: ``def send(**options: Unpack[PublishOptions])``. The arguments are explained in `JetStream.publish`.
+    Use it to annotate wrappers, for example ``def send(**options: Unpack[PublishOptions])``. `JetStream.publish`
+    explains the arguments.
     """
 
     expected_last_msg_id: str | None
@@ -301,7 +302,7 @@ async def request_stored(
     """Send a message whose answer is not a plain ack, and return the answer.
 
     "No responders" is retried as for a publish without an id. If a stream has answered on this subject before, the
-    message is sent again until the timeout. Otherwise, there are three attempts in total, which ``recovery`` counts.
+    message is sent again until the timeout. Otherwise, ``recovery`` counts the attempts, and there are three in total.
 
     Raises:
         NoRespondersError: No stream received the message, so it was not stored.

@@ -25,7 +25,7 @@ __all__ = ["Engine"]
 
 
 class Engine(Handle):
-    """Runs peers, on a NATS system or in this process. It is the entry point of ``jsclient.peers``.
+    """Runs peers on a NATS system, or entirely in this process. It is the entry point of ``jsclient.peers``.
 
     A peer is an independent party, such as a tenant or a device, that exchanges events and queries with other peers.
     Before two peers can communicate, they must establish a relationship, to which both agree::
@@ -41,11 +41,12 @@ class Engine(Handle):
     engine stopped.
 
     Run each peer in one process at a time. If two processes overlap, as in a rolling restart, they share the events and
-    queries of the peer, and a process never overwrites a change that it hasn't seen. Lists of relationships may then be
-    out of date in the process that didn't make the last change.
+    queries of the peer, and a process never overwrites a change that it hasn't seen. If one process has changed a
+    relationship, the other may still list the relationship as it was before.
 
     Args:
-        js: Your connection. The engine doesn't close it. When the connection is closed, the engine is closed too.
+        js: Your connection. The engine doesn't close it. When the connection is closed, the engine is closed too. A
+            ``Backend`` is accepted as well, and `close` closes it.
         options: The fields of `EngineOptions`, as keyword arguments.
 
     Raises:

@@ -46,11 +46,11 @@ class ChannelKeys:
     Use the keys for data that isn't sent as an event, such as a record of a shared stream. The other side can verify
     that this peer signed the record, and only the other side can decrypt an encrypted record.
 
-    The extra ``nkeys`` must be installed on both sides when the relationship is requested and approved. A side without
-    ``nkeys`` has no keys, so the other side sees None as ``Tx_verify_key`` and ``Tx_public_key``.
+    Install the extra ``nkeys`` on both sides before they establish the relationship. A side without ``nkeys`` has no
+    keys. The other side then finds None in the relationship's attributes ``Tx_verify_key`` and ``Tx_public_key``.
 
-    The argument ``to`` of each method is the ``Id`` of a relationship or its ``Rx``. If no such relationship is
-    established, or if it has no keys, the method raises `ConfigError`.
+    In each method, ``to`` is the ``Id`` or the ``Rx`` of a relationship. The method raises `ConfigError` if no such
+    relationship is established, or if the other side's key is needed but missing.
     """
 
     def __init__(self, secret: Callable[[], bytes], established: Callable[[str], Attrs | None]) -> None:

@@ -150,7 +150,7 @@ class Peer:
         exception, the sender only learns that the query failed.
 
         Raises:
-            ConfigError: A name isn't a token, or ``rid`` is ``subscription``, which is reserved for the peer itself.
+            ConfigError: A name isn't a token, or ``rid`` is ``subscription``, a name reserved for the peer itself.
         """
 
         def register(function: Q) -> Q:
@@ -216,7 +216,7 @@ class Peer:
         return fresh.id
 
     async def request(self, wellKnown_Tx: str, *, policy: Policy | None = None, **attrs: Any) -> str:
-        """Ask another peer for a relationship, which it must approve. Return the ``Id`` of the relationship.
+        """Ask another peer to approve a relationship. Return the ``Id`` of the relationship.
 
         Args:
             wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or any of its channels that accepts requests.
@@ -229,7 +229,7 @@ class Peer:
         return own if attrs.get("Id") is None else str(attrs["Id"])
 
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
-        """Approve a request from another peer, which establishes the relationship on this side.
+        """Approve a request from another peer. This establishes the relationship on this side.
 
         If the request was rejected or revoked in the meantime, the call has no effect. Check `established`.
 
@@ -262,11 +262,11 @@ class Peer:
         return self._tracker.lists(RelationshipState.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of undecided requests from other peers. Filter them as in `established`."""
+        """Return requests from other peers that this peer hasn't decided yet. Filter them as in `established`."""
         return self._tracker.lists(RelationshipState.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of this peer's undecided requests. ``key`` and ``value`` are as in `established`."""
+        """Return this peer's requests that the other sides haven't decided yet. Filter them as in `established`."""
         return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
@@ -316,12 +316,12 @@ class Peer:
     ) -> int:
         """Send an event on each relationship with this ``Id`` or one of these roles. Return the number of events.
 
-        If a relationship matches several arguments, it receives the event once. When the call returns, the event has
-        been stored on the NATS system of each other side. If several relationships match, errors are raised in an
-        ``ExceptionGroup``.
+        When the call returns, each recipient's NATS system has stored the event once, even if several arguments match.
+        If several relationships match and some of them fail, the errors are raised together in an ``ExceptionGroup``.
+        The other recipients have then stored the event.
 
         Raises:
-            PeerError: No relationship matches, or ``domain`` or ``type`` is invalid.
+            PeerError: No relationship matches, for example if neither ``Id`` nor a role is given. Or a name is invalid.
             HostNotAllowedError: The NATS system of the other side isn't allowed.
             ConnectError: The NATS system of the other side can't be reached.
             ConfigError: The attributes aren't JSON, or are too large.

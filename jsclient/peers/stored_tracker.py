@@ -105,7 +105,7 @@ class Machine:
         return Fresh(fresh.id, fresh.channel, keys.verify_key, keys.public_key)
 
     async def do(self, event: PeerEvent) -> list[Command]:
-        """Handle an event, store the results, and return the remaining commands, which the caller must carry out.
+        """Handle an event and store the results. Return the remaining commands for the caller to carry out.
 
         If the call is cancelled, the results may or may not have been stored.
 
@@ -120,8 +120,8 @@ class Machine:
                     if not isinstance(command, StoreValue):
                         remaining.append(command)
                     elif not await self._write(command):
-                        # Another process has changed the entry. The tracker now has that entry, so it handles the
-                        # event again.
+                        # Another process changed the entry first. The tracker has adopted the change, so handle the
+                        # event again, based on the changed entry.
                         break
                 else:
                     return remaining

@@ -64,10 +64,7 @@ class GapDetected(Event, frozen=True, kw_only=True):
 
 
 class HistoryTruncated(Event, frozen=True, kw_only=True):
-    """The reader skipped records that were removed from the stream before they could be read.
-
-    The removed records lie between the stream sequences ``after`` and ``before``, exclusively.
-    """
+    """The reader skipped records after stream sequence ``after`` and before ``before``, because they were removed."""
 
     about = "topic"
     _text = "records between {after} and {before} were removed before they were read, and are skipped"
@@ -79,10 +76,9 @@ class HistoryTruncated(Event, frozen=True, kw_only=True):
 class PartitionsMissing(Event, frozen=True, kw_only=True):
     """An epoch subscriber is waiting for a topic, or for some of its partitions, to appear.
 
-    The event is emitted after a wait of 5 s, and again each time the wait has doubled. ``waited`` is the length of the
-    wait so far, in seconds, and ``reason`` explains it. ``partitions`` lists the missing partitions, or is empty if
-    they are unknown. ``may_fail`` is True while the subscriber is being opened. To get an error instead of waiting,
-    open the subscriber with ``wait=False`` or a ``timeout``.
+    Emitted after a wait of 5 s, and again each time the wait has doubled. ``waited`` is the length of the wait so far,
+    in seconds, and ``reason`` explains it. ``partitions`` lists the missing partitions, or is empty if unknown. While
+    the subscriber is being opened, ``may_fail`` is True. Open it with ``wait=False`` or a ``timeout`` to get an error.
     """
 
     about = "topic"
@@ -213,7 +209,7 @@ class Unpinned(Event, frozen=True, kw_only=True):
 class ForeignMessage(Event, frozen=True, kw_only=True):
     """A message that is neither a delivery nor a status was dropped. A client has probably sent it to ``subject``.
 
-    Emitted for the first such message, and again each time their number ``count`` has doubled.
+    ``count`` is the number of such messages so far. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
     """
 
     subject: str
@@ -227,9 +223,10 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 
 
 class RecordSkipped(Event, frozen=True, kw_only=True):
-    """A reader skipped a record, because its payload can't be decoded or the record doesn't belong to the topic.
+    """A reader skipped a record that can't be decoded or doesn't belong to the topic.
 
-    Emitted for the first such record, and again each time their number ``count`` has doubled.
+    ``subject`` and ``stream_seq`` identify the record, and ``error`` is the reason. ``count`` is the number of records
+    skipped so far. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
     """
 
     about = "topic"
@@ -257,7 +254,7 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
     """A reader couldn't create a consumer, because the limit of consumers has been reached.
 
-    ``error`` is usually a `ConsumerLimitError`, which names the limit if it is known, and suggests what to do.
+    ``error`` is usually a `ConsumerLimitError`. It names the limit, if that is known, and suggests what to do.
     ``meanwhile`` describes how the reader continues without a consumer. A reader that follows the stream keeps trying
     until the server creates the consumer, and emits the event once.
     """
@@ -269,11 +266,11 @@ class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
 
 
 class ConsumersNearLimit(Event, frozen=True, kw_only=True):
-    """The stream of a bucket has almost as many consumers as the server allows.
+    """The stream of a bucket has at least 90 % of the consumers that the server allows.
 
     A consumer is needed for each cache, for each object that is being read, and for each watch with different filters.
-    Delete unused consumers, or raise the limit. ``consumers`` is the current number. ``limit`` is the ``max_consumers``
-    of the stream, or the default of nats-server 2.15.
+    Delete unused consumers, or raise the limit. ``consumers`` is the current number. ``limit`` is the stream's
+    ``max_consumers``. If that isn't set, ``limit`` is 1,000, the default of nats-server 2.15.
     """
 
     about = "stream"
@@ -319,10 +316,9 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
     """A handler blocked the event loop, so messages, acknowledgements and heartbeats couldn't be processed.
 
     Typical causes are long computations and calls to blocking functions. Run them in a thread with
-    ``asyncio.to_thread``, or make the handler a plain function. ``blocked`` is the duration in seconds, and ``count``
-    is the number of blocks of at least one second so far. To limit the number of events, one is emitted only when
-    ``count`` is 1, 2, 4, 8 and so on. ``subject`` and ``stream_seq`` identify the message that was being handled, or
-    are "" and 0 if several messages were being handled.
+    ``asyncio.to_thread``, or make the handler a plain function. ``blocked`` is the duration in seconds. ``count`` is
+    the number of blocks of at least one second so far, and the event is emitted when it is 1, 2, 4, 8 and so on.
+    ``subject`` and ``stream_seq`` identify the handled message, or are "" and 0 if there were several.
     """
 
     about = "worker"
@@ -362,7 +358,12 @@ class DeadLettered(Event, frozen=True, kw_only=True):
 
 
 class DeadLetterFailed(Event, frozen=True, kw_only=True):
-    """A worker couldn't store a dead letter on the subject ``dead_letter``, and will retry. ``error`` tells why."""
+    """A worker couldn't store the dead letter of a message. ``error`` is the cause.
+
+    The worker tries again, unless it has stopped or too many messages are already waiting. ``subject`` is the subject
+    of the message, or "" if it isn't known. ``stream_seq`` is the message's stream sequence. ``dead_letter`` is the
+    argument ``dead_letter`` of the worker.
+    """
 
     about = "worker"
     _text = "message {stream_seq} on {subject!r} could not be stored as dead letter {dead_letter!r}, retrying: {error}"
@@ -375,7 +376,7 @@ class DeadLetterFailed(Event, frozen=True, kw_only=True):
 
 
 class AdvisoryRefused(Event, frozen=True, kw_only=True):
-    """A worker ignored an advisory which claims that a message has reached its maximum number of deliveries.
+    """A worker ignored an advisory that a message has reached its maximum number of deliveries.
 
     No dead letter was stored, because a client has forged or repeated the advisory. ``reason`` gives details: the
     advisory contradicts the state of the consumer, or the worker has already acknowledged the message or received the
@@ -415,7 +416,7 @@ class AcksLost(Event, frozen=True, kw_only=True):
 class ClaimsLapsed(Event, frozen=True, kw_only=True):
     """A Spark query didn't renew its claims on messages within ``ack_wait``, so the server may have redelivered them.
 
-    Judging by the consumer's state, up to ``count`` messages may be processed twice. ``reason`` tells what happened.
+    Judging by the consumer's state, up to ``count`` messages may be processed twice. ``reason`` says what happened.
     """
 
     about = "spark"
@@ -430,9 +431,9 @@ class ClaimsLapsed(Event, frozen=True, kw_only=True):
 class ClaimsGone(Event, frozen=True, kw_only=True):
     """Messages that a Spark query had claimed were removed from the stream before they were read.
 
-    ``count`` is the number of messages that were deleted, were purged or expired. They lie between
-    ``first_stream_seq`` and ``last_stream_seq``. If ``lapsed`` is True, a different client may have acknowledged the
-    messages in a work queue after the claims had lapsed.
+    ``count`` messages between ``first_stream_seq`` and ``last_stream_seq``, inclusive, were deleted, were purged or
+    expired. If ``lapsed`` is True, a different client may have acknowledged the messages in a work queue after the
+    claims had lapsed.
     """
 
     about = "spark"

@@ -27,7 +27,7 @@ class PublishedMany(msgspec.Struct, frozen=True):
     """The result of `JetStream.publish_many`, returned once all messages are stored.
 
     Attributes:
-        stored: Number of messages in the stream, including duplicates. It equals the number of payloads.
+        stored: Number of payloads now in the stream, including duplicates. Equal to the number of payloads passed.
         duplicates: Number of messages that the stream had already stored, according to their ``msg_id``. A number
             greater than 0 is normal if an earlier attempt was interrupted.
         first_seq, last_seq: Smallest and largest stream sequence of the messages that aren't duplicates. Both are 0 if

@@ -30,7 +30,8 @@ _TYPES: dict[str, pa.DataType] = {
     "map<string,array<string>>": HEADERS,
 }
 
-# Indexes of the numbers in the first form of a JSAck. The second form has two more tokens before them.
+# Indexes of the numbers among the tokens of a JSAck in its short form of 9 tokens. In the long form, two more tokens,
+# the domain and the account, precede the numbers.
 _DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _TIME, _PENDING = _NUMBERS = 4, 5, 6, 7, 8
 _FIRST_FORM, _MORE = 9, 2
 _WIDTH = 8  # bytes of a number
@@ -187,7 +188,7 @@ _ADDED = (
 )
 _BEFORE = re.compile(rb"\r\nNats-Last-Sequence: ([0-9]{1,18})\r\n\r\n\Z")  # sequence of the previous message
 _FIRST_LINE = len(b"NATS/1.0\r\n")
-_ADDED_FROM = b"Nats-Stream: "  # its last occurrence begins the server's headers, which follow the message's
+_ADDED_FROM = b"Nats-Stream: "  # the first header that the server appends. Search from the end
 _SIZE_FROM = f"{MSG_SIZE}: ".encode()  # the same for consumers that omit payloads
 
 
@@ -253,7 +254,7 @@ def _whole_lines(lines: bytes) -> bytes:
 
 
 def _texts(values: list[bytes]) -> pa.Array:
-    """Decode UTF-8 to an array of strings. Invalid bytes, which Spark's strings cannot contain, become U+FFFD."""
+    """Decode UTF-8 to an array of strings. Spark's strings can't contain invalid bytes, so they become U+FFFD."""
     try:
         return pa.array(values, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:

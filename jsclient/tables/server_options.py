@@ -24,9 +24,9 @@ from .providers import provided
 
 __all__ = ["OptionReader", "ServerOptions", "not_permitted"]
 
-# Options that Spark itself may add to the options of a source or sink.
+# Options that Spark may add on its own.
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
-# Properties of a table, which Spark adds if the source is used by CREATE TABLE.
+# Properties of a table. Spark adds them if the source is used by CREATE TABLE.
 _OF_TABLES = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location"})
 _OF_TABLE_OPTIONS = "option."
 # Options that only pass a value on to `jsclient.connect`.
@@ -46,7 +46,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 class OptionReader:
     """Parser for the options of one source or sink.
 
-    Read each known option, then call `finish`, which refuses the options that were not read.
+    Read each known option, then call `finish` to refuse the options that were not read.
     """
 
     def __init__(self, options: Mapping[str, str], what: str) -> None:
@@ -114,7 +114,7 @@ class OptionReader:
         return int(value)
 
     def integer(self, name: str) -> int | None:
-        """Return an integer, which may be negative, or None if the option is not set."""
+        """Return an integer, possibly negative, or None if the option is not set."""
         value = self.text(name)
         if value is not None and not re.fullmatch("-?[0-9]{1,18}", value, re.ASCII):
             raise ConfigError(f"option {name!r} is {value!r}: an integer is needed")
@@ -183,7 +183,7 @@ class ServerOptions:
     servers: tuple[str, ...]  # URLs
     credentials_file: str | None = None  # a ``.creds`` file
     nkey_seed_file: str | None = None  # a file with an nkey seed
-    user: str | None = None  # a user name, which needs ``password`` or ``password_env``
+    user: str | None = None  # a user name. Needs ``password`` or ``password_env``, too
     password: str | None = None
     password_env: str | None = None  # name of the environment variable with the password
     token: str | None = None
@@ -203,7 +203,7 @@ class ServerOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str] | str) -> ServerOptions:
-        """Parse the options of a helper, which are a mapping, or only URLs separated by commas."""
+        """Parse the options of a helper: a mapping, or only URLs separated by commas."""
         reader = OptionReader({"servers": options} if isinstance(options, str) else options, "the connection")
         read = cls.read(reader)
         reader.finish()

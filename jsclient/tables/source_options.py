@@ -38,7 +38,7 @@ LOG_COLUMNS: Final[Mapping[str, str]] = {
     "sequence": "bigint",
     "timestamp": "timestamp",  # microseconds
     "timestamp_ns": "bigint",
-    "stream_created": "timestamp",  # when the stream was created, which identifies it
+    "stream_created": "timestamp",  # identifies the stream, even after one of the same name was deleted
 }
 QUEUE_COLUMNS: Final[Mapping[str, str]] = {
     **LOG_COLUMNS,
@@ -92,19 +92,19 @@ class SourceOptions:
     min_offsets_per_trigger: int | None = None  # in log mode, how many messages a batch waits for
     # How long a batch waits for ``min_offsets_per_trigger`` messages after the previous batch, in seconds.
     max_trigger_delay: float = 900.0
-    min_partitions: int = _DEFAULT_PARTITIONS  # minimum number of tasks per batch
-    min_partition_rows: int = WORTH_A_TASK  # rows that justify another task
-    max_messages_per_partition: int | None = None  # maximum number of rows per task
-    fail_on_data_loss: bool = True  # true if removed messages are an error
+    min_partitions: int = _DEFAULT_PARTITIONS  # use at least this many tasks if there are enough rows
+    min_partition_rows: int = WORTH_A_TASK  # add a task only for at least this many rows
+    max_messages_per_partition: int | None = None  # add tasks if one would get more rows than this
+    fail_on_data_loss: bool = True  # raise an error if messages were removed before they were read
     read_mode: str = "auto"  # "auto", "consumer" or "direct"
-    include_headers: bool = True  # true if the default schema has a headers column
-    pushdown: bool = False  # true if a batch read pushes filters down, which also requires a setting of Spark
+    include_headers: bool = True  # add the column "headers" to the default schema
+    pushdown: bool = False  # let a batch read push filters down. Spark needs a setting for this, too
     poll_interval: float = 0.1  # minimum number of seconds between two polls for new messages
     fetch_max_bytes: int = 8 << 20  # bytes requested at once
     batch_rows: int = 8192  # rows of one Arrow batch
     ack_on: str = "batch"  # when claimed messages are acked: "batch", "manual" or "purge"
     streams: tuple[str, ...] = ()  # the names of several streams, in order
-    stream_pattern: str | None = None  # instead of names, a pattern in which * stands for any characters
+    stream_pattern: str | None = None  # a pattern for the names instead, with * for any characters
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:

@@ -210,7 +210,7 @@ class EventSource:
         Args:
             start: ``"first"`` starts with the first stored event, and ``"now"`` with the next event to be published. A
                 `Position`, its JSON token, or a timezone-aware ``datetime`` selects only later events.
-            id: A prefix for the ids of subscriptions, which appear in logs. By default, it is random.
+            id: A prefix for the ids of subscriptions, as shown in logs. By default, it is random.
             callback: A function to call with each event, one event at a time. A coroutine function runs on the event
                 loop, and a plain function runs in a thread. If it raises an exception, the event `HandlerFailed`
                 reports it, and the callback is called with the next event. By default, you read the events yourself.
@@ -388,7 +388,7 @@ class EventSubscription(ReadHandle[Record]):
             ClosedError: The subscription was closed, or the topic has ended.
             HistoryTruncatedError: Events were removed before they were read.
             PositionInvalidError: The stream was deleted and created again.
-            ConfigError: The subscription has a callback, which receives the events.
+            ConfigError: The subscription has a callback, so it passes all events to the callback.
 
         A subscription waits while the server is unavailable. It raises a request error only if retrying can't help, for
         example `PermissionDeniedError`.
@@ -464,8 +464,8 @@ class EventSubscription(ReadHandle[Record]):
                     return
                 await self._call(callback, event, threads)
                 count += 1
-                # Reading from a queue with events doesn't suspend this task. Without this call, a callback that doesn't
-                # wait either could starve all other tasks.
+                # Reading an event that has already arrived doesn't suspend this task. If the callback doesn't wait
+                # either, other tasks would starve until no event is left, so let them run now and then.
                 if not count % _TURN:
                     await asyncio.sleep(0)
         except JetStreamError as error:

@@ -134,7 +134,7 @@ class LogReader(ReadHandle[Record]):
         start: The position after which reading begins.
         push, quiet, catch_up, allow_truncated, max_pending, max_pending_bytes: The arguments of
             `EventSource.subscribe`.
-        name: A prefix for the ids of the reader's subscriptions, which appear in logs. By default, it is random.
+        name: A prefix for the ids of the reader's subscriptions, as shown in logs. By default, it is random.
         heartbeat: Interval between heartbeats of the server, in seconds. See `Topic.each`.
 
     Raises:
@@ -345,12 +345,12 @@ class LogReader(ReadHandle[Record]):
         """Change how records are pushed, without losing or repeating any.
 
         Args:
-            push: ``"auto"``, ``"republish"`` or ``"consumer"``, as in `Topic.each`. With None, records are no longer
-                pushed.
+            push: ``"auto"``, ``"republish"`` or ``"consumer"``, as in `Topic.each`. With None, nothing is pushed, and
+                the reader finds new records by reading the log at intervals.
 
         Raises:
-            ConfigError: The log can't push in this way. If the log has several subjects, this reader can't change
-                between ``"republish"`` and ``"consumer"``, so open a new one.
+            ConfigError: The log doesn't support this mode. Or the log has several subjects, and the change is one
+                between ``"republish"`` and ``"consumer"``. Open a new reader instead.
         """
         if push is None:
             self._carry_out(self._tracker.set_push(self._now(), push=False))
@@ -382,7 +382,7 @@ class LogReader(ReadHandle[Record]):
         self._carry_out([])
         if self._reading is not None and not self._is_asking:  # a request in flight removes its own consumer
             self._reading.cancel()
-        # Each feed is ended in a task of its own, which continues even if this call is cancelled.
+        # End each feed in a task of its own. The tasks continue even if this call is cancelled.
         ends = [self._log.tasks.start(feed.end_feed(), "end of a feed") for feed in self._feeds.values()]
         self._feeds.clear()
         if ends:

@@ -58,7 +58,7 @@ class ObjectStore(WithBucketRights):
     The object holds no resources, so you don't need to close it.
     """
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
@@ -107,7 +107,7 @@ class ObjectStore(WithBucketRights):
         completely stored. If the call fails, no part of the new object remains in the bucket.
 
         Args:
-            name: Name of the object, which may be any non-empty text.
+            name: Name of the object. Any non-empty text is allowed.
             data: The content: bytes, an iterable or asynchronous iterable of bytes, or a binary file. Files are read in
                 a thread.
             chunk_size: Size of each message in bytes. Defaults to 128 KiB.
@@ -309,9 +309,9 @@ class ObjectStore(WithBucketRights):
         return await self._link(name, ObjectLink(target.bucket, target.name))
 
     async def add_bucket_link(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
-        """Store a link to a whole bucket, and return the description of the link. `ObjectInfo.link` names the bucket.
+        """Store a link named ``name`` to a whole bucket. In the returned `ObjectInfo`, ``link`` names the bucket.
 
-        May raise any error of `add_link`.
+        May raise `ObjectExistsError` if an object that isn't a link already has this name, or any request error.
         """
         if isinstance(bucket, ObjectStore):
             bucket = bucket.bucket

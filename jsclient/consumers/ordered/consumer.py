@@ -101,7 +101,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
         self._puller.carry_out(self._tracker.tick_request(now))
 
     def _release_requests(self) -> None:
-        # The server continues to deliver messages for this request, so buffer them for the next call.
+        # The server still delivers messages for this request. They stay in the buffer, and the next call returns them.
         self._tracker.request = None
 
 
@@ -306,7 +306,7 @@ class OrderedConsumer(Handle):
 
     @property
     def consumer(self) -> str:
-        """Name of the current consumer, which ends with a number that increases each time the consumer is recreated."""
+        """Name of the current consumer. A number at its end increases each time the consumer is recreated."""
         return self._puller.consumer
 
     @property

@@ -201,7 +201,7 @@ class OrderedPuller:
             if (info.config.metadata or {}).get(_MARK) != self._mark:
                 return
         elif self.state is State.OPEN and not self.context.connection.is_connected:
-            # The name can't be deleted now. The recreator deletes leftover consumers after the reconnect.
+            # Without a connection, the consumer can't be deleted now. The recreator deletes it after the reconnect.
             self.recreator.leftover.add(name)
             return
         await self._delete(name)

@@ -156,9 +156,6 @@ class OrderedSubscription(Subscription):
         super()._end_subscription()
         self._recreator.stop_recreating()
 
-    # Each consumer has its own deliver subject, so late messages of an old consumer can't be mistaken for messages of
-    # the new one.
-
     def _switch_to(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         self._intake, self._deliver_subject = intake, inbox.subject
         self._tracker.recreated(info.name, info.delivered.stream_seq, self._context.connection.now())
@@ -170,6 +167,7 @@ class OrderedSubscription(Subscription):
 
     async def _create(self, config: ConsumerConfig, timeout: float) -> ConsumerInfo:
         context = self._context
+        # Use a new deliver subject, so that late messages of the old consumer can't be mistaken for new ones.
         subject, intake = context.connection.new_inbox(), HoldingSink()
         inbox = await context.connection.subscribe(subject, intake)
         self._next = inbox, intake

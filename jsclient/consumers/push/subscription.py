@@ -1,4 +1,4 @@
-"""Push subscriptions, which `JetStream.subscribe` returns. Source: ADR-15."""
+"""Push subscriptions, as returned by `JetStream.subscribe`. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CHECK_AFTER = 2.5  # without heartbeats, the consumer is checked after this man
 
 
 class Subscription(ReadHandle[Message], Running):
-    """A subscription to a push consumer, whose messages the server sends unasked. Returned by `JetStream.subscribe`.
+    """A subscription to a push consumer. The server sends messages without requests. Returned by `JetStream.subscribe`.
 
     Read messages with `next`, ``async for`` or `batches`, handle them with `run`, or pass a callback to ``subscribe``.
     Heartbeats and flow control are handled automatically. Events are available from `events`, and are passed to the
@@ -80,7 +80,7 @@ class Subscription(ReadHandle[Message], Running):
         self._inbox: Inbox | None = None
         # The task that calls the callback, or the task of a worker.
         self._runner: asyncio.Task[None] | None = None
-        # The running drain, which may be the task of a worker.
+        # The running drain. It may be the task of a worker.
         self._draining: asyncio.Task[None] | None = None
         self._deleting: asyncio.Task[None] | None = None  # deletes the consumer after a drain
 
@@ -168,7 +168,7 @@ class Subscription(ReadHandle[Message], Running):
         return await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
 
     def events(self) -> AsyncIterator[Event]:
-        """Iterate over the recent events of this subscription, then over new events until the subscription ends."""
+        """Iterate over the last 1,000 events of this subscription, then over new ones until the subscription ends."""
         return self._buffer.log.read_events()
 
     async def next(self, timeout: float | None = None) -> Message:
@@ -181,7 +181,7 @@ class Subscription(ReadHandle[Message], Running):
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
             StatusError: The server sent an error status. You may call `next` again for the message after it.
             ClosedError: The subscription was closed, or it was drained and all messages have been read.
-            ConfigError: The subscription has a callback, which receives all messages.
+            ConfigError: The subscription has a callback, so it passes all messages to the callback.
 
         If the call is cancelled, no message is lost, because the next call returns it.
         """
@@ -371,7 +371,7 @@ class Subscription(ReadHandle[Message], Running):
             raise
 
     def _is_handler(self, *tasks: asyncio.Task[Any] | None) -> bool:
-        """Return True if one of these tasks runs the callback or a handler, which would wait for its own end."""
+        """Return True if one of these tasks runs the callback or a handler. It would wait for its own end."""
         return any(
             task is not None and (task is self._runner or any(worker.has(task) for worker in self._workers()))
             for task in tasks
@@ -478,7 +478,7 @@ class Subscription(ReadHandle[Message], Running):
         self._stop_checking()
         self._context.detach(self, self._follow_connection)
         self._buffer.end_buffer()
-        # Leave the log open for a running deletion, which may still report a failure and then closes the log.
+        # A running deletion may still report a failure, so leave the log open. The deletion closes it later.
         if self._deleting is None:
             self._buffer.log.close()
 

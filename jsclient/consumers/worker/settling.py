@@ -1,4 +1,4 @@
-"""Settles the messages of a worker, which means that they are acked, returned to the server, or dead-lettered."""
+"""Settles the messages of a worker: acks them, returns them to the server, or dead-letters them."""
 
 from __future__ import annotations
 
@@ -150,16 +150,16 @@ class Settling:
         self._load = load
         self._letters = letters
         self._ack_sync = ack_sync
-        self.acks_now: bool = not ack_sync  # True if acks can be sent without waiting, while connected
+        self.acks_now: bool = not ack_sync  # whether acks can be sent without waiting, while connected
         self.deadline: float | None = None
         self.changed: Signal = Signal()
         self._reconnect_by: float | None = None
         # One timeout for each ack that is waiting for the connection.
         self._waits: set[asyncio.Timeout] = set()
         self._acks_unsent = self._not_returned = 0
-        # For each settled message, the name of the count that includes it, or "" for none. If the server refuses the
-        # ack later, the count must be corrected. The keys are stream sequence and delivery number. Messages without
-        # an entry were counted as handled.
+        # Maps the stream sequence and delivery number of a settled message to the name of the count that includes the
+        # message, or to "" if no count does. If the server refuses the ack later, that count is corrected. A message
+        # that isn't in this dict was counted as handled.
         self._counted: dict[tuple[int, int], str] = {}
         self.is_denied: bool = False  # True once the server has refused an ack
         self.done: SeqSet | None = None  # sequences of acked and dead-lettered messages, for `Advisories`

@@ -80,7 +80,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._over = Signal()
         self._waiting = Waiting(context.connection.now())
         self._pull = 0  # number of messages that the source requests at a time
-        # True while the feeder takes over messages, which would be lost if it were cancelled.
+        # True while the feeder takes over messages. Cancelling the feeder then would lose the messages.
         self._holding = False
         self._stop_at: float | None = None  # time when handlers are cancelled, in monotonic seconds
         self._is_over = False
@@ -437,7 +437,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             await asyncio.wait({self._feeder})
 
     async def _give_back(self, pool: HandlerPool) -> None:
-        """Close the source, which would request the messages again, then return messages without a handler."""
+        """Close the source, so that it can't request messages again, then return messages without a handler."""
         back = pool.load.stop_starting()
         assert self._stop_at is not None
         remaining = max(1.0, self._stop_at - self._context.connection.now())

@@ -33,7 +33,8 @@ _REPORTED = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between checks
 _SLOW = 2.0  # a handler counts as stuck after this many intervals of ack_wait
 _EXCEEDS = 2.0  # a handler counts as stuck if it runs this many times as long as its longest earlier run
-# Fraction of ``after`` between the first check and the second, which reports pending messages that no rule explains.
+# If the first check finds pending messages, but no rule that explains why they don't arrive, a second check follows
+# after this fraction of ``after``. The second check reports the messages.
 _AGAIN = 0.42
 # The application counts as busy if this many polls in a row find no call waiting for messages. One poll isn't enough,
 # because it may fall between two calls.
@@ -88,13 +89,13 @@ class StallTracker:
     _requested_at: float = 0.0
     _check_at: float = 0.0
     _pause: float = 0.0  # seconds until the next check
-    _is_first: bool = True  # true if the next check is the first since a message arrived
-    _has_moment: bool = False  # true if the budget has set the time of the next check
+    _is_first: bool = True  # whether the next check is the first since a message arrived
+    _has_moment: bool = False  # whether the budget has set the time of the next check
     _reason: str = ""
     _stalled_at: float = 0.0
-    _is_muted: bool = False  # true if the reason was reported recently
+    _is_muted: bool = False  # don't report the current reason, because it was reported recently
     _recurs_at: float = 0.0  # the time at which `_RECURS` may be reported again
-    _mute: float = 0.0  # seconds, or 0.0 if it was not reported
+    _mute: float = 0.0  # pause after the last report of `_RECURS`, in seconds, or 0.0 before the first one
 
     @property
     def interval(self) -> float:
@@ -174,7 +175,7 @@ class StallTracker:
         if not causes:
             self._check_at, self._pause = min(self._check_at, now + self.after), self.after
             if info is not None and info.num_pending:
-                # Messages are pending and no rule explains why. Check again soon, because a second check reports that.
+                # Messages are pending and no rule explains why. Check again soon, so that the second check reports it.
                 self._check_at = min(self._check_at, now + _AGAIN * self.after)
             return self._resumed(now, stream, consumer)
         cause = causes[0]

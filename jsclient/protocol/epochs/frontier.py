@@ -36,13 +36,13 @@ class Order(Protocol[T]):
     which neither is before the other.
 
     Two further members are optional. ``name`` identifies the order in the stored schema of a topic, so that subscribers
-    with a different order are refused. ``successor(time)`` returns the next time, which
-    `PartitionPublisher.commit_epoch` uses.
+    with a different order are refused. ``successor(time)`` returns the next time, so that
+    `PartitionPublisher.commit_epoch` can be called without ``to``.
     """
 
     @property
     def bottom(self) -> T:
-        """The least time, which is before all other times. By default, publishers start at this time."""
+        """The least time. It is before all other times. By default, publishers start at this time."""
 
     def less_equal(self, one: T, other: T) -> bool:
         """Return whether ``one`` is equal to ``other`` or before it.
@@ -52,7 +52,7 @@ class Order(Protocol[T]):
         """
 
     def encode(self, time: T) -> Any:
-        """Return a time as a JSON value, which is stored with the data. Raises `ConfigError` if the time is invalid."""
+        """Return a time as a JSON value to store with the data. Raises `ConfigError` if the time is invalid."""
 
     def decode(self, value: Any) -> T:
         """Return the time that was stored as this JSON value. Raises `ConfigError` if the value is invalid."""
@@ -85,7 +85,7 @@ class Int:
 
 
 class Product:
-    """Partial order of times that are tuples, which are compared part by part.
+    """Partial order of times that are tuples. Two tuples are compared part by part.
 
     A time is less than or equal to another if each of its parts is less than or equal to the corresponding part of the
     other. Some times can't be compared. For example, ``Product(Int(), Int())`` orders pairs of an hour and a revision.
@@ -150,7 +150,7 @@ class Antichain(Generic[T]):
 
     @classmethod
     def minimal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return an antichain of the earliest of ``times``, which are those that aren't after any other."""
+        """Return an antichain of the earliest of ``times``: those that aren't after any other."""
         least: list[T] = []
         for time in times:
             if not any(order.less_equal(other, time) for other in least):
@@ -160,7 +160,7 @@ class Antichain(Generic[T]):
 
     @classmethod
     def maximal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """Return an antichain of the latest of ``times``, which are those that aren't before any other."""
+        """Return an antichain of the latest of ``times``: those that aren't before any other."""
         return cls(order).with_maximal(*times)
 
     def with_maximal(self, *times: T) -> Antichain[T]:
@@ -175,9 +175,9 @@ class Antichain(Generic[T]):
         return self if greatest is self.elements else Antichain(order, greatest)
 
     def some_below(self, time: T) -> bool:
-        """Return whether any element is at or before ``time``.
+        """Return whether any element is at or before ``time``. The order may be partial.
 
-        For the frontier of a topic, this tells whether data of this time may still arrive.
+        For the frontier of a topic, the result says whether data for this time may still arrive.
         """
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110  a generator per message would be slow
@@ -186,9 +186,9 @@ class Antichain(Generic[T]):
         return False
 
     def some_above(self, time: T) -> bool:
-        """Return whether any element is at or after ``time``.
+        """Return whether any element is at or after ``time``. The order may be partial.
 
-        For the upper frontier of a publisher, this tells whether data of this time may already have been sent.
+        For the upper frontier of a publisher, the result says whether data for this time may already have been sent.
         """
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110
@@ -347,5 +347,5 @@ class Capabilities(Generic[T]):
         return self._held.update([*((time, -self._held.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:
-        """Drop all capabilities, which completes all epochs."""
+        """Drop all capabilities. This completes all epochs."""
         return self._held.update([(time, -self._held.count(time)) for time in self._held])

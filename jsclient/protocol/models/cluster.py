@@ -13,7 +13,7 @@ __all__ = ["ClusterInfo", "PeerInfo"]
 
 
 class PeerInfo(Model, frozen=True, kw_only=True):
-    """A server that has a replica of a stream or consumer. It is part of `ClusterInfo`.
+    """A server that has a replica of a stream or consumer. Found in ``replicas`` of `ClusterInfo`.
 
     Attributes:
         name: Name of the server.
@@ -39,12 +39,13 @@ class ClusterInfo(Model, frozen=True, kw_only=True):
 
     Attributes:
         name: Name of the cluster.
-        raft_group: Name of the group, which is needed only for diagnostics.
+        raft_group: Name of the Raft group. Useful only for diagnostics.
         leader: Name of the server that is the leader, or None during an election.
         leader_since: Time at which the leader was elected, or None if the server doesn't report it.
-        system_account: Whether replication traffic uses the system account.
-        traffic_account: The account that replication traffic uses.
-        replicas: The servers other than the leader.
+        system_account: Whether replication traffic goes through the system account.
+        traffic_account: Name of the account through which replication traffic goes, or None if the server doesn't
+            report it.
+        replicas: The other servers with a replica, without the leader. None if the server reports none.
         desired: Description of a move in progress, as sent by the server. None if there is no move.
     """
 

@@ -113,11 +113,11 @@ class Ticket(Protocol):
 class Recovery(msgspec.Struct):
     """The history of a publish whose first attempt was not acked in the ordinary way."""
 
-    waits: bool = False  # true if the message waits to be sent again, at ``due`` or on the next connection
+    waits: bool = False  # the message waits to be sent again, at ``due`` or on the next connection
     tries: int = 1
     silent: int = 0  # number of attempts that were not answered in time
     refused: int = 0  # number of attempts that found no responders
-    unconfirmed: bool = False  # true if an earlier attempt may have been stored
+    unconfirmed: bool = False  # an earlier attempt may have been stored
     # The error received while unconfirmed. The next attempt asks whether an earlier attempt was stored.
     mismatch: ApiError | None = None
     overtaken: ApiError | None = None  # error 10070, received while its predecessor was in flight
@@ -189,8 +189,8 @@ class Recovery(msgspec.Struct):
             self.overtaken = error if behind else None
             return error, PAUSE if behind else None
         if self.unconfirmed and isinstance(error, ApiError):
-            # The server checks sequences and limits before IDs, so this error doesn't say whether an earlier attempt
-            # was stored. Ask immediately.
+            # The server checks sequences and limits before message IDs, so this error doesn't say whether an earlier
+            # attempt was stored. Send the `question` immediately to find out.
             self.mismatch = error
             return unknown, 0.0
         if isinstance(error, WrongLastSequenceError) and error.advice:
@@ -271,7 +271,7 @@ def question_about(msg_id: str | Sequence[str], never_an_id: str) -> bytes:
 
 
 def reply_of(reply: bytes, number: int) -> bytes:
-    """Return the reply subject of attempt ``number``, which attributes an answer to its attempt."""
+    """Return the reply subject of attempt ``number``. It shows to which attempt an answer belongs."""
     return b"%b-%d" % (reply, number)
 
 

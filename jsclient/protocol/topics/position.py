@@ -201,24 +201,24 @@ class Extent:
     def after_time(
         self, time_ns: int, found: Iterable[tuple[int, int]], *, allow_truncated: bool = False
     ) -> Position | None:
-        """Return the position after all records up to and including a time.
+        """Return the position directly before the first record stored after a time.
 
-        A record stored at exactly this time comes before the position. A reader that starts there returns all records
-        with a later sequence, even those whose time stamps step back because a different server became the leader.
+        A reader that starts there returns all records with a later sequence. If a different server has become the
+        leader, some of them may have earlier time stamps.
 
         Args:
             time_ns: The time in nanoseconds since 1970.
-            found: The ``(seq, time_ns)`` pairs of the records that begin at that time, in order. Request these records
+            found: The ``(seq, time_ns)`` pairs of the records stored from this time on, in order. Request these records
                 after the extent. Otherwise, a record stored between the two requests would be missed.
             allow_truncated: Whether to accept a stream whose first record is later than the time. Earlier records may
                 then be missing.
 
         Returns:
-            The position, or None if all records in ``found`` are at or before the time. In this case, request the
-            records that follow, and call the method again.
+            The position. If ``found`` is empty, this is the end of the stream. None if ``found`` has records, but none
+            of them is later than the time. In this case, request the records that follow, and call the method again.
 
         Raises:
-            HistoryTruncatedError: Records that may have been later than the time were removed.
+            HistoryTruncatedError: Records stored after the time may have been removed.
         """
         # Compare with the first record, or with the last removed record if the stream is empty.
         if (
@@ -296,7 +296,7 @@ class CoveredEnd:
 
     seq: int = 0
     _newest: Extent | None = None
-    _next: int = 0  # the next value of `seq`, which a server reported at `_since`
+    _next: int = 0  # the next value of `seq`. A server reported this end at `_since`
     _since: float = 0.0
 
     def reported(self, extent: Extent, now: float) -> int:

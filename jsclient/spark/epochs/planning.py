@@ -48,13 +48,13 @@ class Segment:
     partition: int
     first: int  # first stream sequence
     last: int  # last stream sequence, inclusive
-    # Each pair is a sequence and the producer whose data is valid after it, in order. The first pair is before
-    # ``first``.
+    # Pairs ``(after, producer)`` in ascending order. Between the sequence ``after`` and the next pair, only data of
+    # ``producer`` is valid. The first ``after`` is less than ``first``.
     owners: tuple[tuple[int, str], ...]
 
     @property
     def width(self) -> int:
-        """The number of sequences, which is an upper bound of the number of messages."""
+        """The number of sequences. The segment has at most this many messages."""
         return self.last - self.first + 1
 
     def part(self, first: int, last: int) -> Segment:
@@ -251,7 +251,7 @@ def _between(partition: int, entries: Sequence[FrontierEntry[T]]) -> Segment | N
 
 
 def share(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
-    """Divide segments among at most ``tasks`` tasks, whose numbers of sequences differ by at most one."""
+    """Divide segments among at most ``tasks`` tasks. Their numbers of sequences differ by at most one."""
     whole = sum(segment.width for segment in segments)
     tasks = max(1, min(tasks, whole))
     cuts = [whole * task // tasks for task in range(1, tasks + 1)]
@@ -271,7 +271,7 @@ def share(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
 
 @dataclass(frozen=True, slots=True)
 class BatchCut:
-    """The division of a batch among tasks, which the end offset of the batch records.
+    """The division of a batch among tasks. The end offset of the batch records the division.
 
     A replay is divided in the same way, even if the options or the stream have changed, because the message ids of a
     sink contain the number of the task.
@@ -347,7 +347,7 @@ def request_between(
 
 
 def order_of(name: str, topic: str) -> Order[Any]:
-    """Return the order with this name, which has integers or tuples of integers.
+    """Return the order with this name. Its times are integers or tuples of integers.
 
     Raises `ConfigError` for a custom order.
     """

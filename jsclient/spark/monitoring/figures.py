@@ -18,7 +18,8 @@ __all__ = ["QueryFigures", "SourceFigures", "StreamFigures", "Unread"]
 class Unread:
     """The unread messages after a position, as the server reported them."""
 
-    # In log mode, the last matching sequence after the position, or 0. In queue mode, the number of unacked messages.
+    # In log mode, the sequence of the last unread message that matches the filters, or 0 if there is none. In queue
+    # mode, the number of messages that are pending or not acked.
     last: int
     since: float  # no unread message was stored before this time
 
@@ -126,7 +127,7 @@ class QueryFigures:
     run: str
     name: str = ""
     batch: int | None = None  # the last completed batch
-    seconds: float | None = None  # its duration
+    seconds: float | None = None  # duration of that batch
     output_rows: int | None = None  # rows of all batches, or None if the sink does not count them
     failed: bool = False
     sources: dict[int, SourceFigures] = field(default_factory=dict)

@@ -21,7 +21,7 @@ class SinkOptions:
     """Options of a sink. The driver sends them to the executors."""
 
     connect: ServerOptions
-    subject: str | None = None  # subject of rows without one
+    subject: str | None = None  # subject for rows that have none
     # Source of the message ids. "content" hashes the row, "source" derives the id from the message that the row was
     # read from, "column" uses the column ``msg_id``, and "none" sends no ids. None selects "column" if that column
     # exists, and "content" otherwise.
@@ -41,12 +41,12 @@ class SinkOptions:
     window: int = 4000  # messages in flight per task
     window_bytes: int = MAX_BYTES  # bytes in flight per task
     ledger: str = "jsclient_spark"  # name of the bucket with the ledgers
-    fail_on_older_checkpoint: bool = True  # true if a query is refused when its ledger has later epochs
+    fail_on_older_checkpoint: bool = True  # refuse a query whose ledger has later epochs than its checkpoint
     # Name of a batch write, and its number under that name. If a write with the same name and number is repeated, no
     # row is stored twice.
     dedup_key: str | None = None
     dedup_batch: int | None = None
-    # Number of the write among the writes of its batch to the same destination, counted by `publish_batch`.
+    # If a batch is written to the same destination several times, the index of this write. Set by `publish_batch`.
     dedup_write: int = 0
 
     @classmethod

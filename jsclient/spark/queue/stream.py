@@ -109,7 +109,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_driver": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Return the initial offset, which has no claims."""
+        """Return an initial offset without claims."""
         return QueueOffset(0, ()).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
@@ -121,7 +121,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._on_driver(_Driver.prepare_available_now)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Settle the claims of ``start``, which is committed, and claim more messages.
+        """Settle the claims of the committed offset ``start``, and claim more messages.
 
         Returns ``start`` if there are no messages.
         """
@@ -165,7 +165,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing. Spark calls this late, and not for the last batch, so `latestOffset` settles claims instead."""
 
     def stop(self) -> None:
-        """Stop keeping claims alive. Spark may end the process first, which has the same effect."""
+        """Stop keeping claims alive. If Spark ends the process first, the effect is the same."""
         driver, self._driver = self._driver, None
         if driver is not None:
             driver.session.run(driver.close())
@@ -271,7 +271,8 @@ class _Driver:
             claims = await self._with_retries(lambda: claimer.claim(batch, most, size, wait))
             if claims is not None or self._remaining is None:
                 return claims
-            # The server may only be slow, so check the consumer before ending the query.
+            # Claims may be missing only because the server is slow. So end the query only if the consumer is empty,
+            # and no message that was delivered to another client may come back.
             if await self._with_retries(claimer.is_empty):
                 if not await self._with_retries(self._may_come_again):
                     return None

@@ -201,8 +201,8 @@ class ColumnIds:
         others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
         if not len(others):
             return
-        # A row with the same ID may have been stored in a different stream. To find out, compare how many rows were
-        # acked with the message's sequence, and how many rows have its subject.
+        # Rows with the message's ID, but another subject, may have been stored in a different stream. But if more rows
+        # were acked with the message's sequence than have its subject, the stream took one of them for a repetition.
         equal = Counter(indexes.filter(same).to_pylist())
         depth = _Depth(self.sequences.ranges()[name])
         for row in others.to_pylist():

@@ -46,7 +46,7 @@ class LivePublisher(Handle, Generic[T]):
     and which are in progress, and then receives every message sent afterwards. A subscriber that is silent for three
     beats, or that reads too slowly, is disconnected.
 
-    At the end of ``async with``, `release` is called, which leaves epochs open. Call `close` to complete the epochs.
+    At the end of ``async with``, `release` is called, so epochs stay open. Call `close` to complete the epochs.
     """
 
     def __init__(
@@ -83,9 +83,11 @@ class LivePublisher(Handle, Generic[T]):
         """Listen for subscribers. Internal: called by `EpochTopic.live_publisher`.
 
         Raises:
-            PublisherExistsError: Another live publisher is alive, and ``takeover`` is false.
+            PublisherExistsError: Another live publisher is active, and ``takeover`` is false.
+            DisconnectedError: There is no connection at the moment.
+            ClosedError: The connection is closed.
 
-        May also raise any error that subscribing can raise.
+        May also raise any other request error.
         """
         present = await is_present(self._context, self._presence.subject, "take" if takeover else "ask")
         if present and not takeover:
@@ -174,11 +176,12 @@ class LivePublisher(Handle, Generic[T]):
         await self._change(lambda: self._broadcast.advance(to))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Change for which times data may be sent, in a single step. Use it if `advance` isn't flexible enough.
+        """Add and drop capabilities in a single step, to control for which times this publisher may still send data.
+
+        `PartitionPublisher.update` explains capabilities. Use `advance` unless you need several of them at once.
 
         Args:
-            changes: The times, each with +1 to add a capability or -1 to drop one. `PartitionPublisher.update` explains
-                capabilities.
+            changes: The times, each with +1 to add a capability or -1 to drop one.
 
         Raises the same errors as `advance`.
         """

@@ -65,7 +65,7 @@ class PartitionPublisher(Handle, Generic[T]):
         self._out = outlet
         self._core, self._producer, self._taken_at = taken
         self._seq = self._taken_at  # sequence of the last frontier record
-        # Sequence of the subject's last message, which the next record must follow.
+        # Sequence of the subject's last message. The next record must follow this message.
         self._last_seq = self._taken_at
         self._topic = history.topic
         self._partition = partition
@@ -196,11 +196,11 @@ class PartitionPublisher(Handle, Generic[T]):
         await self._in_background(self._write_change(lambda: self._core.advance(to)))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Change for which times data may be sent, in a single step. Use it if `advance` isn't flexible enough.
+        """Add and drop capabilities in a single step, to control for which times this publisher may still send data.
 
-        A publisher holds capabilities. With a capability for a time, the publisher may send data of this time and all
-        later times. Initially, it has a capability for the least time. An epoch is completed when no capability allows
-        its time any more. If times aren't totally ordered, a publisher may need several capabilities at once.
+        With a capability for a time, the publisher may send data for this time and all later times. Initially, it has
+        a capability for the least time. An epoch is completed when no capability allows its time any more. Use
+        `advance` unless you need several capabilities at once, for example because times aren't totally ordered.
 
         The call waits, raises errors and handles cancellation just like `advance`.
 

@@ -87,7 +87,7 @@ class IterationObserver(Protocol):
     """Interface of an object that follows an iteration. `observe_iteration` calls its methods.
 
     An observer may leave out any of the methods. If a method returns an awaitable, it is awaited before the next call.
-    For example, a `Producer` or a `TopicPublisher` can be an observer, which forwards the iteration to other consumers.
+    For example, a `Producer` or a `TopicPublisher` can be an observer. It forwards the iteration to other consumers.
     """
 
     def update_state(self, state: Any, /) -> Any:
@@ -153,13 +153,13 @@ def raise_reason(entry: Member) -> NoReturn:
 
 
 class Producer:
-    """Publishes an iteration, which is a sequence of values that may end once, by finishing or by failing.
+    """Publishes an iteration: a sequence of values that may end once, by finishing or by failing.
 
     A kit consists of a producer and the object from which consumers read, a `Notifier` or an `IterationSubscription`.
     The producer doesn't know its consumers and never waits for them.
 
-    Each method publishes immediately, even if you don't await its result, and calls take effect in order. Awaiting the
-    result waits until the value has been stored, and returns its number, which grows from value to value.
+    Each method publishes immediately, even if you don't await its result, and calls take effect in order. Await the
+    result to wait until the value has been stored, and to get its number. Numbers grow from value to value.
 
     If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, it raises `ConfigError`.
     In both cases, nothing is published.
@@ -179,10 +179,10 @@ class Producer:
         return self._publish(Kind.FINISH, completion)
 
     def fail(self, reason: Any, /) -> Awaitable[int]:
-        """End the iteration because of a failure. Consumers raise ``reason``, which is an exception or any other value.
+        """End the iteration with a failure. Consumers raise ``reason``, or `IterationFailed` if it isn't an exception.
 
-        If the values are stored on a server, consumers raise `IterationFailed`, and an exception becomes its name and
-        message.
+        If the kit has a codec, as on a server, an exception is stored as text, with its type name and message.
+        Consumers then raise `IterationFailed` with this text as the reason.
         """
         return self._publish(Kind.FAIL, reason)
 
@@ -242,8 +242,8 @@ class Notifier:
     async def get_sharable_notifier_internals(self) -> Any:
         """Return a reference to this notifier, from which another notifier for the same states can be created.
 
-        * If the states are stored on a server, the reference is a JSON-compatible dict, which can be sent to a
-          different process. Pass the dict to `JetStream.make_notifier`.
+        * If the states are stored on a server, the reference is a JSON-compatible dict. You can send it to a different
+          process. Pass the dict to `JetStream.make_notifier`.
         * If the states are stored in memory, the reference is valid only in this process. Pass the reference to
           `jsclient.kits.make_notifier`.
         """
@@ -377,8 +377,8 @@ class NotifierIterator(AsyncIterator[Any]):
 class NotifierKit(NamedTuple):
     """A pair that separates publishing a state from reading the latest one. Returned by `make_notifier_kit`.
 
-    Keep the ``updater``, which publishes states and ends the iteration, to yourself. Give the ``notifier`` to
-    consumers, so they can read the state but not change it.
+    The ``updater`` publishes states and ends the iteration, so keep it to yourself. Give the ``notifier`` to
+    consumers. With it, they can read the state but not change it.
     """
 
     updater: Producer
@@ -388,8 +388,8 @@ class NotifierKit(NamedTuple):
 class SubscriptionKit(NamedTuple):
     """A pair of objects that separates publishing values from reading every value.
 
-    Returned by `make_subscription_kit`. Keep ``publication``, which publishes values and ends the iteration. Hand
-    ``subscription`` to the consumers, which can read values with it, but can't publish.
+    Returned by `make_subscription_kit`. The ``publication`` publishes values and ends the iteration, so keep it to
+    yourself. Give the ``subscription`` to consumers. With it, they can read values but not publish.
     """
 
     publication: Producer

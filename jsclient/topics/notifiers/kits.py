@@ -98,18 +98,18 @@ class _WithRights:
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """Like `NotifierKit`, but the states are stored on a NATS server. Returned by `JetStream.notifier_kit`.
+    """A `NotifierKit` whose states are stored on a NATS server. Returned by `JetStream.notifier_kit`.
 
-    To keep consumers from publishing, put the output of `permissions` or `account_rights` into the configuration of
-    the server.
+    A consumer that connects to the server could also publish to the kit's subject. To have the server forbid that, add
+    the result of `permissions` or `account_rights` to its configuration.
     """
 
 
 class StreamSubscriptionKit(_WithRights, SubscriptionKit):
-    """Like `SubscriptionKit`, but with values that are stored on a NATS server.
+    """A `SubscriptionKit` whose values are stored on a NATS server. Returned by `JetStream.subscription_kit`.
 
-    Returned by `JetStream.subscription_kit`. To let the server keep consumers from publishing, add the result of
-    `permissions` or `account_rights` to its configuration.
+    A consumer that connects to the server could also publish to the kit's subject. To have the server forbid that, add
+    the result of `permissions` or `account_rights` to its configuration.
     """
 
 

@@ -263,8 +263,8 @@ class LogProducer:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._log.wait_ready()
-                    # Look for the member first. An earlier attempt may have stored it, although it failed or its answer
-                    # was lost.
+                    # Look for the member first, because an earlier attempt that failed or got no reply may still have
+                    # stored it.
                     if self._unconfirmed and (seq := await self._look(member)):
                         return seq
                     position = await self._log.append(
