@@ -205,8 +205,8 @@ class RunReader:
         after = pos + count * size
         if count < 2 or not data.startswith(begin, pos) or not data.startswith(b"\r\n", after):
             return 0
-        # A frame of another size would have moved the last line. The lines between are looked at as well, because frames
-        # of several subscriptions may have one size, and unpacking them in vain takes long.
+        # A frame of another size would have moved the last line. Look at some lines before it as well, because the
+        # frames of several subscriptions may have one size, and unpacking them only to discard them takes long.
         for row in (count - 1, 1, min(4, count - 1), count // 3, count // 2):
             if not data.startswith(begin, pos + row * size):
                 return 0
