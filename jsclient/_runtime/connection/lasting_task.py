@@ -47,13 +47,14 @@ class LastingTask:
             task.exception()  # Mark the exception as retrieved. The work itself reports its errors.
             self._loop_end.stop_watching()
         elif not self._over and self._timer is None:
+            # Watch from now on. If the timer fired after the loop has begun to close its generators, nothing would end
+            # the task.
+            self._loop_end.watch()
             self._timer = asyncio.get_running_loop().call_later(REVIVE, self._revive)
 
     def _revive(self) -> None:
         self._timer = None
-        if not self._over:
-            self._loop_end.watch()
-            self.start()
+        self.start()
 
     def cancel(self) -> None:
         """End the task permanently."""

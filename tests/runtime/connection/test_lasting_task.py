@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from jsclient._runtime.connection import lasting_task
 from jsclient._runtime.connection.lasting_task import REVIVE, LastingTask
 from tests.support.virtual import virtual
 
@@ -70,4 +73,28 @@ async def test_work_that_is_done_may_start_again():
         task.start()
         await asyncio.sleep(2.0)
     assert len(started) == 3
+    assert not task.is_running
+
+
+@pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")
+def test_not_started_again_while_the_loop_ends(monkeypatch):
+    """A generator of the program needs longer to close than a cancelled task waits. Nobody would end a new task."""
+    monkeypatch.setattr(lasting_task, "REVIVE", 0.01)
+    work, started = sleeper()
+    task = LastingTask(work, "test")
+
+    async def closes_slowly():
+        try:
+            yield
+        finally:
+            await asyncio.sleep(0.1)
+
+    async def program():
+        task.start()
+        await asyncio.sleep(0)
+        await anext(slow)
+
+    slow = closes_slowly()
+    asyncio.run(program())
+    assert len(started) == 1
     assert not task.is_running
