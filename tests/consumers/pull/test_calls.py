@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import msgspec
 
@@ -67,6 +68,7 @@ async def test_fetch_without_acks():
         sub._puller.channel = msgspec.structs.replace(sub._puller.channel, silent=True)
         await sub.fetch(10)
         write_at_once(connection)
+        gc.collect()  # the messages of other tests
         with Calls() as calls:
             for _ in range(FETCHES):
                 assert len(await sub.fetch(10)) == 10
