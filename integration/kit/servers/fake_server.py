@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, cast
@@ -34,8 +35,8 @@ class FakeServer(Recording):
     """Listens on loopback, answers CONNECT, PING and the requests that a test sets.
 
     `info` has fields of the INFO that each new connection receives. They replace sensible defaults. None removes a
-    field. `greeting` replaces the whole first line: any bytes, or `b""` for silence. `answer_pings` off makes it a
-    server that has died without saying so.
+    field. `greeting` replaces the whole first line: any bytes, or `b""` for silence. `next_greetings` has first lines
+    for the next connections only, one for each. `answer_pings` off makes it a server that has died without saying so.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class FakeServer(Recording):
         super().__init__(enabled=True)
         self.info = info or {}
         self.greeting = greeting
+        self.next_greetings: deque[bytes] = deque()
         self.answer_pings = answer_pings
         self.port = 0
         self.clients: list[FakeClient] = []
@@ -203,6 +205,8 @@ class FakeServer(Recording):
         return b"INFO " + json.dumps({k: v for k, v in info.items() if v is not None}).encode() + b"\r\n"
 
     def _greeting(self) -> bytes:
+        if self.next_greetings:
+            return self.next_greetings.popleft()
         return self._info_line({}) if self.greeting is None else self.greeting
 
     def _answer_to(self, frame: Frame) -> bytes | None:
