@@ -124,6 +124,8 @@ SPARK = ("integration/spark", "integration/arrow")
 # The rooms whose tests depend on the version of the server and on its form of ack subjects.
 ROOMS = ("buckets", "consumers", "core", "publishing", "streams", "topics", "peers")
 WIRE = tuple(f"integration/{room}" for room in ROOMS)
+# Tests of what depends on time, and of programs that take long. `coverage` would slow them too much.
+TIMED = tuple(f"integration/{room}" for room in ("campaign", "docs", "examples", "faults"))
 CORE = ("-m", "not full")
 INTEROP_SERVERS = ((), ("--server-version=2.12.8",), ("--server-version=2.10.25",))  # the first is the newest
 
@@ -338,13 +340,20 @@ def with_speedups(
 
 
 @nox.session(reuse_venv=True)
+def faults(session: nox.Session) -> None:
+    """All tests of faults and of long programs: the campaign, the examples and the programs of the documentation."""
+    session.install("--editable", ".[polars]", *group("integration"), *group("arrow"))
+    pytest(session, *TIMED, *SIDE_BY_SIDE)
+
+
+@nox.session(reuse_venv=True)
 def coverage(session: nox.Session) -> None:
-    """All tests except Spark's, and the code that they do not reach."""
+    """All tests except Spark's and those of `faults`, and the code that they do not reach."""
     session.install("--editable", ".[polars]", *group("integration"), *group("arrow"))
     session.run("coverage", "erase")
     parts = (
         ("tests", "-n", "auto"),
-        (*WITHOUT_SPARK, *SIDE_BY_SIDE),
+        (*WITHOUT_SPARK, *(f"--ignore={room}" for room in TIMED), *SIDE_BY_SIDE),
         ("integration/arrow", "-n", "2", *CORE),
     )
     try:
@@ -484,6 +493,7 @@ def full(session: nox.Session) -> None:
         [
             "speedups-full",
             "uvloop",
+            "faults",
             "coverage",
             "versions",
             "nats-py",

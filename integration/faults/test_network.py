@@ -96,6 +96,10 @@ async def _flapping(own: Any, tap: Any, js: Any) -> None:
     for _ in range(12):
         tap.cut()
         await asyncio.sleep(0.12)  # at any stage of the reconnect
+    # On a slow machine all these cuts may have hit a single reconnect.
+    for _ in range(3):
+        await _again(tap, js)
+        tap.cut()
 
 
 async def _again(tap: Any, js: Any) -> None:
@@ -155,13 +159,15 @@ async def test_no_reader_misses(
         assert len(told(events, Disconnected)) >= reconnects
     else:
         assert told(events, HeartbeatMissed)
+    # On a slow machine a reader may miss heartbeats more than once. Each time, all that is in flight may be repeated.
+    outages = len(told(events, Reconnected)) + len(told(events, HeartbeatMissed))
     assert last >= feed.published >= 200
     for name in ORDERED:
         assert counts[name] == {"lost": 0, "repeated": 0, "disordered": 0, "untold": 0}, name
     for name, tally in tallies.items():
         count = counts[name]
         assert count["lost"] == 0, (name, counts)
-        assert count["repeated"] <= MAX_ACK_PENDING, (name, counts)
+        assert count["repeated"] <= MAX_ACK_PENDING * outages, (name, counts)
         # A server that is killed forgets deliveries it had not written down: it cannot announce those repeats.
         assert count["untold"] == 0 or fault == "SIGKILL", (name, counts)
         # Acks and fetches that met the fault said so by name. A server that shuts down answers 503 for a moment.
