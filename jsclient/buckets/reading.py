@@ -47,10 +47,10 @@ RECHECK: Final = 0.25
 _MEANWHILE: Final = (
     "the bucket is read by direct gets, which needs the right to subscribe to {subject!r} to be fast"
 )
-_RUN: Final = 500  # messages that are decoded together
+_RUN: Final = 500  # maximum number of messages that are decoded together
 
 _SILENT_LOOKS: Final = 8  # a consumer is replaced after this many silent checks, each after RECHECK
-_COLUMNS: Final = (1, 3, 4)  # columns of these numbers in the result of the compiled function
+_COLUMNS: Final = (1, 3, 4)  # columns of the compiled function's result that `AckNumbers` has
 
 EntryT = TypeVar("EntryT")
 EntryT_co = TypeVar("EntryT_co", covariant=True)
@@ -209,7 +209,7 @@ class BucketReader(Generic[EntryT]):
         self._decode, self._create = decode, create
         self._events = EventLog() if events is None else events
         self._puller: OrderedPuller | None = None
-        self._log: LogEntries | None = None  # instead of a consumer, if the server creates no further one
+        self._log: LogEntries | None = None  # reads without a consumer, if the server refuses to create one
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Frame | None = None
@@ -368,8 +368,8 @@ class BucketReader(Generic[EntryT]):
         """Decode the messages that have arrived, up to the last entry that existed at the opening."""
         frames = self._arrived
         numbers = numbers_of(frames)
-        # An entry that changes in the meantime moves after the others, so either the count or the end may be
-        # reached first.
+        # An entry that changes in the meantime moves behind the others. The initial entries therefore end when all of
+        # them have been counted or when nothing is pending, whichever comes first.
         pending = numbers.pending
         count = min(pending.index(0) + 1 if 0 in pending else len(pending), self._remaining)
         if count < len(frames):

@@ -23,7 +23,7 @@ from ...protocol.wire.message_headers import MessageHeaders
 
 __all__ = ["entries_of", "keys_of", "recorded_entries", "recorded_entry", "stored_entry"]
 
-# The positional arguments of a struct cost half as much as keyword arguments.
+# Create entries with positional arguments, because keyword arguments cost twice as much.
 _new_entry: Callable[..., KeyValueEntry[Any]] = KeyValueEntry
 _OPERATION, _REASON, _SIZE = (name.encode() for name in (OPERATION, MARKER_REASON, MSG_SIZE))
 

@@ -75,8 +75,8 @@ class Lease(Generic[ValueT]):
         if not self.may_store:
             return False
         if message is not None and has_value(self.kv, message) and not self.is_ours(message):
-            # Another client holds the key. Our own value, stored by an earlier attempt whose reply was lost, doesn't
-            # count.
+            # Another client holds the lock. In contrast, if the value is our own, an earlier attempt stored it and only
+            # its reply was lost, so the value may be stored again.
             return False
         try:
             await self._store_value(0 if message is None else message.seq)

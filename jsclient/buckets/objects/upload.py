@@ -97,7 +97,7 @@ class ChunkUpload:
         splitter: Splits the content into chunks, and computes its size and digest.
     """
 
-    _must_count = False  # True to count the chunks in the bucket at the end in any case
+    _must_count = False  # whether the stored chunks are always counted at the end
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class ChunkUpload:
             pass
         for _, _, future in self._in_flight:
             if future.done() and not future.cancelled():
-                future.exception()  # mark it as retrieved, because only the first failure is raised
+                future.exception()  # mark the error as retrieved, because only the first failure is raised
         # `failed` includes chunks with an unknown outcome, which may be stored and must be removed too.
         sent = publisher.published - publisher.failed
         unknown = any(not _is_refused(future) for _, _, future in self._in_flight)
