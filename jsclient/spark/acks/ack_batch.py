@@ -187,7 +187,8 @@ def _settle_there(df: DataFrame, servers: str | Mapping[str, str], payload: byte
     options = {"servers": servers} if isinstance(servers, str) else dict(servers)
     spark = df.sparkSession
     register_once(spark, _SettleSource)
-    # Create a DataFrame only to make this session the active one of the thread, where Spark looks up formats.
+    # Creating a DataFrame makes this session the active one of the thread. Spark looks up formats only in the active
+    # session.
     spark.createDataFrame([], "reply string")
     counted = Observation()
     observed = df.select("reply").observe(counted, count(lit(1)).alias("messages"))

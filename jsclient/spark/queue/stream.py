@@ -271,8 +271,8 @@ class _Driver:
             claims = await self._with_retries(lambda: claimer.claim(batch, most, size, wait))
             if claims is not None or self._remaining is None:
                 return claims
-            # Claims may be missing only because the server is slow. So end the query only if the consumer is empty,
-            # and no message that was delivered to another client may come back.
+            # The pull may have returned nothing only because the server is slow. So end the query only if the consumer
+            # is empty, and no message that was delivered to another client may come back.
             if await self._with_retries(claimer.is_empty):
                 if not await self._with_retries(self._may_come_again):
                     return None

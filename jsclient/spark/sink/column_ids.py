@@ -74,7 +74,7 @@ class ColumnIds:
         self._one_stream = one_stream
         self._with_subjects = with_subjects
         self._column = column
-        self._known: dict[str, array[int]] = {}  # sequences of messages that rows repeat, by stream
+        self._known: dict[str, array[int]] = {}  # sequences of the stored messages that rows duplicate, by stream
         self._samples: set[str] = set()  # some subjects of the rows
         self.keys: RowKeys = RowKeys()
         self.sequences: RowSequences = RowSequences()
@@ -201,8 +201,9 @@ class ColumnIds:
         others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
         if not len(others):
             return
-        # Rows with the message's ID, but another subject, may have been stored in a different stream. But if more rows
-        # were acked with the message's sequence than have its subject, the stream took one of them for a repetition.
+        # A row with the id of a message, but a different subject, may have been stored in a different stream, which is
+        # harmless. However, if more rows were acked with the message's sequence than have its subject, this stream has
+        # dropped one of them as a duplicate.
         equal = Counter(indexes.filter(same).to_pylist())
         depth = _Depth(self.sequences.ranges()[name])
         for row in others.to_pylist():
