@@ -409,7 +409,7 @@ class Lookup:
             try:
                 return await ask()
             except JetStreamError as error:
-                # If no request has succeeded yet, a wrong option is more likely than an unavailable server.
+                # Until a request has succeeded, a wrong option is likelier than an unavailable server, so don't retry.
                 known = self._known or self._stream is not None
                 if (explained := self._explained(error, known=known)) is not None:
                     # Drop the cause, because the text is complete, and Spark would print the whole chain of errors.

@@ -99,7 +99,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if members.reads(name, offset):
                     ahead[name] = members.planner(name).ahead(offset, look=False)
             except NoSuchStreamError:
-                # No message up to an idle offset matched a filter, so deleting the stream has lost nothing of the query.
+                # No message up to an idle offset matched a filter, so the query loses nothing by the stream's deletion.
                 if not offset.idle:
                     members.policy.accept(deleted(name, offset))
                 if members.forget_stream(name):

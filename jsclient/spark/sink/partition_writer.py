@@ -412,7 +412,7 @@ class PartitionWriter:
             at = bulk.sent - before
             bulk.failures += [Failed(one.row, one.entry, error) for one in failures[at:]]
         else:
-            bulk.failures += failures[bulk.sent - before :]  # send() stopped at a failure, so the rows after it remain to be sent
+            bulk.failures += failures[bulk.sent - before :]  # the rows after the one at which `send` stopped
 
     async def _bad(self, bad: BadRow, part: pa.RecordBatch) -> RowError:
         subject = self._plan.shape.subject or ""
