@@ -84,7 +84,7 @@ class FeedSubscription:
                     continue
                 self.refused(error)
                 return
-            # `end_feed` may have been called while the feed was being opened. It found nothing to close, so do it here.
+            # `end_feed` may have been called while the feed was being opened, and found no open feed. Close it here.
             if self._ended:
                 await self.feed.close(self.id)
                 return
@@ -186,7 +186,7 @@ class RepublishFeed(Feed):
         connection.add_listener(listen)
         self._open[id] = inbox, listen, probe
         try:
-            # Send a ping. If the server denies the subscription, its error arrives before the PONG.
+            # Wait for the PONG. If the server denies the subscription, its error arrives before that.
             await connection.ping(self._context.timeout)
             if inbox.denied is not None:
                 raise inbox.denied

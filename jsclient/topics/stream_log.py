@@ -261,7 +261,7 @@ class StreamLog(Log):
         if self.reads_directly:
             async for message in self.handle.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
-        # Ask the leader, because a replica may lag, and a consumer must not start in the future.
+        # A consumer must not start in the future, so first ask the leader for the time of the last record.
         last = await self.last()
         if last is None or last.time_ns < time_ns:
             return None
@@ -359,8 +359,8 @@ class StreamLog(Log):
             or per_subject == 1
         ):
             return "all"
-        # With a limit for each subject, only newer records of the same subject remove a record. The first of these is
-        # delivered while others are still pending.
+        # With a limit of several records for each subject, a record is removed only after that many newer ones of its
+        # subject were stored. At the first delivery after the jump, some of these are still pending.
         return "late" if per_subject > 0 else "none"
 
 

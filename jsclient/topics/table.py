@@ -269,7 +269,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         """Compare the table with the stream if messages were removed from it since the last comparison."""
         compared, tries, compare_at = _Compared(), Retry(), 0.0
         now, connection = asyncio.get_running_loop().time, self._log.context.connection
-        refused = -1  # The number of the connection on which a comparison was denied.
+        refused = -1  # number of the connection on which a comparison was denied
         while True:
             await asyncio.sleep(self._check)
             if connection.connects == refused:

@@ -98,7 +98,7 @@ class LivePublisher(Handle, Generic[T]):
                 live_subject(self._topic, self._partition), self._receive_requests
             )
             await self._presence.begin_answering()
-            await self._connection.ping(self._context.timeout)  # requests arrive from now on
+            await self._connection.ping(self._context.timeout)  # the server has the subscriptions from now on
         except BaseException:
             await self.release()
             raise
@@ -240,7 +240,7 @@ class LivePublisher(Handle, Generic[T]):
             if not has_sent:
                 await self._wake.wait()
             connected = set(self._broadcast.subscribers)
-            for subscriber in self._silence.keys() - connected:  # their queue was full
+            for subscriber in self._silence.keys() - connected:  # subscribers whose queue was full
                 self._forget_subscriber(subscriber)
 
     async def _watch_subscribers(self) -> None:

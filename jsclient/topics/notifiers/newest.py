@@ -202,7 +202,7 @@ class _Republished(NewestLog):
 
     def _foreign(self, _: Frame) -> None:
         if self._arrived is not None:
-            self._arrived(None)  # another client has published this message, and the subscription is over
+            self._arrived(None)  # another client published this message, which used up the subscription
 
     def _checked(self, record: Record, known: int) -> Record | None:
         """Return the record if it directly follows the newest known record, otherwise None.
@@ -283,7 +283,7 @@ class _Pulled(NewestLog):
         if message.metadata.stream_seq > seq:
             return message
         if message.metadata.num_pending:
-            await self._drop()  # it lags behind, so the next one starts after the record already read
+            await self._drop()  # the consumer lags behind, so the next one starts after the record already read
         return None
 
     async def _create(self, seq: int) -> Consumer:
