@@ -37,7 +37,7 @@ class BucketHandle:
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
-    _create: ClassVar[str]  # the method of `JetStream` that creates such a bucket
+    _create: ClassVar[str]  # name of the method of `JetStream` that creates such a bucket
 
     def __init__(self, context: Context, bucket: str, stream: str, info: StreamInfo | None) -> None:
         self._context = context

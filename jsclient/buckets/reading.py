@@ -213,8 +213,8 @@ class BucketReader(Generic[EntryT]):
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Frame | None = None
-        # For a silent consumer: its state at the last check (name and number of messages), and how many checks in a row
-        # found the same state.
+        # The state of a silent consumer at the last check, as its name and the number of messages, and how many checks
+        # in a row found this state.
         self._silent: tuple[str, int] = "", 0
         self._silent_looks = 0
         self._arrived: list[Frame] = []  # messages that have arrived and were not decoded yet
@@ -334,8 +334,8 @@ class BucketReader(Generic[EntryT]):
         """Find out why no entry arrives, although entries that existed at the opening have not been read."""
         last = None if self._last is None else read_jsack(self._last[1])
         if await has_nothing_left(consumer, last):
-            # The remaining entries were removed, or were changed while the consumer was replaced. They won't arrive,
-            # and without this the watch would never become current.
+            # The remaining entries were removed, or were changed while the consumer was replaced. They won't arrive, so
+            # stop waiting for them. Otherwise, the watch would never become current.
             self.is_current = True
             if not puller.tracker.cursor.requested_from:
                 # Replace the first consumer, which has a fixed list of entries to deliver. For each listed entry that

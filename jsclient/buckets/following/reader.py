@@ -60,7 +60,7 @@ class SharedReader(Generic[EntryT]):
         self._decode, self._create = query.decode, query.create
         self._member = SourceMember()
         self._source: SharedSource | None = None
-        # Until this reader joins the shared source, one of these two reads for it.
+        # Until this reader joins the shared source, one of these two reads for it alone.
         self._own: BucketReader[EntryT] | None = None
         self._log: LogEntries | None = None
         self._era = 0  # the era of the window when `_own` or `_log` was opened

@@ -30,7 +30,7 @@ __all__ = ["MOST_WAIT", "acquire"]
 MOST_WAIT: Final = 0.5
 """How long to wait before the next attempt to lock the key if no release is observed, in seconds."""
 
-_PAUSE: Final = 0.2  # seconds between attempts to acquire
+_PAUSE: Final = 0.2  # seconds between two attempts to acquire the lock
 _LAST_ATTEMPT: Final = 1.0  # extra seconds for the last attempt, because the timeout may be 0
 _LEAST_TTL: Final = 1.0
 _TTL_SERVER: Final = (2, 11)

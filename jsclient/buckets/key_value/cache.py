@@ -273,7 +273,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         except ClosedError as error:
-            # The message of the error mentions a table, which users know nothing about.
+            # The message of the error mentions a table, which is internal, so raise an error about the cache instead.
             raise self._closed_error(error) from None
         except RequestTimeoutError as error:
             if deadline is None or now() < deadline:

@@ -143,7 +143,7 @@ class Lease(Generic[ValueT]):
             async with asyncio.timeout(timeout):
                 return await self._remove()
         except (TimeoutError, JetStreamError):
-            return True  # the value expires after its TTL
+            return True  # nothing more to do, because the value expires by itself
 
     async def _remove(self) -> bool:
         try:

@@ -91,7 +91,8 @@ async def _headers(site: ObjectSite, subject: str) -> AsyncGenerator[Message, No
             try:
                 message = await consumer.next(RECHECK)
             except RequestTimeoutError:
-                # If chunks were removed during the iteration, fewer messages arrive than were counted at its start.
+                # If chunks were removed during the iteration, fewer messages arrive than were counted at its start, so
+                # stop once the consumer has nothing left.
                 if await has_nothing_left(consumer, last):
                     break
             else:

@@ -27,7 +27,8 @@ _MOST: Final = 4096  # maximum number of chunks in flight
 # How long a failed upload waits for the acks of its chunks, in seconds. The removal of the chunks has the same limit.
 _SETTLE: Final = 30.0
 _PAUSE: Final = 0.25  # seconds between two attempts
-# After this many seconds, check whether `ObjectStore.gc` has removed chunks. It keeps all chunks for a minute.
+# If an upload takes longer than this many seconds, check at its end whether `ObjectStore.gc` has removed chunks, which
+# it may do after a minute.
 _LONG: Final = 30.0
 _MOST_REPAIRS: Final = 20
 
