@@ -304,7 +304,7 @@ def heartbeat(
         opened.run(settle(opened.js, replies, AckKind.IN_PROGRESS.value))
     except PermissionDeniedError as error:
         raise not_permitted("servers", error, "messages are kept alive") from error
-    # With a third of ack_wait, two acks in a row may fail before the messages are redelivered.
+    # Pause for a third of ack_wait, so that two acks in a row may fail before the messages are redelivered.
     pause = float(every) if every is not None else (wait or 0.0) / 3
     beating = opened.start(_beat(opened, replies, pause, wait))
     try:

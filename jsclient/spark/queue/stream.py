@@ -237,7 +237,7 @@ class _Driver:
     async def latest(self, start: QueueOffset, rows: int | None, size: int | None) -> QueueOffset:
         handed = self._handed_out
         if handed is not None and handed.batch == start.batch + 1:
-            return handed  # Spark has asked again before it runs the batch
+            return handed  # Spark has asked again before it runs the batch, so return the same claims
         if start.batch > self._finished and start.runs:
             await self._with_retries(lambda: self.holder.finish(start))
             self._finished = start.batch

@@ -52,7 +52,8 @@ ONE_ROW_AN_ID = (
     "Nats-Msg-Id, and ids are made from the content of rows"
 )
 
-_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
+# The limit of consumers may be reached for a moment, because other tasks have consumers too.
+_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))
 _SAMPLES = 1000  # maximum number of subjects that are remembered
 _NO_JETSTREAM = 10039  # err_code of an account without JetStream
 

@@ -46,7 +46,8 @@ _UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # the message 
 _ROWS = 16_384  # rows prepared per step, which blocks the event loop for some milliseconds
 _STEP = 1024 * 1024  # bytes of payloads prepared per step, which fit into the processor's cache
 _LOOK = 1.5  # seconds without an ack after which the stream of the unanswered rows is looked up
-_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers too
+# The limit of consumers may be reached for a moment, because other tasks have consumers too.
+_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))
 _PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before a retry
 
 
