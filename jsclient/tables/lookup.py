@@ -99,7 +99,7 @@ class Lookup:
         self._policy = LossPolicy(options.fail_on_data_loss)
         self._narrows = narrows and bool(options.subjects)
         self._known = known
-        self._failures = 0  # requests that were repeated
+        self._failures = 0  # number of requests that failed and were repeated
         self._narrowed_for: object = None  # the subjects with which the filters were compared
         self.subjects: tuple[str, ...] = options.subjects
         self.fits: bool = True
