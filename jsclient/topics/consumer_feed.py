@@ -278,7 +278,7 @@ class _Pushes:
                 await self._end_hearing()
                 if self._is_over:
                     await self._end_pushes()
-                self._push([])  # makes the readers read earlier records from the history
+                self._push([])  # makes the readers catch up with records that were stored before the consumer existed
 
     async def _end_hearing(self) -> None:
         hearing, self._hearing = self._hearing, None

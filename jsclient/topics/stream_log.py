@@ -243,7 +243,7 @@ class StreamLog(Log):
                 raise batch.error
         finally:
             await consumer.close()
-            with suppress(JetStreamError):  # the server removes it after its inactive threshold
+            with suppress(JetStreamError):  # otherwise, the server removes it after its inactive threshold
                 await self._consumers.delete(name)
         records = DeliveredRecords(linked=self._linked, origin=self.origin).read_frames(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
@@ -442,7 +442,7 @@ async def _log_in(context: Context, subject: str, stream: str, *, timeout: float
         raise ConfigError(f"stream {stream!r} does not hold {subject!r}: use another stream or subject")
     log = StreamLog(context, Stream(context, info), subject)
     extent = log.read_extent(answer)
-    if (config.max_msgs_per_subject or 0) <= 0:  # with a limit, the subject's first record matters too
+    if (config.max_msgs_per_subject or 0) <= 0:  # with a limit, the extent depends on the subject's first record too
         log.known_extent = extent
     return log
 

@@ -131,7 +131,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         self._check = check
         self._error: JetStreamError | None = None
         self._ended = False
-        # Tables that share a signal can be awaited together.
+        # Tables may share a signal, so that a task can wait for a change of any of them.
         self._changed = Signal() if changed is None else changed
         self._watching: WeakSet[TableChanges] = WeakSet()
         self._tasks = [

@@ -226,7 +226,7 @@ class LivePublisher(Handle, Generic[T]):
             has_sent = False
             for subscriber in [*self._silence]:
                 for number, message in self._broadcast.take_messages(subscriber, _AT_ONCE):
-                    if subscriber not in self._silence:  # it was forgotten while a publish waited
+                    if subscriber not in self._silence:  # the subscriber was forgotten while a publish waited
                         break
                     has_sent = True
                     self._sent[subscriber] = number
@@ -234,7 +234,7 @@ class LivePublisher(Handle, Generic[T]):
                     try:
                         await self._connection.publish(subscriber, payload, header=header)
                     except JetStreamError:
-                        self._forget_subscriber(subscriber)  # the subscriber connects again
+                        self._forget_subscriber(subscriber)  # the subscriber will notice, and connect again
                         break
             self._changed.set()
             if not has_sent:

@@ -210,7 +210,7 @@ class _Republished(NewestLog):
         Any other record may be forged. With None, the newest record is requested instead.
         """
         follows = record.seq == known + 1 and record.subject == self.at.subject
-        # If the stream has been recreated since this record was read, the origin differs.
+        # A record of a stream that was recreated in the meantime has a different origin.
         return record if follows and record.origin is self._origin else None
 
 
@@ -240,7 +240,7 @@ class _Pulled(NewestLog):
             pulling.cancel()
             await asyncio.wait({pulling})
         if self._consumer is None:
-            self.context.open.discard(self)  # the creation of the consumer was cancelled
+            self.context.open.discard(self)  # there is no consumer to delete, because its creation was cancelled
         else:
             self._timer.set(self.context.connection.now() + _LINGER)
 
@@ -312,7 +312,7 @@ class _Pulled(NewestLog):
 
     async def _delete(self, name: str) -> None:
         if self.context.connection.is_connected:
-            with suppress(JetStreamError):  # the server removes it after its inactive threshold
+            with suppress(JetStreamError):  # otherwise, the server removes the consumer after its inactive threshold
                 await delete_consumer(self.context, self.at.stream, name)
 
     def _report(self, what: Record | JetStreamError | None) -> None:
