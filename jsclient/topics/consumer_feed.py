@@ -278,7 +278,7 @@ class _Pushes:
                 await self._end_hearing()
                 if self._is_over:
                     await self._end_pushes()
-                self._push([])  # makes the readers catch up with records that were stored before the consumer existed
+                self._push([])  # makes the readers read records older than the consumer from the history
 
     async def _end_hearing(self) -> None:
         hearing, self._hearing = self._hearing, None
@@ -294,7 +294,7 @@ class _Pushes:
         if deliveries is not None:
             await deliveries.end_deliveries()
             if self._context.connection.is_connected:
-                with suppress(JetStreamError):  # otherwise, the server removes it, because it has no subscriber
+                with suppress(JetStreamError):  # the server also removes a consumer that has no subscriber
                     await delete_consumer(self._context, self._feed.stream.name, self.consumer)
 
     def _leave_feed(self) -> None:
@@ -470,7 +470,7 @@ class _Deliveries:
         seq, consumer_seq, time_ns, pending = sequences(frame[1])
         previous = self._last if consumer_seq == self._consumer_seq + 1 else None
         if (self._doubted == "all" or (self._doubted == "late" and pending)) and previous != seq - 1:
-            previous = None  # unknown, because records in between may have been removed before they were delivered
+            previous = None  # unknown, because records in between may have been removed before delivery
         self._consumer_seq, self._last = consumer_seq, seq
         return self._reading.record(frame, seq, time_ns, previous)
 

@@ -144,9 +144,9 @@ class _Probe:
         connection, monitor = self._context.connection, self._monitor
         now = self._now()
         if not connection.is_connected:
-            monitor.heard(now)  # not a missed heartbeat, because the lost connection has its own event
+            monitor.heard(now)  # not a missed heartbeat: the lost connection is reported by its own event
         elif now - self._due >= monitor.interval / 2:
-            monitor.heard(now)  # not a missed heartbeat either, because the event loop was blocked and sent no request
+            monitor.heard(now)  # not a missed heartbeat: the event loop was blocked and sent no request
         elif (silent := monitor.check_silence(now)) is not None:
             self._context.emit(HeartbeatMissed(stream=self._stream, silent_for=silent))
         is_quiet = now - monitor.last_activity >= monitor.interval / 2

@@ -442,7 +442,7 @@ async def _log_in(context: Context, subject: str, stream: str, *, timeout: float
         raise ConfigError(f"stream {stream!r} does not hold {subject!r}: use another stream or subject")
     log = StreamLog(context, Stream(context, info), subject)
     extent = log.read_extent(answer)
-    if (config.max_msgs_per_subject or 0) <= 0:  # with a limit, the extent depends on the subject's first record too
+    if (config.max_msgs_per_subject or 0) <= 0:  # otherwise, the extent depends on the subject's first record
         log.known_extent = extent
     return log
 

@@ -75,7 +75,7 @@ class ColumnIds:
         self._one_stream = one_stream
         self._with_subjects = with_subjects
         self._column = column
-        self._known: dict[str, array[int]] = {}  # sequences of the stored messages that rows duplicate, by stream
+        self._known: dict[str, array[int]] = {}  # sequences of messages that rows duplicate, by stream
         self._samples: set[str] = set()  # some subjects of the rows
         self.keys: RowKeys = RowKeys()
         self.sequences: RowSequences = RowSequences()

@@ -48,7 +48,7 @@ StoreRecord: TypeAlias = Callable[[bytes, Mapping[str, str], int, str], Awaitabl
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
 _RACES: Final = 10  # attempts to take a partition before giving up on faster producers
 _LAG_PAUSE, _LAG_PAUSES = 0.05, 100  # pause in seconds while a replica lags, and maximum number of pauses
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # shortest and longest pause in seconds before looking for partitions again
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # pauses in seconds before looking for partitions again
 _FIRST_REPORT = 5.0  # seconds until a wait is reported for the first time
 
 

@@ -240,7 +240,7 @@ class _Pulled(NewestLog):
             pulling.cancel()
             await asyncio.wait({pulling})
         if self._consumer is None:
-            self.context.open.discard(self)  # there is no consumer to delete, because its creation was cancelled
+            self.context.open.discard(self)  # no consumer to delete, because its creation was cancelled
         else:
             self._timer.set(self.context.connection.now() + _LINGER)
 
@@ -283,7 +283,7 @@ class _Pulled(NewestLog):
         if message.metadata.stream_seq > seq:
             return message
         if message.metadata.num_pending:
-            await self._drop()  # the consumer lags behind, so the next one starts after the record already read
+            await self._drop()  # the consumer lags behind, so the next one starts after the known record
         return None
 
     async def _create(self, seq: int) -> Consumer:
@@ -312,7 +312,7 @@ class _Pulled(NewestLog):
 
     async def _delete(self, name: str) -> None:
         if self.context.connection.is_connected:
-            with suppress(JetStreamError):  # otherwise, the server removes the consumer after its inactive threshold
+            with suppress(JetStreamError):  # the server removes the consumer after its inactive threshold
                 await delete_consumer(self.context, self.at.stream, name)
 
     def _report(self, what: Record | JetStreamError | None) -> None:
