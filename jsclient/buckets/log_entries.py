@@ -44,7 +44,7 @@ __all__ = ["LogEntries", "common_filter"]
 
 _RUN: Final = 500  # maximum number of messages that are returned together
 _PENDING: Final = 1000  # maximum number of messages that are read ahead
-_SHORTEST, _LONGEST = 0.25, 30.0  # limits of the silence in seconds after which the history is read
+_SHORTEST, _LONGEST = 0.25, 30.0  # shortest and longest silence in seconds before the history is read
 _GONE_AFTER: Final = 5.0  # seconds for which the stream must be missing before the reader fails
 _RECHECK: Final = 0.5  # seconds between two requests for a missing stream
 _ANY: Final = 2**63

@@ -50,7 +50,7 @@ _MEANWHILE: Final = (
 _RUN: Final = 500  # maximum number of messages that are decoded together
 
 _SILENT_LOOKS: Final = 8  # a consumer is replaced after this many silent checks, each after RECHECK
-_COLUMNS: Final = (1, 3, 4)  # columns of the compiled function's result that `AckNumbers` has
+_COLUMNS: Final = (1, 3, 4)  # columns of the compiled function's result that belong to `AckNumbers`
 
 EntryT = TypeVar("EntryT")
 EntryT_co = TypeVar("EntryT_co", covariant=True)

@@ -236,7 +236,7 @@ class KeyValueTransaction(Generic[ValueT]):
         """
         self._check_open()
         self._has_ended = True
-        self._place({**self._guards, **dict.fromkeys(self._locks, 0)})  # raises before anything is sent
+        self._place({**self._guards, **dict.fromkeys(self._locks, 0)})  # check the guards before sending
         if not self._changes:
             return 0
         async with AsyncExitStack() as stack:
