@@ -122,7 +122,7 @@ class ChunkUpload:
         self._prefix = f"{target.subject.rpartition('.')[2]}-"
         self._number = 0  # number of publishes so far, which is part of the message id
         self._newest: _Chunk | None = None  # the chunk that was published last
-        self._published_at = 0.0  # time at which it was published, in monotonic seconds
+        self._published_at = 0.0  # time at which `_newest` was published, in monotonic seconds
         in_flight = max(2, min(_WINDOW // splitter.chunk_size, _MOST))
         self._publisher = Publisher(context, max_in_flight=in_flight, max_bytes=2 * _WINDOW, timeout=timeout)
         self.splitter: ChunkSplitter = splitter

@@ -74,7 +74,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         self._run = uuid.uuid4().hex[:12]  # the same for all tasks and their retries
 
     def __getstate__(self) -> dict[str, object]:
-        # The object is only pickled to send it to tasks, so create the topic here, before the first task runs.
+        # Spark pickles this object only to send it to tasks, so create the topic here, before the first task runs.
         js = session(self._options.write.connect)
         js.run(Retry(PATIENT).run(lambda: _topic(js.js, self._options)))
         return self.__dict__
