@@ -152,7 +152,7 @@ class NatsFileSystem(AsyncFileSystem):
             for info in await self._objects(bucket, start):
                 first, slash, _rest = info.name[len(start) :].partition("/")
                 full = f"{bucket}/{start}{first}"
-                # Object stores have no directories. The part before the next slash is shown as one.
+                # Object stores have no directories, so show the part of the name before the next slash as a directory.
                 if not slash:
                     entries[full] = await self._info(full) if info.is_link else _file(full, info)
                 elif full not in entries:
@@ -373,7 +373,7 @@ class _File(AbstractBufferedFile):
                 sync(self.fs.loop, reader.close)
 
     def __del__(self) -> None:
-        # This may run in the event loop's own thread, where blocking would deadlock.
+        # This may run in the event loop's own thread, where blocking would deadlock, so don't wait for the coroutines.
         reader, upload = self.__dict__.get("_reader"), self.__dict__.get("_upload")
         if self.closed or not self.fs.loop.is_running():
             return

@@ -27,7 +27,7 @@ _ARGUMENTS = {
     "endingtimestamp": "end",
     "includeheaders": "columns",
 }
-# Spark's connections have another name, so that both can exist in one process.
+# Name of the readers' connections. Spark's have a different name, so that no connection is shared between the two.
 _NAME = "jsclient-arrow"
 
 

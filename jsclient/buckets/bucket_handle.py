@@ -37,14 +37,14 @@ class BucketHandle:
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
-    _create: ClassVar[str]  # the method of `JetStream` that creates such a bucket
+    _create: ClassVar[str]  # name of the method of `JetStream` that creates such a bucket
 
     def __init__(self, context: Context, bucket: str, stream: str, info: StreamInfo | None) -> None:
         self._context = context
         self._bucket = bucket
         self._stream = stream
         self._info = info
-        # If the configuration of the stream is unknown, try direct gets first.
+        # If the configuration is unknown, assume that the stream allows direct gets, until one of them isn't answered.
         self._reads_directly = info is None or bool(info.config.allow_direct)
 
     @property
@@ -95,8 +95,8 @@ class BucketHandle:
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError):
-            # Either the stream doesn't allow direct gets, or it doesn't exist. Servers before 2.11 answer in neither
-            # case, so ask the leader.
+            # Either the stream doesn't allow direct gets, or it doesn't exist. Servers before 2.11 don't answer in
+            # either case, so ask the leader.
             self._reads_directly = self._info is not None and bool(self._info.config.allow_direct)
             return await self._stored({"last_by_subj": subject}, context.timeout / 2)
 

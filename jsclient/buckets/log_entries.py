@@ -42,9 +42,9 @@ from ..topics.stream_log import StreamLog
 
 __all__ = ["LogEntries", "common_filter"]
 
-_RUN: Final = 500  # messages that are returned together
-_PENDING: Final = 1000  # messages that are read ahead
-_SHORTEST, _LONGEST = 0.25, 30.0  # seconds without a message after which the history is read
+_RUN: Final = 500  # maximum number of messages that are returned together
+_PENDING: Final = 1000  # maximum number of messages that are read ahead
+_SHORTEST, _LONGEST = 0.25, 30.0  # shortest and longest silence in seconds before the history is read
 _GONE_AFTER: Final = 5.0  # seconds for which the stream must be missing before the reader fails
 _RECHECK: Final = 0.5  # seconds between two requests for a missing stream
 _ANY: Final = 2**63
@@ -81,7 +81,7 @@ class LogEntries:
         self._events, self._push = events, push
         # The newest message of each subject, if all of them are read together.
         self._snapshot: deque[Record] = deque()
-        self._ahead: deque[Record] = deque()  # messages that were read together with those before them
+        self._ahead: deque[Record] = deque()  # messages that have been read, but not returned yet
         self._end = 0  # sequence of the last message that existed at the opening
         self._after = 0  # sequence after which to begin, before the stream is looked up
         self._start: Position | None = None  # position at which the reader begins
@@ -148,7 +148,7 @@ class LogEntries:
         info = from_wire(StreamInfo, answer)
         log = StreamLog(context, Stream(context, info), common_filter(self._filters))
         log.newest_only = True  # a message that was replaced before it was read is not a gap
-        log.is_one_subject = False  # a message never ends a key, whatever its headers are
+        log.is_one_subject = False  # no message ends the log, even if its headers mark the end of a topic
         self._log, self.incarnation = log, str(info.created)
         return log, log.read_extent(answer)
 
@@ -238,7 +238,7 @@ class LogEntries:
         _, extent = await self._look_up_again()
         reader, self._reader = self._reader, None
         if self.incarnation == incarnation and extent.last_seq >= position:
-            self._start = extent.start.at(position)  # the stream was missing for a moment, and is the same
+            self._start = extent.start.at(position)  # the same stream, which was missing for a moment
         else:
             self._report_reset(extent)
             self._start = extent.start

@@ -47,10 +47,10 @@ RECHECK: Final = 0.25
 _MEANWHILE: Final = (
     "the bucket is read by direct gets, which needs the right to subscribe to {subject!r} to be fast"
 )
-_RUN: Final = 500  # messages that are decoded together
+_RUN: Final = 500  # maximum number of messages that are decoded together
 
 _SILENT_LOOKS: Final = 8  # a consumer is replaced after this many silent checks, each after RECHECK
-_COLUMNS: Final = (1, 3, 4)  # columns of these numbers in the result of the compiled function
+_COLUMNS: Final = (1, 3, 4)  # columns of the compiled function's result that belong to `AckNumbers`
 
 EntryT = TypeVar("EntryT")
 EntryT_co = TypeVar("EntryT_co", covariant=True)
@@ -209,12 +209,12 @@ class BucketReader(Generic[EntryT]):
         self._decode, self._create = decode, create
         self._events = EventLog() if events is None else events
         self._puller: OrderedPuller | None = None
-        self._log: LogEntries | None = None  # instead of a consumer, if the server creates no further one
+        self._log: LogEntries | None = None  # reads without a consumer, if the server refuses to create one
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Frame | None = None
-        # For a silent consumer: its state at the last check (name and number of messages), and how many checks in a row
-        # found the same state.
+        # The state of a silent consumer at the last check, as its name and the number of messages, and how many checks
+        # in a row found this state.
         self._silent: tuple[str, int] = "", 0
         self._silent_looks = 0
         self._arrived: list[Frame] = []  # messages that have arrived and were not decoded yet
@@ -334,8 +334,8 @@ class BucketReader(Generic[EntryT]):
         """Find out why no entry arrives, although entries that existed at the opening have not been read."""
         last = None if self._last is None else read_jsack(self._last[1])
         if await has_nothing_left(consumer, last):
-            # The remaining entries were removed, or were changed while the consumer was replaced. They won't arrive,
-            # and without this the watch would never become current.
+            # The remaining entries were removed, or were changed while the consumer was replaced. They won't arrive, so
+            # stop waiting for them. Otherwise, the watch would never become current.
             self.is_current = True
             if not puller.tracker.cursor.requested_from:
                 # Replace the first consumer, which has a fixed list of entries to deliver. For each listed entry that
@@ -368,8 +368,8 @@ class BucketReader(Generic[EntryT]):
         """Decode the messages that have arrived, up to the last entry that existed at the opening."""
         frames = self._arrived
         numbers = numbers_of(frames)
-        # An entry that changes in the meantime moves after the others, so either the count or the end may be
-        # reached first.
+        # An entry that changes in the meantime moves behind the others. The initial entries therefore end when all of
+        # them have been counted or when nothing is pending, whichever comes first.
         pending = numbers.pending
         count = min(pending.index(0) + 1 if 0 in pending else len(pending), self._remaining)
         if count < len(frames):

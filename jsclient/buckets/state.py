@@ -115,7 +115,7 @@ class StoredState:
             try:
                 await self._kv._remove(seq)  # noqa: SLF001  same package
             except ApiError:
-                pass  # it has already been removed, or the permission is missing. A deletion is as good as no entry
+                pass  # the deletion has already been removed, or can't be. It counts as no entry in any case
         return 0 if value is None else seq
 
     async def _store_after(self, key: str, value: bytes, revision: int, headers: dict[str, Any]) -> int:

@@ -49,11 +49,11 @@ class BucketWatch(ReadHandle[EntryT]):
         self._reader = reader
         self._ignore_deletes = ignore_deletes
         self._became_current = Signal()
-        # Entries that were read and not returned yet. The newest one is held back, because before it is returned, it
-        # must be known whether entries follow that existed at the start.
+        # Entries that have been read but not returned. The last one is held back until it is known whether it is
+        # followed by other entries that existed at the start. If it isn't, returning it makes `is_current` true.
         self._ready: deque[EntryT] = deque()
-        self._held: EntryT | None = None  # not None if other entries are ready
-        self._is_current = False  # the entries ahead are changes, none of them existed at the start
+        self._held: EntryT | None = None  # never None while `_ready` contains entries
+        self._is_current = False  # true once all entries that existed at the start have been returned
         self._revision = 0
 
     def __repr__(self) -> str:

@@ -130,5 +130,5 @@ def _add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise argparse.ArgumentTypeError("NAME=VALUE is needed")  # the text may be a secret
+        raise argparse.ArgumentTypeError("NAME=VALUE is needed")  # don't show the text, which may be a secret
     return name, value

@@ -20,11 +20,12 @@ from .stored_tracker import Machine
 
 __all__ = ["Dispatcher", "OutboxSender", "publish_all"]
 
-# Delay before an event is redelivered after a failed request, in seconds. It doubles with each failure.
+# If a request fails while an event is handled, the event is delivered again after this many seconds. The delay doubles
+# with each delivery.
 _LATER: Final = 1.0
-_LONGEST_RETRY: Final = 60.0  # the longest delay in seconds before a failed handler is called again
-# Tolerate this many deliveries beyond ``max_deliver``. A process may stop before it calls the handlers, and these
-# deliveries must not count as failed attempts.
+_LONGEST_RETRY: Final = 60.0  # maximum delay before another attempt to handle an event, in seconds
+# Allow this many deliveries beyond ``max_deliver``, because a delivery doesn't count as a failed attempt if the process
+# stops before it calls the handlers.
 _UNHANDLED: Final = 20
 _REMEMBERED: Final = 10_000  # maximum number of events with failed handlers to remember
 # Maximum number of concurrent sends to one host, so that a host that doesn't answer can't delay the others.
@@ -129,7 +130,7 @@ class Dispatcher(_Reports):
                     await self._notify(command, failures + 1)
                     self._failures.pop(delivery.ident, None)
                 case _:
-                    pass  # the command has already been stored, or only matters for a query
+                    pass  # nothing to do, because the command has already been stored, or matters only for a query
 
     async def _retry(self, delivery: Delivery, address: Address | None, error: BaseException) -> None:
         failures = self._failures
@@ -264,7 +265,7 @@ class OutboxSender(_Reports):
 
     async def _send_item(self, item: Send, event: str) -> bool:
         attempt = 0
-        # A host that is not allowed is refused before a connection is opened, so the number of semaphores stays small.
+        # The tracker accepts no relationship with a host that isn't allowed, so the number of semaphores stays small.
         sending = self._sending.setdefault(item.host, asyncio.Semaphore(_AT_ONCE))
         while not self._stopping.begun:
             try:

@@ -201,7 +201,8 @@ class Engine(Handle):
 
     async def _close_peers(self, peers: Sequence[Peer]) -> None:
         # Close the peers one after another, in this task. Closing a peer waits for the tasks of its handlers, except
-        # for the current task. If a handler closes the engine, another task would wait for that handler.
+        # for the current task. If a handler closes the engine, a different task would therefore wait for that handler
+        # forever.
         for peer in peers:
             await peer.close()
         await self._backend.close()

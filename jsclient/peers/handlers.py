@@ -66,7 +66,7 @@ class Answers:
 
 
 _RECENT: Final = 100
-_AT_ONCE: Final = 8  # number of a peer's plain functions that run concurrently
+_AT_ONCE: Final = 8  # maximum number of a peer's plain functions that run at the same time
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from .errors import HostNotAllowedError
 __all__ = ["LocalBackend", "LocalHub", "MemoryStore"]
 
 _IDS: Final = 10_000  # number of message ids that are remembered
-_QUERIES: Final = 100  # queries of each peer that run at a time
+_QUERIES: Final = 100  # maximum number of queries that a peer answers at the same time
 
 
 class MemoryStore:

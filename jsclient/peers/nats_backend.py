@@ -112,7 +112,7 @@ def _has_ended(dialed: asyncio.Task[JetStream]) -> bool:
     return _failed(dialed) or dialed.result().is_closed
 
 
-_QUERIES = 100  # queries at a time for each peer
+_QUERIES = 100  # maximum number of queries that a peer answers at the same time
 _LONG = 60.0  # if a worker ran for this many seconds, the delay before its restart is short again
 
 
@@ -219,7 +219,7 @@ class _ServerAttendance(Attendance):
         options = self._backend.options
         try:
             stream = await self._backend.js.stream(options.events_stream)
-        except StreamNotFoundError:  # the stream was deleted
+        except StreamNotFoundError:  # the stream was deleted, so create it again
             stream = await ensure_streams(self._backend.js, options)
         return await stream.ensure_consumer(
             on_drift="update",

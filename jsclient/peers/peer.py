@@ -395,7 +395,7 @@ class Peer:
     def _where(self, to: str | Mapping[str, Any], host: str | None) -> Mapping[str, Any]:
         if not isinstance(to, str):
             return to
-        if "." in to:  # an Id has no dot
+        if "." in to:  # an Id contains no dot, so this is a channel
             return {"Tx": to, "Tx_host": host}
         relationship = self._tracker.established(to)
         if relationship is None:

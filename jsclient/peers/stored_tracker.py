@@ -70,8 +70,8 @@ class Machine:
             for entry in entries:
                 self._read = max(self._read, entry.revision)
                 if entry.is_stray:
-                    # Another client wrote this entry. The known value stays in effect, and its next change overwrites
-                    # the entry.
+                    # Another client wrote this entry, so ignore it. The value known so far stays in effect, and the
+                    # next change of the value overwrites the entry.
                     continue
                 if entry.key != _SECRET:
                     self._apply(_read(entry))

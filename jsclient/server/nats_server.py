@@ -373,7 +373,7 @@ def _wheel_directories() -> list[str]:
     return [os.fspath(Path(file.locate()).parent) for file in files if file.stem == _EXECUTABLE]
 
 
-_LIMIT = 1.0  # maximum seconds to wait, because a thread that waits for the disk may stop later
+_LIMIT = 1.0  # give up after this many seconds, because a thread that waits for the disk may stop only later
 
 
 def _wait_until_frozen(pid: int) -> None:

@@ -48,7 +48,8 @@ def source_class() -> type[JetStreamSource]:
         ConfigError: PySpark is too old to run the source, or pyarrow is not installed.
     """
     try:
-        # New in PySpark 4.2, with rate limits and Trigger.AvailableNow.
+        # This module is new in PySpark 4.2, which added rate limits and Trigger.AvailableNow. Importing it checks the
+        # version.
         import pyspark.sql.streaming.datasource  # noqa: F401
 
         from .source import JetStreamSource

@@ -44,7 +44,7 @@ def plan_bounded(options: SourceOptions, narrowed: Narrowed | None = None) -> li
             return []
         return _tasks(options, read)
     reads = _plan_several(options, narrowed)
-    # Divide the tasks in proportion to the number of sequences, because counting the messages would cost requests.
+    # Divide the tasks among the streams in proportion to their sequences, because counting messages costs requests.
     total = sum(read.whole.width for read in reads)
     tasks = []
     for read in reads:

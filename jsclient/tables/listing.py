@@ -19,7 +19,7 @@ __all__ = ["StreamListing"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_FEW = 4  # up to this many streams are requested one by one, instead of a page of a list
+_FEW = 4  # up to this many streams for each page of the list are requested one by one instead
 _SHARE = 4  # a list is not used if it has more than this many streams for each stream that is read
 _FRESH = 5.0  # seconds for which a list is used within a round
 _SLOW = 2.0  # seconds within which a page should arrive. A cluster takes four if a stream has no leader

@@ -99,7 +99,7 @@ class Lookup:
         self._policy = LossPolicy(options.fail_on_data_loss)
         self._narrows = narrows and bool(options.subjects)
         self._known = known
-        self._failures = 0  # requests that were repeated
+        self._failures = 0  # number of requests that failed and were repeated
         self._narrowed_for: object = None  # the subjects with which the filters were compared
         self.subjects: tuple[str, ...] = options.subjects
         self.fits: bool = True
@@ -409,7 +409,7 @@ class Lookup:
             try:
                 return await ask()
             except JetStreamError as error:
-                # If no request has succeeded yet, a wrong option is more likely than an unavailable server.
+                # Until a request has succeeded, a wrong option is likelier than an unavailable server, so don't retry.
                 known = self._known or self._stream is not None
                 if (explained := self._explained(error, known=known)) is not None:
                     # Drop the cause, because the text is complete, and Spark would print the whole chain of errors.

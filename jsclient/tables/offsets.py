@@ -68,18 +68,20 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     # stream that is created later under the same name.
     created: str
     init: bool = False  # true at the start of a new query, before it has processed any message
-    # In an end offset, no message of the batch up to this sequence matched while it was stored. 0 if unknown.
+    # In an end offset, no message of the batch up to this sequence matched a filter, so reading starts after it. 0 if
+    # unknown.
     free: _Sequence = 0
     # In an end offset, the first sequence of each task of the batch, or () if unknown. A replay is divided at the same
     # sequences, even if the options or the stream have changed, because the sink's message ids contain the task's
     # number.
     cuts: tuple[_Positive, ...] = ()
-    owner: str = ""  # random name of the query, which its progress consumer stores. "" if it has no name yet
-    # When reading several streams, true if no message of this stream up to `seq` matched a filter. If the stream is
-    # deleted or recreated, nothing is lost.
+    owner: str = ""  # random name of the query, stored in its progress consumer, or "" before it has a name
+    # True if several streams are read and no message of this one up to ``seq`` matched a filter. Such a stream may be
+    # deleted or recreated without losing data.
     idle: bool = False
     rewound: bool = False  # true if a rewind added an empty batch, which ends at this offset
-    # The last message of the stream when the offset was recorded, or None if unknown.
+    # The last message of the stream when the offset was recorded, or None if unknown. If a different message has this
+    # sequence later, the stream was restored.
     mark: StoredMark | None = None
 
     def __post_init__(self) -> None:
@@ -144,7 +146,8 @@ class StreamOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     streams: dict[str, LogOffset]
-    # In an end offset, how many sequences of several streams one task reads. With 0, a task reads a single stream.
+    # In an end offset, the maximum number of sequences that one task reads from several streams. With 0, each task
+    # reads a single stream.
     together: _Sequence = 0
 
     def to_json(self) -> dict[str, Any]:

@@ -142,8 +142,8 @@ def _loop_thread() -> _LoopThread:
             thread = _loop_threads[os.getpid()] = _LoopThread()
             atexit.register(thread.close)
             if _is_worker():
-                # Spark's workers run a full collection after every task. Freeze the objects of modules, which would
-                # take 50 ms each time.
+                # Spark's workers run a full garbage collection after every task. Freeze the objects of the imported
+                # modules, because scanning them would take 50 ms each time.
                 gc.collect()
                 gc.freeze()
         return thread
@@ -161,7 +161,8 @@ async def _open(options: ServerOptions) -> JetStream:
     except AuthenticationError:
         raise
     except ConnectError as error:
-        # A query doesn't call connect(), so name the option that sets its argument `wait`.
+        # A query sets options instead of calling connect(), so name the option that corresponds to the argument
+        # ``wait``.
         text = str(error).replace("connect(..., wait=30)", "option 'nats.wait' = '30'")
         raise ConnectError(text) from error.__cause__
 

@@ -84,7 +84,7 @@ class SourceOptions:
     stream: str  # the name of the stream, or "" for several streams
     subjects: tuple[str, ...] = ()  # filters, empty for all messages
     mode: str = "log"  # "log" (by sequence, repeatable) or "queue" (claimed from ``consumer``)
-    consumer: str | None = None  # the durable that shows the progress (log) or has the messages (queue)
+    consumer: str | None = None  # the durable consumer that shows progress (log) or delivers messages (queue)
     start: Place = Place("latest")  # start of a new query or a batch read
     end: Place = Place("latest")  # end of a batch read: a sequence is inclusive, a time is exclusive
     max_messages_per_trigger: int | None = None

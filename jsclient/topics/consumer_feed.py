@@ -77,8 +77,8 @@ class ConsumerFeed(Feed):
         except BaseException:
             self._joined.pop(id, None)
             if pushes.consumer == id:
-                # The request was cancelled or not answered, so the consumer may exist and push to an id that is opened
-                # again. Note it, so that the next `open` deletes it first.
+                # The request was cancelled or not answered, so a consumer of this name may exist. Remember the id, so
+                # that the next `open` deletes that consumer before it creates its own.
                 self._uncertain.add(id)
             raise
 
@@ -94,7 +94,7 @@ class ConsumerFeed(Feed):
         """Return the pushes that other readers share, or new pushes if this reader doesn't trust the shared ones."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # If this reader opens the same pushes again, it has found a record that these pushes missed. Create new ones.
+        # If a reader joins the same pushes again, they have missed a record. Replace them if they can't serve it.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes
@@ -144,7 +144,7 @@ class ConsumerFeed(Feed):
         """Return plain subscriptions that take the place of a consumer."""
         config = self._stream.config
         subjects = heard_subjects(config.subjects or (), self._subject)
-        # Hints are complete only with echo. Without it, this connection misses the records that it publishes itself.
+        # Without echo, this connection doesn't hear the records that it publishes itself, so the hints are incomplete.
         echoes = self._context.connection.echoes
         hints = Hints(all_heard=bool(subjects) and are_all_heard(config) and echoes)
         return _Hearing(self._context, subjects, hints, look, lost)
@@ -171,7 +171,7 @@ class _Pushes:
     """
 
     def __init__(self, feed: ConsumerFeed, key: Hashable) -> None:
-        self._feed = feed  # the subjects and the filter of the first reader
+        self._feed = feed  # the feed of the first reader, which configures the consumer
         self._context = feed.context
         self._key = key
         self._members: dict[str, _Group] = {}
@@ -278,7 +278,7 @@ class _Pushes:
                 await self._end_hearing()
                 if self._is_over:
                     await self._end_pushes()
-                self._push([])  # makes the readers read earlier records from the history
+                self._push([])  # makes the readers read records older than the consumer from the history
 
     async def _end_hearing(self) -> None:
         hearing, self._hearing = self._hearing, None
@@ -294,7 +294,7 @@ class _Pushes:
         if deliveries is not None:
             await deliveries.end_deliveries()
             if self._context.connection.is_connected:
-                with suppress(JetStreamError):  # the server removes a consumer without a subscriber
+                with suppress(JetStreamError):  # the server also removes a consumer that has no subscriber
                     await delete_consumer(self._context, self._feed.stream.name, self.consumer)
 
     def _leave_feed(self) -> None:
@@ -351,7 +351,7 @@ class _Hearing:
             for subject in self._subjects:
                 self._inboxes.append(await connection.subscribe(subject, self._receive_hints))
             if self._inboxes:
-                # Ping: if the server denies a subscription, its error arrives before the PONG.
+                # Wait for the PONG. If the server denies a subscription, its error arrives before that.
                 await connection.ping(self._context.timeout)
         except BaseException:
             await self.end_hearing()
@@ -470,7 +470,7 @@ class _Deliveries:
         seq, consumer_seq, time_ns, pending = sequences(frame[1])
         previous = self._last if consumer_seq == self._consumer_seq + 1 else None
         if (self._doubted == "all" or (self._doubted == "late" and pending)) and previous != seq - 1:
-            previous = None  # the records in between may have been removed before they were delivered
+            previous = None  # unknown, because records in between may have been removed before delivery
         self._consumer_seq, self._last = consumer_seq, seq
         return self._reading.record(frame, seq, time_ns, previous)
 

@@ -84,7 +84,7 @@ class FeedSubscription:
                     continue
                 self.refused(error)
                 return
-            # `end_feed` may have been called while the feed was being opened. It found nothing to close, so do it here.
+            # `end_feed` may have been called while the feed was being opened, and found no open feed. Close it here.
             if self._ended:
                 await self.feed.close(self.id)
                 return
@@ -144,9 +144,9 @@ class _Probe:
         connection, monitor = self._context.connection, self._monitor
         now = self._now()
         if not connection.is_connected:
-            monitor.heard(now)  # the lost connection is reported by its own event
+            monitor.heard(now)  # not a missed heartbeat: the lost connection is reported by its own event
         elif now - self._due >= monitor.interval / 2:
-            monitor.heard(now)  # the event loop was blocked, so no request was sent in the meantime
+            monitor.heard(now)  # not a missed heartbeat: the event loop was blocked and sent no request
         elif (silent := monitor.check_silence(now)) is not None:
             self._context.emit(HeartbeatMissed(stream=self._stream, silent_for=silent))
         is_quiet = now - monitor.last_activity >= monitor.interval / 2
@@ -186,7 +186,7 @@ class RepublishFeed(Feed):
         connection.add_listener(listen)
         self._open[id] = inbox, listen, probe
         try:
-            # Send a ping. If the server denies the subscription, its error arrives before the PONG.
+            # Wait for the PONG. If the server denies the subscription, its error arrives before that.
             await connection.ping(self._context.timeout)
             if inbox.denied is not None:
                 raise inbox.denied

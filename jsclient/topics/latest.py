@@ -195,7 +195,7 @@ class LatestReader(ReadHandle[Record]):
             return await self.next()
         except ClosedError:
             if not self._ended and not self.is_closed:
-                raise  # the connection was closed
+                raise  # the connection was closed before the topic ended, so don't end the loop silently
             raise StopAsyncIteration from None
 
     async def close(self) -> None:

@@ -299,7 +299,7 @@ class Log(abc.ABC):
             InvalidNameError: The subject contains wildcards.
         """
         if subject is None:
-            if not self.is_one_subject:  # the subject was checked together with the log
+            if not self.is_one_subject:  # a single subject was already checked when the log was created
                 check_publish_subject(self.subject)
             return self.subject
         if not subject_matches(self.subject, check_publish_subject(subject)):

@@ -380,7 +380,7 @@ class LogReader(ReadHandle[Record]):
             self._stall_watch.close()
         self._tracker.close()
         self._carry_out([])
-        if self._reading is not None and not self._is_asking:  # a request in flight removes its own consumer
+        if self._reading is not None and not self._is_asking:  # a request removes its own consumer at its end
             self._reading.cancel()
         # End each feed in a task of its own. The tasks continue even if this call is cancelled.
         ends = [self._log.tasks.start(feed.end_feed(), "end of a feed") for feed in self._feeds.values()]
@@ -388,7 +388,7 @@ class LogReader(ReadHandle[Record]):
         if ends:
             await asyncio.wait(ends)
 
-    abandon = close  # the connection is being closed
+    abandon = close  # called when the connection is being closed
 
     def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -421,7 +421,7 @@ class LogReader(ReadHandle[Record]):
         def receive(records: list[Record]) -> None:
             if commands := tracker.offer(id, records, now()):
                 self._carry_out(commands)
-            else:  # the deadline has moved later, and the timer checks it when it fires
+            else:  # leave the timer alone, because it notices a later deadline when it fires
                 wake()
 
         self._feeds[id] = subscription = FeedSubscription(
@@ -442,7 +442,7 @@ class LogReader(ReadHandle[Record]):
         if not self._feed.may_listen or isinstance(error, ClosedError):
             self._fail_reading(error)
             return
-        if not isinstance(error, PermissionDeniedError):  # the connection has reported it
+        if not isinstance(error, PermissionDeniedError):  # the connection has already reported this one
             self._log.report(error)
         self._carry_out(tracker.set_push(self._now(), push=False))
         self._carry_out(tracker.tick(math.inf))
@@ -461,7 +461,7 @@ class LogReader(ReadHandle[Record]):
                     return
                 tracker.interrupted()
                 self._failure = (self._now() if self._failure is None else self._failure[0]), error
-                # Transient errors are retried, since a server may restart.
+                # Retry transient errors, which occur for example while a server restarts.
                 if not await tries.again(error):
                     self._fail_reading(error)
                     return

@@ -405,7 +405,7 @@ class TopicPublisher(Handle):
                 raise ClosedError(f"the topic {self.subject!r} has ended: no record can follow")
             self._ending = True
             try:
-                # `flush` waits only for records in flight. Other calls of `publish` may still wait for the window.
+                # First wait for calls of `publish` that wait for the window. `flush` waits only for records in flight.
                 await self._publisher.acks.idle()
                 await self.flush()
                 position = await self._append_end(kind, data)
@@ -433,7 +433,7 @@ class TopicPublisher(Handle):
                     data, kind=kind, expected=0 if last is None else last.seq, msg_id=self._end_id
                 )
             except WrongLastSequenceError:
-                continue  # Another client has published in the meantime, so try again after its record.
+                continue  # another client has published in the meantime, so try again after its record
             except MaxPayloadError:
                 self._end_id = ""
                 raise

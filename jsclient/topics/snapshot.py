@@ -21,7 +21,7 @@ from .stream_log import MAX_BYTES, StreamLog
 __all__ = ["Snapshot", "newest_of_each", "read_directly", "take_snapshot"]
 
 _PAGE: Final = 500
-_AT_ONCE: Final = 64  # maximum number of concurrent requests for subjects that differ
+_AT_ONCE: Final = 64  # maximum number of concurrent requests for the newest record of a subject
 
 
 class Snapshot(NamedTuple):
@@ -66,8 +66,9 @@ async def _delivered(log: StreamLog) -> Snapshot:
     async with aclosing(newest_of_each(log, extent.last_seq)) as lists:
         async for records in lists:
             newest.update((record.subject, record) for record in records)
-            # Without a consumer, each subject is requested separately, so records stored meanwhile may be included. The
-            # snapshot isn't complete up to these, so use the earlier end as its position.
+            # Without a consumer, each subject is requested separately, so some records may be newer than ``extent``.
+            # Other subjects may have changed by then without being included, so the position is the end of ``extent``,
+            # not the last record.
             last = records[-1].position if records[-1].seq <= extent.last_seq else extent.end
     return Snapshot(newest, last)
 

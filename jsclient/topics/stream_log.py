@@ -243,7 +243,7 @@ class StreamLog(Log):
                 raise batch.error
         finally:
             await consumer.close()
-            with suppress(JetStreamError):  # the server removes it after its inactive threshold
+            with suppress(JetStreamError):  # otherwise, the server removes it after its inactive threshold
                 await self._consumers.delete(name)
         records = DeliveredRecords(linked=self._linked, origin=self.origin).read_frames(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
@@ -261,7 +261,7 @@ class StreamLog(Log):
         if self.reads_directly:
             async for message in self.handle.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
-        # Ask the leader, because a replica may lag, and a consumer must not start in the future.
+        # A consumer must not start in the future, so first ask the leader for the time of the last record.
         last = await self.last()
         if last is None or last.time_ns < time_ns:
             return None
@@ -359,8 +359,8 @@ class StreamLog(Log):
             or per_subject == 1
         ):
             return "all"
-        # With a limit for each subject, only newer records of the same subject remove a record. The first of these is
-        # delivered while others are still pending.
+        # With a limit of several records for each subject, a record is removed only after that many newer ones of its
+        # subject were stored. At the first delivery after the jump, some of these are still pending.
         return "late" if per_subject > 0 else "none"
 
 
@@ -442,7 +442,7 @@ async def _log_in(context: Context, subject: str, stream: str, *, timeout: float
         raise ConfigError(f"stream {stream!r} does not hold {subject!r}: use another stream or subject")
     log = StreamLog(context, Stream(context, info), subject)
     extent = log.read_extent(answer)
-    if (config.max_msgs_per_subject or 0) <= 0:  # with a limit, the subject's first record matters too
+    if (config.max_msgs_per_subject or 0) <= 0:  # otherwise, the extent depends on the subject's first record
         log.known_extent = extent
     return log
 

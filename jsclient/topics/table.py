@@ -131,7 +131,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         self._check = check
         self._error: JetStreamError | None = None
         self._ended = False
-        # Tables that share a signal can be awaited together.
+        # Tables may share a signal, so that a task can wait for a change of any of them.
         self._changed = Signal() if changed is None else changed
         self._watching: WeakSet[TableChanges] = WeakSet()
         self._tasks = [
@@ -269,7 +269,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         """Compare the table with the stream if messages were removed from it since the last comparison."""
         compared, tries, compare_at = _Compared(), Retry(), 0.0
         now, connection = asyncio.get_running_loop().time, self._log.context.connection
-        refused = -1  # The number of the connection on which a comparison was denied.
+        refused = -1  # number of the connection on which a comparison was denied
         while True:
             await asyncio.sleep(self._check)
             if connection.connects == refused:

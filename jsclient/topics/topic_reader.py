@@ -100,7 +100,7 @@ class TopicReader(ReadHandle[Record]):
             try:
                 return self._checked(await self._reader.next(timeout))
             except ClosedError:
-                if self._end is None:  # If it is set, a concurrent read has received the end of the topic.
+                if self._end is None:  # if it is set, a concurrent read has received the end of the topic
                     raise
         raise_end(self._end)
 

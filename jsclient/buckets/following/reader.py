@@ -60,7 +60,7 @@ class SharedReader(Generic[EntryT]):
         self._decode, self._create = query.decode, query.create
         self._member = SourceMember()
         self._source: SharedSource | None = None
-        # Until this reader joins the shared source, one of these two reads for it.
+        # Until this reader joins the shared source, one of these two reads for it alone.
         self._own: BucketReader[EntryT] | None = None
         self._log: LogEntries | None = None
         self._era = 0  # the era of the window when `_own` or `_log` was opened
@@ -79,7 +79,7 @@ class SharedReader(Generic[EntryT]):
         except BaseException:
             was_closed = self._member.is_closed
             await self.close()
-            if not was_closed:  # it can be opened again
+            if not was_closed:  # allow the reader to be opened again
                 self._member, self._own, self._log, self._source = SourceMember(), None, None, None
             raise
         opened = self._own or self._log
@@ -109,7 +109,7 @@ class SharedReader(Generic[EntryT]):
             window = await source.open_source(self._create)
         except ConsumerLimitError:
             return False
-        # Keep messages from now on for this reader, until it has read the earlier ones.
+        # Let the window keep all messages from now on, because this reader has to read the earlier ones first.
         window.register(self._member.follower)
         if len(self._config.filters) != 1 or self._config.headers_only:
             return False  # direct gets would return messages or values that are not needed
@@ -118,7 +118,7 @@ class SharedReader(Generic[EntryT]):
             if not await log.begin_entries(without_consumer=True):
                 return False
         except _UNREADABLE:
-            return False  # creating a consumer waits for the connection, and raises its own error
+            return False  # `open` then creates a consumer, which waits for the connection
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         self._log, self._era = log, window.era
@@ -150,7 +150,7 @@ class SharedReader(Generic[EntryT]):
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         if run is None:
-            member.follows = False  # this watch was too slow for the window
+            member.follows = False  # messages that this watch hasn't read have left the window
             return []
         if isinstance(run, Alone):
             return decoded(self._decode, run.frames, is_initial=False)
@@ -174,7 +174,7 @@ class SharedReader(Generic[EntryT]):
         is_initial = not log.is_current
         up_to = None if is_initial else source.floor(log.incarnation)
         if up_to is None and not is_initial:
-            log.follow_pushes()  # no other watch exists that this reader could join
+            log.follow_pushes()  # no other watch can be joined, so this reader needs the pushes itself
         try:
             frames = await log.next_frames(up_to, gives_up=True)
         except _UNREADABLE:
@@ -247,7 +247,8 @@ class SharedReader(Generic[EntryT]):
     async def _fall_behind(self, source: SharedSource) -> None:
         """Read messages that have left the window, by direct gets or with a consumer."""
         incarnation = await source.incarnation_known()
-        # Read the position right after the incarnation. An await in between could let the stream be recreated.
+        # Don't await anything between reading the incarnation and the position. Otherwise, the stream could be
+        # recreated in between, and the position wouldn't belong to the incarnation.
         position = source.place(self._member)
         if incarnation:
             self._log, self._era = self._new_log(), source.era

@@ -20,7 +20,7 @@ from ..reading import BucketReader, numbers_of, open_puller
 
 __all__ = ["Alone", "SharedSource", "SourceMember"]
 
-_RUN: Final = 500  # messages that a follower takes together
+_RUN: Final = 500  # maximum number of messages that a follower takes at once
 
 
 class Alone(NamedTuple):
@@ -67,7 +67,7 @@ class _MemberLogs(EventLog):
                 member.events.close()
 
     def read_events(self) -> AsyncIterator[Event]:
-        raise NotImplementedError  # each member has a log
+        raise NotImplementedError  # never called, because each member reads its own events
 
 
 class SharedSource:
@@ -143,8 +143,8 @@ class SharedSource:
         puller = reader.puller
         if self.window is not None or puller is None or self._opening.locked():
             return False
-        # Unread messages may belong to the stream before it was recreated. The window couldn't tell them from later
-        # ones.
+        # Unread messages may be from before the stream was recreated. In the window, they couldn't be told apart from
+        # the messages of the new stream.
         if reader.has_unread:
             return False
         reader.give_up_consumer()
@@ -155,8 +155,8 @@ class SharedSource:
     def _use(self, puller: OrderedPuller, position: int) -> Window:
         cursor = puller.tracker.cursor
         if not cursor.resume_stream_seq:
-            # No entry existed. If the consumer is replaced, it must deliver every message since then, not only the
-            # newest of each key.
+            # No entry existed when the consumer was created. If it is replaced, the new consumer must deliver every
+            # message stored since then, not only the newest of each key.
             cursor.first_stream_seq = 1
         self._puller, self._messages = puller, SharedMessages(puller)
         puller.log = _MemberLogs(self)

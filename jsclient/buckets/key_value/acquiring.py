@@ -30,8 +30,8 @@ __all__ = ["MOST_WAIT", "acquire"]
 MOST_WAIT: Final = 0.5
 """How long to wait before the next attempt to lock the key if no release is observed, in seconds."""
 
-_PAUSE: Final = 0.2  # seconds between attempts to acquire
-_LAST_ATTEMPT: Final = 1.0  # seconds that the last attempt may take after the timeout. The timeout may be 0
+_PAUSE: Final = 0.2  # seconds between two attempts to acquire the lock
+_LAST_ATTEMPT: Final = 1.0  # extra seconds for the last attempt, because the timeout may be 0
 _LEAST_TTL: Final = 1.0
 _TTL_SERVER: Final = (2, 11)
 
@@ -52,7 +52,8 @@ async def acquire(
             await _wait_for(lease, deadline)
     except TimeoutError:
         raise RequestTimeoutError(f"lock of key {key!r} of bucket {kv.bucket!r}", timeout or 0.0) from None
-    # Don't await anything from here on, because the lock would be lost if the task were cancelled.
+    # Don't await anything from here on. If the task were cancelled now, the server would have the lock's value, but no
+    # `KeyValueLock` would exist to release it.
     return KeyValueLock(lease)
 
 

@@ -93,7 +93,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
                 # If the connection is lost meanwhile, `open_table` continues after the reconnect.
                 table = open_table(log, check=check, changed=self._changed)
                 self._tables.append(await table)
-            # If the connection was lost, tables opened before the loss may lack later changes.
+            # If the connection was lost meanwhile, tables that were opened before the loss may lack later changes.
             if self._stale_at is not None:
                 await self._catch_up()
             if self.is_closed:
@@ -273,7 +273,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
         except StreamNotFoundError as error:
             raise no_bucket(error, self._create) from None
         except ClosedError as error:
-            # The message of the error mentions a table, which users know nothing about.
+            # The message of the error mentions a table, which is internal, so raise an error about the cache instead.
             raise self._closed_error(error) from None
         except RequestTimeoutError as error:
             if deadline is None or now() < deadline:
@@ -323,7 +323,7 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
 
     def __init__(self, cache: KeyValueCache[ValueT], table: TopicTable, parts: list[TableChanges]) -> None:
         self._cache = cache
-        self._table = table  # it shares the signal of changes with other tables
+        self._table = table  # used to wait for changes of any table, because all tables share one signal
         self._parts = parts
 
     async def next(self, timeout: float | None = None) -> KeyValueChange[ValueT]:
@@ -415,7 +415,7 @@ async def open_cache(
     """
     logs = [StreamLog(context, Stream(context, info), subject) for subject in subjects]
     for log in logs:
-        log.is_one_subject = False  # a record with a payload is never a deletion, whatever its headers are
+        log.is_one_subject = False  # no record ends the log, even if its headers mark the end of a topic
     cache = KeyValueCache[Any](context, keys, logs, strays, create)
     await cache._open(check)  # noqa: SLF001  same module
     return cache

@@ -35,7 +35,7 @@ async def elect(
                 return await work(lock)
         except LeaseLostError as error:
             if (error.bucket, error.key, error.token) != (kv.bucket, key, lock.token):
-                raise  # the error belongs to another lock
+                raise  # the error is about a different lock
             kv._context.report(error)  # noqa: SLF001  same package
             if error.reason == CONNECTION_CLOSED:
                 raise ClosedError(CLOSED) from error

@@ -23,7 +23,7 @@ from ...protocol.wire.message_headers import MessageHeaders
 
 __all__ = ["entries_of", "keys_of", "recorded_entries", "recorded_entry", "stored_entry"]
 
-# The positional arguments of a struct cost half as much as keyword arguments.
+# Create entries with positional arguments, because keyword arguments cost twice as much.
 _new_entry: Callable[..., KeyValueEntry[Any]] = KeyValueEntry
 _OPERATION, _REASON, _SIZE = (name.encode() for name in (OPERATION, MARKER_REASON, MSG_SIZE))
 
@@ -32,14 +32,14 @@ def entries_of(
     keys: KeySpace, frames: list[Frame], numbers: AckNumbers, *, is_initial: bool
 ) -> list[KeyValueEntry[Any]]:
     """Return the entries in messages that a consumer has delivered. There must be at least one message."""
-    if len(frames) == 1:  # a change usually arrives alone
+    if len(frames) == 1:  # fast path, because a change usually arrives alone
         [seq], [time_ns], [pending] = numbers
         return [_only_entry(keys, frames[0], seq, time_ns, pending, is_initial=is_initial)]
     subjects, _, blocks, values = zip(*frames, strict=True)
     operations: Iterable[Operation] = repeat("PUT")
     sizes: Iterable[int] = map(len, values)
     headers: Iterable[MessageHeaders | None] = repeat(None)
-    if any(blocks):  # most values have no headers
+    if any(blocks):  # rarely true, because most values have no headers
         operations, sizes, headers = zip(*map(_described, blocks, values), strict=True)
     entries = map(
         _new_entry,

@@ -75,8 +75,8 @@ class Lease(Generic[ValueT]):
         if not self.may_store:
             return False
         if message is not None and has_value(self.kv, message) and not self.is_ours(message):
-            # Another client holds the key. Our own value, stored by an earlier attempt whose reply was lost, doesn't
-            # count.
+            # Another client holds the lock. In contrast, if the value is our own, an earlier attempt stored it and only
+            # its reply was lost, so the value may be stored again.
             return False
         try:
             await self._store_value(0 if message is None else message.seq)
@@ -143,7 +143,7 @@ class Lease(Generic[ValueT]):
             async with asyncio.timeout(timeout):
                 return await self._remove()
         except (TimeoutError, JetStreamError):
-            return True  # the value expires after its TTL
+            return True  # nothing more to do, because the value expires by itself
 
     async def _remove(self) -> bool:
         try:

@@ -169,7 +169,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
                 self._lose(_LATE)
                 return
             try:
-                # Waiting for ``_turn`` counts too, because a put under the lock may take long.
+                # The timeout also covers the wait for ``_turn``, which a slow `put` of another task may hold for long.
                 async with asyncio.timeout(remaining), self._turn:
                     if not await lease.renew(remaining):
                         self._lose(_TAKEN)

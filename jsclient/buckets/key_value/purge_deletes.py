@@ -20,7 +20,7 @@ async def purge_deletes(kv: KeyValue[Any], older_than: float) -> int:
         check_seconds("older_than", older_than)
     kv._keys.check_writable()  # noqa: SLF001  same package
     removed = 0
-    # Use the keys in stored form, because one that the key codec can't decode would end the iteration.
+    # Read the keys in their stored form, because a key that the codec can't decode would end the iteration.
     stored = msgspec.structs.replace(kv._keys, key_codec=None, codec=None)  # noqa: SLF001
     reader = kv._reader((), headers_only=True, keys=stored)  # noqa: SLF001
     deleted = [entry async for entry in reader.initial() if entry.is_deleted]

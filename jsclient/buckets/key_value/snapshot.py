@@ -43,7 +43,7 @@ async def take_snapshot(
 
     def add(records: list[Record]) -> None:
         deltas: Sequence[int] = range(len(records) - 1, -1, -1)
-        # Stray messages aren't entries, but are counted as such in the deltas of the others.
+        # Drop stray messages only now, because the deltas of the entries count them too.
         if keys.own:
             own = [not keys.is_stray(record.headers) for record in records]
             for record in compress(records, map(not_, own)):
@@ -55,7 +55,8 @@ async def take_snapshot(
     for first in range(0, len(filters), _MOST_SUBJECTS):
         subjects = [keys.reads + pattern for pattern in filters[first : first + _MOST_SUBJECTS]]
         revision = await _read(stream, subjects, add)
-        # Read later groups in their current state. Their values as of the first revision may have been removed.
+        # Read the later groups of keys in their current state, because values that they had at the first revision may
+        # have been removed since.
         if first:
             continue
         if not revision:

@@ -236,7 +236,7 @@ class KeyValueTransaction(Generic[ValueT]):
         """
         self._check_open()
         self._has_ended = True
-        self._place({**self._guards, **dict.fromkeys(self._locks, 0)})  # before anything is sent
+        self._place({**self._guards, **dict.fromkeys(self._locks, 0)})  # check the guards before sending
         if not self._changes:
             return 0
         async with AsyncExitStack() as stack:
@@ -369,7 +369,8 @@ def _check_together(
             f"key {key!r} is guarded by its lock, whose renewals change the revision: give no other revision of the "
             "key, and do not create it"
         )
-    # A key to be created may have been deleted before and so have a revision, which the commit looks up.
+    # Don't compare the guard with the 0 that a key to be created starts with. The key may have been deleted before, and
+    # the commit then expects the revision of that deletion.
     if guard is not None and change is not None and not change.is_create and change.last not in (None, guard):
         raise ConfigError(f"key {key!r} has a guard, and is changed at another revision")
 

@@ -48,7 +48,8 @@ async def list_chunks(site: ObjectSite, nuid: str, end: int) -> list[ListedChunk
             chunks.append(
                 ListedChunk(message.metadata.stream_seq, payload_size(headers), headers.get(MSG_ID, ""))
             )
-    # nats-server 2.10 doesn't deliver the last message of a subject if messages before it were removed.
+    # nats-server 2.10 doesn't deliver the last message of a subject if messages before it were removed. Request the
+    # missing chunks one by one.
     if not is_at_least(site.context.connection.server_version, BATCH_GET_SERVER):
         missing = await site.count_chunks(nuid) - len(chunks)
         seq = chunks[-1].seq if chunks else 0
@@ -90,7 +91,8 @@ async def _headers(site: ObjectSite, subject: str) -> AsyncGenerator[Message, No
             try:
                 message = await consumer.next(RECHECK)
             except RequestTimeoutError:
-                # If chunks were removed during the iteration, fewer messages arrive than were counted at its start.
+                # If chunks were removed during the iteration, fewer messages arrive than were counted at its start, so
+                # stop once the consumer has nothing left.
                 if await has_nothing_left(consumer, last):
                     break
             else:

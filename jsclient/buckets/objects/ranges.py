@@ -44,7 +44,8 @@ class ObjectRanges:
         number = index.number_at(position)
         chunks = await self._chunks_from(index, number)
         data = await chunks.next_chunk()
-        # nats-server 2.10 doesn't return the last message of a subject if messages before it were removed.
+        # nats-server 2.10 doesn't return the last message of a subject if messages before it were removed, so request
+        # the last chunk by its sequence.
         if data is None and number == index.last:
             seq = index.seq_of(number)
             data = await chunks.search_chunk(seq + 1, start=seq)

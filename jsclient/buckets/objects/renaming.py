@@ -29,8 +29,9 @@ async def rename_object(site: ObjectSite, old: str, new: str) -> ObjectInfo:
 
     _, after = await site.change(new, renamed)
     assert after is not None
-    # If another client then replaced the object under its old name, that client would remove the chunks. So replace the
-    # old description with one that has no chunks, provided that it hasn't changed, and remove it afterwards.
+    # Both names now refer to the same chunks. If another client replaced the object under its old name, that client
+    # would remove them. So first replace the old description with one that has no chunks, provided that it hasn't
+    # changed, and then remove it.
     tombstone = ObjectInfo(bucket=site.bucket, name=old, is_deleted=True)
 
     def retired(current: ObjectInfo | None) -> ObjectInfo | None:

@@ -61,7 +61,8 @@ class ResumedUpload(ChunkUpload):
             if info.nuid == nuid and not info.is_deleted:
                 raise ObjectExistsError(site.bucket, info.name, info.revision)
         self._kept, self._surplus = split_stored(chunks, self._token.chunk_size)
-        # Start over, because nats-server 2.10 doesn't deliver a chunk that follows a removed last chunk.
+        # nats-server 2.10 doesn't deliver the last message of a subject if messages before it were removed. To resume,
+        # the surplus chunks would have to be removed, so start over instead.
         if self._surplus and not self._can_remove_last:
             await site.remove_chunks(nuid)
             self._kept, self._surplus = [], []
@@ -77,7 +78,8 @@ class ResumedUpload(ChunkUpload):
         number, count = self.splitter.chunks, len(self._kept)
         if number <= count and not has_mark(self._kept[number - 1].msg_id, self._mark()):
             raise self._changed()
-        # Store the last chunk again. Otherwise, `ObjectStore.gc` could take the upload for an abandoned one.
+        # Store the last chunk again, so that it has a recent time. Otherwise, `ObjectStore.gc` could take the upload
+        # for an abandoned one.
         is_stored = number < count or (number == count and not self._can_remove_last)
         if not is_stored:
             await self._tidy()

@@ -129,7 +129,8 @@ async def store_object(
     except BaseException:
         await upload.undo()
         raise
-    # Shield this step. Even if this task is cancelled, it must wait to find out whether the object was stored.
+    # If this task is cancelled, wait for the end of the storing instead of interrupting it. Otherwise, nobody would
+    # know whether the description was stored, and so whether its chunks must be kept.
     storing = site.context.tasks.start(
         _describe(site, info, current, condition, upload), "store an object", awaited=True
     )

@@ -27,7 +27,8 @@ _MOST: Final = 4096  # maximum number of chunks in flight
 # How long a failed upload waits for the acks of its chunks, in seconds. The removal of the chunks has the same limit.
 _SETTLE: Final = 30.0
 _PAUSE: Final = 0.25  # seconds between two attempts
-# After this many seconds, check whether `ObjectStore.gc` has removed chunks. It keeps all chunks for a minute.
+# If an upload takes longer than this many seconds, check at its end whether `ObjectStore.gc` has removed chunks, which
+# it may do after a minute.
 _LONG: Final = 30.0
 _MOST_REPAIRS: Final = 20
 
@@ -97,7 +98,7 @@ class ChunkUpload:
         splitter: Splits the content into chunks, and computes its size and digest.
     """
 
-    _must_count = False  # True to count the chunks in the bucket at the end in any case
+    _must_count = False  # whether the stored chunks are always counted at the end
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class ChunkUpload:
         self._prefix = f"{target.subject.rpartition('.')[2]}-"
         self._number = 0  # number of publishes so far, which is part of the message id
         self._newest: _Chunk | None = None  # the chunk that was published last
-        self._published_at = 0.0  # time at which it was published, in monotonic seconds
+        self._published_at = 0.0  # time at which `_newest` was published, in monotonic seconds
         in_flight = max(2, min(_WINDOW // splitter.chunk_size, _MOST))
         self._publisher = Publisher(context, max_in_flight=in_flight, max_bytes=2 * _WINDOW, timeout=timeout)
         self.splitter: ChunkSplitter = splitter
@@ -238,7 +239,7 @@ class ChunkUpload:
             pass
         for _, _, future in self._in_flight:
             if future.done() and not future.cancelled():
-                future.exception()  # mark it as retrieved, because only the first failure is raised
+                future.exception()  # mark the error as retrieved, because only the first failure is raised
         # `failed` includes chunks with an unknown outcome, which may be stored and must be removed too.
         sent = publisher.published - publisher.failed
         unknown = any(not _is_refused(future) for _, _, future in self._in_flight)

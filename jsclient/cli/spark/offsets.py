@@ -93,7 +93,8 @@ def _batch(batch: BatchEntry | None, source: int, stream: str | None) -> dict[st
     offset = _offset(batch, source, stream)
     if offset is None:
         return {"batch": batch.number} if stream is None else None
-    # A batch does not read all streams, so the cuts of a stream may be from an earlier batch.
+    # With several streams, a batch needn't read all of them, so the cuts of a stream may be from an earlier batch and
+    # not say where this one began.
     first = offset.cuts[0] if offset.cuts and stream is None else None
     return {"batch": batch.number, "first": first, "last": offset.seq}
 
@@ -107,7 +108,7 @@ def _compare(report: dict[str, Any], checkpoint: Checkpoint, options: argparse.N
         if offset is None:
             continue
         lookup_and_facts = named
-        # If the named stream was read by one source, it can't be the stream of a different source.
+        # If the stream of option --stream belongs to a different source, find the stream by its creation time.
         if named is None or (named[1].created != offset.created and named[1].created in created):
             name = _stream_created(offset.created, options)
             lookup_and_facts = None if name is None else _facts(name, options)
@@ -181,7 +182,7 @@ def _state(offset: LogOffset, facts: StreamFacts) -> dict[str, Any]:
     state: dict[str, Any] = {
         "name": facts.name,
         "created": facts.created,
-        "recreated": False if same else None,  # None if the stream was recreated or is another stream
+        "recreated": False if same else None,  # None: the stream was recreated, or is a different one
         "first": facts.first_seq,
         "last": facts.last_seq,
     }

@@ -187,7 +187,8 @@ def _settle_there(df: DataFrame, servers: str | Mapping[str, str], payload: byte
     options = {"servers": servers} if isinstance(servers, str) else dict(servers)
     spark = df.sparkSession
     register_once(spark, _SettleSource)
-    # Create a DataFrame only to make this session the active one of the thread, where Spark looks up formats.
+    # Creating a DataFrame makes this session the active one of the thread. Spark looks up formats only in the active
+    # session.
     spark.createDataFrame([], "reply string")
     counted = Observation()
     observed = df.select("reply").observe(counted, count(lit(1)).alias("messages"))
@@ -303,7 +304,7 @@ def heartbeat(
         opened.run(settle(opened.js, replies, AckKind.IN_PROGRESS.value))
     except PermissionDeniedError as error:
         raise not_permitted("servers", error, "messages are kept alive") from error
-    # With a third of ack_wait, two acks in a row may fail before the messages are redelivered.
+    # Pause for a third of ack_wait, so that two acks in a row may fail before the messages are redelivered.
     pause = float(every) if every is not None else (wait or 0.0) / 3
     beating = opened.start(_beat(opened, replies, pause, wait))
     try:

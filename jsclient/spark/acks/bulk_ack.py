@@ -101,7 +101,7 @@ async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[byt
             try:
                 info = await consumer_info(context, read.stream, read.consumer)
             except JetStreamError:
-                return []  # the consumer's state is unknown
+                return []  # without the consumer's state, nothing is known to be undelivered
             last[of] = info.delivered.stream_seq
         if sequences(reply)[0] > last[of]:
             undelivered.append(reply)

@@ -32,7 +32,7 @@ from ..sink.message_ids import query_hash
 __all__ = ["Owned", "SinkTopic", "WriteAttempt"]
 
 _WRITER = "Jsc-Writer"
-_RACES = 100  # attempts to write a frontier record, because other tasks may be faster
+_RACES = 100  # attempts to write a frontier record. An attempt fails if another task writes one first
 
 
 @dataclass(frozen=True, slots=True)

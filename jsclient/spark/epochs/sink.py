@@ -74,7 +74,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         self._run = uuid.uuid4().hex[:12]  # the same for all tasks and their retries
 
     def __getstate__(self) -> dict[str, object]:
-        # The object is only pickled to send it to tasks, so create the topic here, before the first task runs.
+        # Spark pickles this object only to send it to tasks, so create the topic here, before the first task runs.
         js = session(self._options.write.connect)
         js.run(Retry(PATIENT).run(lambda: _topic(js.js, self._options)))
         return self.__dict__
@@ -174,7 +174,7 @@ def epoch_plan(options: SinkOptions, shape: RowShape, ids: str, attempt: WriteAt
     this attempt a duplicate.
     """
     prefix = f"{attempt.query}.{attempt.epoch:x}.{attempt.run}.".encode()
-    # A repeated batch may move rows to other partitions, which have other subjects. So ids must not depend on subjects.
+    # A repeated batch may move rows to other partitions, whose subjects differ, so ids must not depend on subjects.
     return WritePlan(options, shape, ids, attempt.query, attempt.epoch, None, prefix, subject_in_ids=False)
 
 
@@ -205,7 +205,7 @@ async def open_writer(
     partition = task.partition % topic.partitions
     if await topic.is_completed(attempt):
         return None, partition
-    # If rows may move between partitions, another attempt may have stored them in any partition.
+    # If rows may move between partitions, another attempt may have stored them in any partition, so take all of them.
     partitions = [partition] if plan.by_task else [*range(topic.partitions)]
     owned: dict[int, Owned] = {number: await topic.take_partition(number, attempt) for number in partitions}
     shape = replace(plan.shape, subject=topic.subject(partition), has_subject=False)

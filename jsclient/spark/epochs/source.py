@@ -43,7 +43,7 @@ __all__ = ["EpochBatchReader", "EpochPartition", "EpochStreamReader", "TopicLook
 
 _PAGE, _PAGE_BYTES = 5000, 4 * 1024 * 1024  # limits of a page of frontier records
 _AGAIN = 0.1  # seconds before records are requested again
-_TRIES = 100  # attempts to read records that another server has already returned
+_TRIES = 100  # attempts to read records that exist, but that a lagging replica may lack
 
 
 def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
@@ -200,7 +200,7 @@ class _Source:
         self._topic: TopicLook | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Leave out the topic, because executors don't look it up.
+        # Leave out the topic, because executors don't use it.
         return {**self.__dict__, "_topic": None}
 
     def _open_topic(self) -> TopicLook:
@@ -241,7 +241,8 @@ class _Source:
         ``cut`` is the recorded division of the batch. If it is None, the options decide.
         """
         segments = topic.history.segments(epochs)
-        # The offset was planned from these records, so they exist. If they are missing, the replica lags. Read again.
+        # The offset was planned from these records, so they exist. If they are missing, a lagging replica answered, so
+        # read again.
         for _ in range(_TRIES):
             if segments is not None:
                 break

@@ -73,8 +73,8 @@ class Members:
             self.names = tuple(name for name in matching if self._refused.get(name, now) <= now)
             self._listing.names = frozenset(self.names)
         except JetStreamError as error:
-            # An error of the first search is probably a wrong option, so raise it. Later, the options are known to work
-            # and the failure is transient.
+            # An error of the first search is probably caused by a wrong option, so raise it. Later errors are treated
+            # as transient, because the options have worked before.
             if self._next == -math.inf:
                 raise
             log.warning("option 'streamPattern': %s; asking again", error)

@@ -74,7 +74,7 @@ class StreamPlanner:
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # the read mode that was chosen by the last check of the stream
         self._checked_for: tuple[str, ...] = ()  # the filters at the last check of the stream
-        # The mark that was last compared, and the last message of the stream at that time.
+        # The marks of an offset and of the stream that matched last, and needn't be compared again.
         self._compared: object = None
         self._losses = Losses()
         self._sizes = Sizes()
@@ -467,7 +467,7 @@ class Head:
         elif self._facts_key != facts_key:
             self.last = lookup.last_matching() if lookup.fits else 0
             asked += len(lookup.subjects) if lookup.fits else 0
-            # A message was stored between the two requests, so request facts that include it.
+            # If a message was stored between the two requests, request facts that include it.
             if self.last > facts.last_seq:
                 facts = lookup.facts()
                 asked += 1

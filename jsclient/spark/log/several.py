@@ -99,7 +99,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if members.reads(name, offset):
                     ahead[name] = members.planner(name).ahead(offset, look=False)
             except NoSuchStreamError:
-                # No message up to an idle offset matched a filter, so a deleted stream has lost nothing.
+                # No message up to an idle offset matched a filter, so the query loses nothing by the stream's deletion.
                 if not offset.idle:
                     members.policy.accept(deleted(name, offset))
                 if members.forget_stream(name):
@@ -181,7 +181,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins = {}
         self._members().refresh_facts([name for name, stop in ends.items() if begins.get(name) != stop])
         tasks: list[LogPartition] = []
-        # Keep the widths of the recorded tasks, so that a task keeps its number even if its messages were removed.
+        # Group the ranges by their recorded widths, not by what remains of them. If messages were removed, a replay
+        # would otherwise form different groups, so tasks would get different numbers.
         widths: list[int] = []
         for name, stop in sorted(ends.items()):
             planned = self._tasks(name, begins.get(name) or stop.first, stop)

@@ -95,7 +95,7 @@ class JetStreamListener(StreamingQueryListener):
         self._log = HarmlessLog()
         self._lock = threading.Lock()
         self._queries: dict[str, QueryFigures] = {}  # by id, which a query keeps over restarts
-        self._logged: dict[str, float] = {}  # time when the next sentence about a query is due, by query id
+        self._logged: dict[str, float] = {}  # time when the next log line about a query is due, by query id
         self._past: deque[str] = deque(maxlen=_PAST)  # ended runs, whose last reports can arrive late
         self._watch: LagWatch[_Key] | None = None
         if servers is not None:

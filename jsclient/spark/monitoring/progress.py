@@ -55,7 +55,7 @@ class StreamReport:
     query_position: QueryPosition | None = None
     last: int | None = None  # in log mode, the last matching sequence when the batch was planned
     pending: int | None = None  # in queue mode, the number of unclaimed messages when the batch was planned
-    lost: int = 0  # lost, expired and lapsed count from the source's start, see `Losses` and `ClaimsLapsed`
+    lost: int = 0  # lost, expired, lapsed: totals since the source started, see `Losses`, `ClaimsLapsed`
     expired: int = 0
     lapsed: int = 0
 

@@ -70,7 +70,7 @@ class EpochSinkOptions:
 
     topic: str
     stream: str
-    partitions: int | None  # number of partitions. None is the topic's number, or 1 for a new topic
+    partitions: int | None  # number of partitions, or None for the topic's own number (a new topic has 1)
     write: SinkOptions  # how rows are published
 
     @classmethod

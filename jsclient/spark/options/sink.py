@@ -31,7 +31,8 @@ class SinkOptions:
     dedup_scope: str = "partition"
     # What to do with headers of a row whose names begin with "Nats-": "own" drops them, "keep" publishes them.
     headers: str = "own"
-    # "window" works within the stream's duplicate window, "ledger" at any time. "none" stores rows at least once.
+    # How rows that were already stored are recognized: "window" uses the stream's duplicate window, so a repetition
+    # must come within it, and "ledger" works at any time. With "none", rows may be stored twice.
     exactly_once: str = "window"
     # Expected duplicate window of the stream in seconds. A shorter window is logged as a warning.
     min_duplicate_window: float = 120.0
@@ -62,7 +63,7 @@ class SinkOptions:
                 f"options 'dedup' and 'exactlyOnce' are 'none' and {exactly_once!r}: without message ids "
                 "nothing is stored exactly once; omit 'dedup', or set 'exactlyOnce' to 'none'"
             )
-        # Rows stored at least once need no message ids, so don't make the server keep them.
+        # If rows may be stored twice anyway, they need no message ids, which the server would have to remember.
         if dedup == "auto" and exactly_once == "none":
             dedup = "none"
         subject, stream = reader.text("subject"), reader.text("expectedStream")

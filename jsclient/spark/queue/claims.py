@@ -168,8 +168,8 @@ class ClaimCollector:
         else:
             self._runs.append([stream_seq, consumer_seq, 1, delivered, pending])
             self._delivered = delivered
-            # A sequence that goes back is a redelivery too. A killed server forgets deliveries, and then delivers their
-            # messages as if for the first time.
+            # A stream sequence that goes back means a redelivery too, because a killed server forgets deliveries and
+            # then repeats them as if for the first time.
             self._again = self._again or delivered > 1 or stream_seq < self._next_stream_seq
         self._next_stream_seq, self._next_consumer_seq = stream_seq + 1, consumer_seq + 1
 
@@ -282,8 +282,8 @@ def spans(runs: Sequence[Run], *, by_filter: bool, batches: bool = True) -> list
     result: list[Span] = []
     scattered: list[Run] = []
     for group in groups:
-        # So few claims aren't worth a range request of their own. Collect them, and read all scattered claims one at a
-        # time.
+        # A group with this few claims isn't worth a range request. Set its claims aside, to request each of them
+        # separately later.
         if claimed(group) <= _FEW:
             scattered += group
             continue

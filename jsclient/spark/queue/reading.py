@@ -41,7 +41,7 @@ __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
 _PAGE = 20_000  # maximum number of messages per direct get
 _AT_ONCE = 64  # maximum number of direct gets of single messages in flight
 _RETRY = RetryPolicy(0.1, 0.1, patience=60.0)
-# Headers that the reply to a batch request has, and the reply to a single direct get lacks.
+# Headers that the reply to a batch request has, but the reply to a single direct get lacks.
 _AS_IN_BATCH = b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
 
 

@@ -237,7 +237,7 @@ class _Driver:
     async def latest(self, start: QueueOffset, rows: int | None, size: int | None) -> QueueOffset:
         handed = self._handed_out
         if handed is not None and handed.batch == start.batch + 1:
-            return handed  # Spark has asked again before it runs the batch
+            return handed  # Spark has asked again before it runs the batch, so return the same claims
         if start.batch > self._finished and start.runs:
             await self._with_retries(lambda: self.holder.finish(start))
             self._finished = start.batch
@@ -271,8 +271,8 @@ class _Driver:
             claims = await self._with_retries(lambda: claimer.claim(batch, most, size, wait))
             if claims is not None or self._remaining is None:
                 return claims
-            # Claims may be missing only because the server is slow. So end the query only if the consumer is empty,
-            # and no message that was delivered to another client may come back.
+            # The pull may have returned nothing only because the server is slow. So end the query only if the consumer
+            # is empty, and no message that was delivered to another client may come back.
             if await self._with_retries(claimer.is_empty):
                 if not await self._with_retries(self._may_come_again):
                     return None

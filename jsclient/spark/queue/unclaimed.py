@@ -57,7 +57,7 @@ class Unclaimed:
 
     def __init__(self, stream: Stream, consumer: Consumer, policy: LossPolicy, largest: int) -> None:
         self._stream, self._consumer, self._policy, self._largest = stream, consumer, policy, largest
-        self._gaps: list[tuple[int, int | None]] = []  # first and last sequence
+        self._gaps: list[tuple[int, int | None]] = []  # first and last sequence of each gap
         self._last: tuple[int, int] | None = None  # consumer and stream sequence of the latest first delivery
         self._reported = 0  # sequence up to which losses were reported
         self.lost: int = 0

@@ -52,7 +52,8 @@ ONE_ROW_AN_ID = (
     "Nats-Msg-Id, and ids are made from the content of rows"
 )
 
-_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
+# The limit of consumers may be reached for a moment, because other tasks have consumers too.
+_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))
 _SAMPLES = 1000  # maximum number of subjects that are remembered
 _NO_JETSTREAM = 10039  # err_code of an account without JetStream
 
@@ -74,7 +75,7 @@ class ColumnIds:
         self._one_stream = one_stream
         self._with_subjects = with_subjects
         self._column = column
-        self._known: dict[str, array[int]] = {}  # sequences of messages that rows repeat, by stream
+        self._known: dict[str, array[int]] = {}  # sequences of messages that rows duplicate, by stream
         self._samples: set[str] = set()  # some subjects of the rows
         self.keys: RowKeys = RowKeys()
         self.sequences: RowSequences = RowSequences()
@@ -201,8 +202,9 @@ class ColumnIds:
         others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
         if not len(others):
             return
-        # Rows with the message's ID, but another subject, may have been stored in a different stream. But if more rows
-        # were acked with the message's sequence than have its subject, the stream took one of them for a repetition.
+        # A row with the id of a message, but a different subject, may have been stored in a different stream, which is
+        # harmless. However, if more rows were acked with the message's sequence than have its subject, this stream has
+        # dropped one of them as a duplicate.
         equal = Counter(indexes.filter(same).to_pylist())
         depth = _Depth(self.sequences.ranges()[name])
         for row in others.to_pylist():

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["Checked", "Remainder", "StoredRow", "StoredRows", "remainder_of"]
 
-_CONTENT = 16  # characters of the hash of a content, which a number follows if rows of a partition are equal
+_CONTENT = 16  # characters of the hash of a content. A number follows it if equal rows are in one partition
 
 
 @dataclass(frozen=True, slots=True)

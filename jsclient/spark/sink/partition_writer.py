@@ -46,7 +46,8 @@ _UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # the message 
 _ROWS = 16_384  # rows prepared per step, which blocks the event loop for some milliseconds
 _STEP = 1024 * 1024  # bytes of payloads prepared per step, which fit into the processor's cache
 _LOOK = 1.5  # seconds without an ack after which the stream of the unanswered rows is looked up
-_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers too
+# The limit of consumers may be reached for a moment, because other tasks have consumers too.
+_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))
 _PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before a retry
 
 
@@ -178,7 +179,7 @@ class PartitionWriter:
         try:
             name = plan.target or await _stream_of(self._js, subject)
             if name is None:
-                return  # the first row is refused when it is written
+                return  # no stream was found, so the first row is refused when it is written
             target = await Retry(MISSING).run(lambda: self._js.stream(name))
             earlier = EarlierRuns(self._js, location, plan.epoch)
             sequences = await earlier.sequences(target)
@@ -200,8 +201,8 @@ class PartitionWriter:
                 raise
             self._unchecked = f"stream {name!r} cannot be read ({error})"
             return
-        # The read doesn't notice messages that were removed before it, so check this separately. Do so afterwards, to
-        # include messages removed during the read.
+        # The read doesn't notice that messages of the range were removed. Check for removals after the read, so that
+        # messages removed while it ran are noticed too.
         self._unchecked = await why_removed(target, sequences)
         if not self._unchecked:
             self._earlier, self.stored = rows, rows.own
@@ -412,7 +413,7 @@ class PartitionWriter:
             at = bulk.sent - before
             bulk.failures += [Failed(one.row, one.entry, error) for one in failures[at:]]
         else:
-            bulk.failures += failures[bulk.sent - before :]  # send() stops at a failure
+            bulk.failures += failures[bulk.sent - before :]  # the rows after the one at which `send` stopped
 
     async def _bad(self, bad: BadRow, part: pa.RecordBatch) -> RowError:
         subject = self._plan.shape.subject or ""

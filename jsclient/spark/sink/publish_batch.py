@@ -83,7 +83,7 @@ class _Batch:
 
     def __init__(self, number: int) -> None:
         self.number: int = number
-        # Subjects of the writes that succeeded or are running, by name and number. None is a column of subjects.
+        # Subjects of the writes that succeeded or are running, by name and number. None means a column of subjects.
         self.taken: dict[str | None, list[set[str | None]]] = {}
 
 

@@ -72,8 +72,8 @@ async def _remaining_in(
     """Return the rows left to publish for the ``checked`` tasks, which compared their rows with ``part``."""
     prefix, subject = epoch_prefix(plan.query, plan.epoch), plan.subject_in(target)
     compared = {b"%x" % partition for partition in checked.keys() | not_compared}
-    # Only look for stored rows that have moved to a different partition. A stored row whose partition has rows in this
-    # run can't be one of them. There may be many such rows, so skip them.
+    # Collect only stored rows whose partition no longer has rows. The other stored rows, of which there may be many,
+    # are left to the tasks of their partitions.
     stored_rows = each_stored(target, part, prefix, subject)
     stored = [tail async for tail, _, _ in stored_rows if tail.partition(b".")[0] not in compared]
     return remainder_of(checked, stored, not_compared=not_compared)

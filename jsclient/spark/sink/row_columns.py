@@ -40,7 +40,7 @@ _ALLOWED = {
     "headers": ("map<string,array<string>>", "map<string,string>"),
     "msg_id": ("string",),
 }
-_SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigint"}  # with dedup=source
+_SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigint"}  # for dedup=source
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
 # Messages to these subjects are executed by the server, and aren't stored by any stream. $JS.EVENT is for advisories,
 # which streams can store.
@@ -251,7 +251,7 @@ def _ids_of_source(batch: pa.RecordBatch, subjects: Sequence[bytes], source_ids:
                 batch.column("stream").index(one).as_py(), "stream", f"{one!r} is not the name of a stream"
             )
     times = pc.unique(created).to_pylist()
-    if len(streams) == len(times) == 1:  # this is nearly always so
+    if len(streams) == len(times) == 1:  # fast path, because a batch nearly always has one source stream
         sequences = _integers(batch.column("sequence"))
         return source_ids.ids_of_one_stream(subjects, streams[0].encode(), times[0], sequences)
     parts = [batch.column("stream"), created, batch.column("sequence")]

@@ -47,8 +47,8 @@ StoreRecord: TypeAlias = Callable[[bytes, Mapping[str, str], int, str], Awaitabl
 
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
 _RACES: Final = 10  # attempts to take a partition before giving up on faster producers
-_LAG_PAUSE, _LAG_PAUSES = 0.05, 100  # pauses in seconds, and their number, while a replica lags
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two checks for partitions that do not exist yet
+_LAG_PAUSE, _LAG_PAUSES = 0.05, 100  # pause in seconds while a replica lags, and maximum number of pauses
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # pauses in seconds before looking for partitions again
 _FIRST_REPORT = 5.0  # seconds until a wait is reported for the first time
 
 
@@ -269,7 +269,7 @@ class EpochHistory(Generic[T]):
             more = page.more
         publisher = EpochPublisher.restored(self.order, last.record, times)
         seq = await write(FrontierEntry(publisher.record(), 0, producer, up_to, last.producer))
-        # Data stored before the new frontier record still belongs to the predecessor, so it counts.
+        # Data stored before the new frontier record still belongs to the predecessor, so add its times to the frontier.
         later: set[T] = set()
         await self._scan_to(seq, reading, up_to, later)
         if later:
@@ -420,6 +420,7 @@ class EpochHistory(Generic[T]):
             if not page.records or page.records[0].seq != seq:
                 raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
             entries[partition] = FrontierEntry.from_record(page.records[0], self.order)
-        # Data before the oldest of these records is not needed, so reading may start after the position.
+        # Records up to the oldest of these entries aren't needed, so start after them if that is later than the saved
+        # position.
         first = min((entry.up_to for entry in entries.values()), default=0)
         return Join(entries, where.at(max(position.since, first)))

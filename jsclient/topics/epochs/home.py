@@ -39,7 +39,7 @@ from .presence import Presence, is_present
 
 __all__ = ["Home", "MemoryHome", "OutgoingRecord", "Outlet", "StreamHome", "StreamOutlet"]
 
-_BATCH_TIMEOUT: Final = 10.0  # seconds that a server keeps a batch
+_BATCH_TIMEOUT: Final = 10.0  # seconds for which a server keeps an unfinished batch
 
 
 class OutgoingRecord(NamedTuple):
@@ -176,7 +176,7 @@ class StreamOutlet(Outlet):
             self._failure = self._failure or error
         while self._named_in_flight:
             await asyncio.wait(self._named_in_flight)
-            await asyncio.sleep(0)  # let the callbacks of the acks run before continuing
+            await asyncio.sleep(0)  # let `_acked` run, which records failures and duplicates
         if self._failure is not None:
             raise self._failure
 

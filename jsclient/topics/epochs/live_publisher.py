@@ -98,7 +98,7 @@ class LivePublisher(Handle, Generic[T]):
                 live_subject(self._topic, self._partition), self._receive_requests
             )
             await self._presence.begin_answering()
-            await self._connection.ping(self._context.timeout)  # requests arrive from now on
+            await self._connection.ping(self._context.timeout)  # the server has the subscriptions from now on
         except BaseException:
             await self.release()
             raise
@@ -226,7 +226,7 @@ class LivePublisher(Handle, Generic[T]):
             has_sent = False
             for subscriber in [*self._silence]:
                 for number, message in self._broadcast.take_messages(subscriber, _AT_ONCE):
-                    if subscriber not in self._silence:  # it was forgotten while a publish waited
+                    if subscriber not in self._silence:  # the subscriber was forgotten while a publish waited
                         break
                     has_sent = True
                     self._sent[subscriber] = number
@@ -234,13 +234,13 @@ class LivePublisher(Handle, Generic[T]):
                     try:
                         await self._connection.publish(subscriber, payload, header=header)
                     except JetStreamError:
-                        self._forget_subscriber(subscriber)  # the subscriber connects again
+                        self._forget_subscriber(subscriber)  # the subscriber will notice, and connect again
                         break
             self._changed.set()
             if not has_sent:
                 await self._wake.wait()
             connected = set(self._broadcast.subscribers)
-            for subscriber in self._silence.keys() - connected:  # their queue was full
+            for subscriber in self._silence.keys() - connected:  # subscribers whose queue was full
                 self._forget_subscriber(subscriber)
 
     async def _watch_subscribers(self) -> None:

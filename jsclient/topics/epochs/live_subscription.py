@@ -36,7 +36,7 @@ __all__ = ["LiveSubscription"]
 
 T = TypeVar("T", bound=Hashable)
 
-_MAX_PENDING: Final = 100_000  # messages
+_MAX_PENDING: Final = 100_000  # maximum number of messages that haven't been read
 _PAUSE: Final = 0.1  # seconds between two attempts to connect
 
 

@@ -375,7 +375,8 @@ class PartitionPublisher(Handle, Generic[T]):
         counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)
         for message, seq in repeated:
             if seq not in counts:
-                # Derive the id, so that a later publisher that sends this message again uses the same id.
+                # The server would drop the message as a duplicate, so send it with a new id. Derive it from the old
+                # one, so that a later publisher that repeats the message uses the same new id.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
             del self._out.repeated[0]  # only now, so that a message that failed to be sent stays in the list
 

@@ -481,7 +481,7 @@ class _Promised(NotifierSource, SubscriptionSource):
         if self._resolved is None:
             if self._task is None:
                 self._task = asyncio.ensure_future(self._awaitable)
-            internals = await asyncio.shield(self._task)  # other readers wait for it as well
+            internals = await asyncio.shield(self._task)  # other readers wait for this task as well
             if self._resolved is None:
                 self._resolved = self._find(internals)
         return self._resolved

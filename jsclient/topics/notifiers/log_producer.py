@@ -245,7 +245,7 @@ class LogProducer:
                     self._settle_first(seq)
         except JetStreamError as error:
             self._fail_members(error)
-        except BaseException:  # for example a cancellation, after which the next call continues
+        except BaseException:  # for example a cancellation, after which the next `publish` continues
             self._unconfirmed = True
             raise
         finally:
@@ -297,7 +297,7 @@ class LogProducer:
         record, expected, self._last = newest.record, self._last, newest.last_seq
         self._unconfirmed = False
         if record is None or record.seq <= expected:
-            # The records were removed, or only other clients have stored records since. So the member isn't stored.
+            # The records were removed, or only others have stored records since. Either way, the member isn't stored.
             return 0
         sent = kit_id(record.headers)
         if sent == member.id:
@@ -308,7 +308,7 @@ class LogProducer:
         if not sent.startswith(f"{self._name}:"):
             self._last, self._unconfirmed = expected, True
             raise ProducerFencedError(self._log.subject, expected, record.seq)
-        return 0  # an earlier member that failed was stored after all
+        return 0  # the newest record is an earlier member, which was stored although its append failed
 
     def _fail_members(self, error: JetStreamError) -> None:
         members = [*self._waiting]

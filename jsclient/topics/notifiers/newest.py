@@ -202,7 +202,7 @@ class _Republished(NewestLog):
 
     def _foreign(self, _: Frame) -> None:
         if self._arrived is not None:
-            self._arrived(None)  # another client has published this message, and the subscription is over
+            self._arrived(None)  # another client published this message, which used up the subscription
 
     def _checked(self, record: Record, known: int) -> Record | None:
         """Return the record if it directly follows the newest known record, otherwise None.
@@ -210,7 +210,7 @@ class _Republished(NewestLog):
         Any other record may be forged. With None, the newest record is requested instead.
         """
         follows = record.seq == known + 1 and record.subject == self.at.subject
-        # If the stream has been recreated since this record was read, the origin differs.
+        # A record of a stream that was recreated in the meantime has a different origin.
         return record if follows and record.origin is self._origin else None
 
 
@@ -240,7 +240,7 @@ class _Pulled(NewestLog):
             pulling.cancel()
             await asyncio.wait({pulling})
         if self._consumer is None:
-            self.context.open.discard(self)  # the creation of the consumer was cancelled
+            self.context.open.discard(self)  # no consumer to delete, because its creation was cancelled
         else:
             self._timer.set(self.context.connection.now() + _LINGER)
 
@@ -283,7 +283,7 @@ class _Pulled(NewestLog):
         if message.metadata.stream_seq > seq:
             return message
         if message.metadata.num_pending:
-            await self._drop()  # it lags behind, so the next one starts after the record already read
+            await self._drop()  # the consumer lags behind, so the next one starts after the known record
         return None
 
     async def _create(self, seq: int) -> Consumer:
@@ -312,7 +312,7 @@ class _Pulled(NewestLog):
 
     async def _delete(self, name: str) -> None:
         if self.context.connection.is_connected:
-            with suppress(JetStreamError):  # the server removes it after its inactive threshold
+            with suppress(JetStreamError):  # the server removes the consumer after its inactive threshold
                 await delete_consumer(self.context, self.at.stream, name)
 
     def _report(self, what: Record | JetStreamError | None) -> None:
