@@ -162,7 +162,7 @@ class Attempt:
             case Write(data):
                 self._transport.write(data)
             case Ready():
-                pass  # the caller has already ended the attempt
+                pass  # never happens, because `_connect` returns at this step
         return []
 
     # --- why it failed ---------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ class Lifecycle(Enum):
     """A change in the state of the connection, passed to its listeners."""
 
     DISCONNECTED = auto()
-    CONNECTED = auto()  # after a disconnect
+    CONNECTED = auto()  # the client has reconnected
     CLOSED = auto()
 
 
