@@ -261,7 +261,7 @@ class Messages(ReadHandle[Message]):
             if not is_missing(error):
                 return
             if puller.config is None:
-                self._tracker.fail(error)  # "not found" is clearer than "deleted" if it was never seen
+                self._tracker.fail(error)  # "not found" is clearer than "deleted" if nobody saw the consumer
             else:
                 puller.emit(self._tracker.consumer_is_gone())
             puller.changed.set()

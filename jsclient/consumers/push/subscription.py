@@ -393,7 +393,7 @@ class Subscription(ReadHandle[Message], Running):
         finally:
             self._buffer.end_buffer()
 
-    # A worker drains the subscription in its own task, because asyncio.run() would not wait for a new task.
+    # A worker's own task runs this drain. When asyncio.run() ends, it wouldn't wait for a task that is started then.
 
     async def _end_with_worker(self, timeout: float) -> None:
         """Stop listening once the messages in flight have arrived. Does nothing if a drain is already running."""
@@ -484,7 +484,7 @@ class Subscription(ReadHandle[Message], Running):
 
     async def abandon(self) -> None:
         """End the subscription because the connection is closing. A durable consumer is kept. Internal."""
-        # During a drain, however, the consumer must be deleted even if it is durable.
+        # A drain deletes even a durable consumer, so the consumer isn't kept if closing interrupts a drain.
         keeps = self._binding.is_durable and self._state is not State.DRAINING
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected
         await self._end_workers()

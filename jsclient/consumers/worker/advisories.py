@@ -212,8 +212,8 @@ class Advisories:
             return error
         self._answer = info
         if self._created is not None and info.created != self._created:
-            # The consumer was recreated and delivers all messages again. Forget which ones are done, or their
-            # advisories would be refused.
+            # The consumer was recreated and delivers all messages again. Forget which ones are done. Otherwise, this
+            # worker would refuse the advisories about messages that have failed again.
             self._done.clear()
         self._created = info.created
         if info.config not in self._configs:
