@@ -70,7 +70,7 @@ class DeliveryQueue(Generic[Mark]):
     _after: deque[list[Frame] | Mark] = field(default_factory=deque)
     _messages: int = 0  # number of messages in `_after`
     marks: int = 0  # number of marks in `_after`
-    _runs: deque[tuple[int, int]] = field(default_factory=deque)  # messages and bytes that arrived together
+    _runs: deque[tuple[int, int]] = field(default_factory=deque)  # messages and bytes of each run that arrived
     _counted: int = 0  # number of messages in the runs
     _bytes: int = 0  # number of bytes in the runs
 
@@ -152,7 +152,7 @@ class DeliveryQueue(Generic[Mark]):
     def mark_first(self, mark: Mark) -> None:
         """Put a mark before all queued messages."""
         if self.front:
-            self._settle_exactly()  # the run that is being taken moves out of `front`
+            self._settle_exactly()  # this reads the rest of a partly taken run, which then leaves `front`
             self._after.appendleft(list(self.front))
             self._messages += len(self.front)
             self.front.clear()
@@ -246,7 +246,7 @@ class PushTracker:
     # The queue of messages, with marks for flow control requests and for errors to raise.
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
-    _overflow: SlowConsumer | None = None  # the current episode of drops
+    _overflow: SlowConsumer | None = None  # the event of the overflow that is going on, if any
     _odd: bool = False  # true once an unknown status 100 has been reported
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
@@ -456,7 +456,7 @@ class PushTracker:
         commands: list[Command] = []
         while not self.front and (mark := self._queue.next_mark()) is not None:
             if isinstance(mark, JetStreamError):
-                if commands:  # the answers are sent first, and the error keeps its position
+                if commands:  # return the answers first, and leave the error to the next call
                     self._queue.mark_first(mark)
                     break
                 raise mark

@@ -232,7 +232,7 @@ class Reader:
             return self._request_history()
         was_rechecking = self._recheck
         for record in self._push_all(records, now):
-            # A record before this one is missing. Keep this record if the gap is filled from the history at once.
+            # A record before this one is missing. If the gap is filled from the history at once, keep this record.
             if self.catch_up != "at once" or not self._out_of_order.add_record(record):
                 self.discarded += 1
             self._hint = max(self._hint, record.seq)
@@ -287,12 +287,12 @@ class Reader:
             if links.had(record.seq, record.subject):
                 self.repeated += 1
             else:
-                self.discarded += 1  # the history is read once the queue has capacity
+                self.discarded += 1  # it is read from the history once the queue has capacity
                 self._full = self.request_needed = True
                 self._hint = max(self._hint, record.seq)
             return True
-        # A record is known to be missing. If a limit has removed it from the stream in the meantime, no link refers to
-        # it, and this record would wrongly seem to be the next one.
+        # A record is known to be missing. If a limit has removed the missing record from the stream since, no link
+        # refers to it, and this record would wrongly seem to be the next one.
         if (
             self._hint > links.floor
             and record.seq > links.floor + 1
@@ -305,7 +305,7 @@ class Reader:
         elif offer is Link.DUPLICATE:
             self.repeated += 1
             if 0 < self._newest_ns < record.time_ns:
-                self._recheck = True  # a record that is newer than every other record has an old sequence
+                self._recheck = True  # the newest record has an old sequence, so the stream may have been recreated
         else:
             return False
         return True
