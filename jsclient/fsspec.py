@@ -120,7 +120,7 @@ class NatsFileSystem(AsyncFileSystem):
         bucket, _, name = self._strip_protocol(path).partition("/")
         return bucket, name
 
-    # --- what there is -----------------------------------------------------------------------------------
+    # --- listing -----------------------------------------------------------------------------------------
 
     async def _info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
@@ -373,7 +373,7 @@ class _File(AbstractBufferedFile):
                 sync(self.fs.loop, reader.close)
 
     def __del__(self) -> None:
-        # This may run in the event loop's own thread, where blocking would deadlock.
+        # Don't wait for the end. This may run in the event loop's own thread, where waiting would deadlock.
         reader, upload = self.__dict__.get("_reader"), self.__dict__.get("_upload")
         if self.closed or not self.fs.loop.is_running():
             return
