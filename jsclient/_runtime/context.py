@@ -272,7 +272,7 @@ class Requests:
                     pending.subject, repeat.payload, reply=key.decode(), header=repeat.header
                 )
             except JetStreamError:
-                pass  # not connected, so the request is sent again after the reconnect, or fails at its deadline
+                pass  # not connected: the request is sent again after the reconnect, or fails at its deadline
 
     async def _open_inbox(self) -> None:
         if self._inbox is not None and self._inbox.denied is not None:
@@ -394,7 +394,7 @@ class Context:
         self.requests: Requests = Requests(connection)
         self.tasks: Tasks = Tasks(self.report)
         self.open: set[Closable] = set()
-        self.shared: dict[Hashable, Any] = {}  # objects that readers share
+        self.shared: dict[Hashable, Any] = {}  # objects used by several readers, such as a common feed
         self.answered: AnsweredSubjects = AnsweredSubjects()
         self.takes_batches: AnsweredSubjects = AnsweredSubjects()
         # The task that runs `JetStream.close`. The caller doesn't await it, because the caller may be a handler.

@@ -110,7 +110,7 @@ class _Failures:
         count, last = self._kinds.get(kind, (0, now))
         count = count + 1 if now - last < _SAME_OUTAGE else 1
         if len(self._kinds) >= _KINDS and kind not in self._kinds:
-            self._kinds.clear()  # limits the memory. The next failure of each kind is then logged as its first
+            self._kinds.clear()  # limits the memory. The next failure of each kind is logged as its first
         self._kinds[kind] = (count, now)
         if count == 1:
             return False

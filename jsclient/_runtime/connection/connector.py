@@ -116,7 +116,7 @@ class Connector:
         except BaseException as error:
             attempt.abort()
             if first and attempt.info is not None and _is_full(error):
-                self.pool.announce(attempt.info)  # the server is full, but another one of its cluster may have space
+                self.pool.announce(attempt.info)  # another server of the cluster may have space
             raise
         finally:
             self._attempt = None

@@ -397,7 +397,7 @@ class OwnConnection(Connection):
         deadline = self.now() + timeout
         if self._up:
             try:
-                await self.ping(timeout / 2)  # the server answers when it has read all earlier data, so none is lost
+                await self.ping(timeout / 2)  # the server answers once it has read all earlier data
             except JetStreamError:
                 pass  # reconnecting is all the more necessary if the server doesn't answer
             self._lose(DisconnectedError("reconnect() was called"))
@@ -463,7 +463,7 @@ class OwnConnection(Connection):
             try:
                 await transport.wait_closed()
             finally:
-                # If the server doesn't read, the transport is still open, so abort it. Otherwise, this has no effect.
+                # If the server doesn't read, the transport is still open, so abort it. A closed transport ignores it.
                 transport.abort()
 
 

@@ -224,7 +224,7 @@ class UserConnection(Connection):
             )
 
     async def _unsubscribe_after(self, nats_subscription: Any, count: int) -> None:
-        with contextlib.suppress(nats.errors.Error):  # the client is closed or draining, or the subscription has ended
+        with contextlib.suppress(nats.errors.Error):  # the client or the subscription is closed or draining
             await nats_subscription.unsubscribe(count)
 
     async def unsubscribe(self, inbox: Any) -> None:
@@ -300,7 +300,7 @@ class UserConnection(Connection):
         if self._ended or reconnects != self._nc.stats["reconnects"]:
             raise nats.errors.ConnectionClosedError  # without this, the wait for the second PONG would never end
         started = time.perf_counter()
-        await self._nc.flush(_PONG)  # its `rtt` does the same, from nats-py 2.15 on
+        await self._nc.flush(_PONG)  # `Client.rtt` of nats-py 2.15 and later does the same
         return time.perf_counter() - started
 
     def _start_waiting(
