@@ -56,7 +56,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
                 return request.ending, None
             if request.ending is Ending.REFUSED:
                 return request.ending, request.error
-            tracker.request = request = None  # forget this request, so that the missing messages are requested again
+            tracker.request = request = None  # so that the missing messages are requested again
         awaits_status = request is not None and tracker.cursor.wants is None
         if now < self._collection.deadline + (MARGIN if awaits_status else 0.0):
             return None
@@ -222,7 +222,7 @@ class OrderedMessages(ReadHandle[Message]):
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
 
     async def __anext__(self) -> Message:
-        # Not an async generator: cancelling one would end it and lose the buffered messages.
+        # This isn't an async generator, because cancelling a generator would end it and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low:
             return DeliveredMessage(front.popleft(), self._channel)
@@ -280,7 +280,7 @@ class OrderedMessages(ReadHandle[Message]):
             self._puller.changed.set()
 
 
-_LONGEST_PREFIX = 230  # characters, without the serial number that follows
+_LONGEST_PREFIX = 230  # maximum length of a name prefix, which leaves space for the serial number
 
 
 class OrderedConsumer(Handle):

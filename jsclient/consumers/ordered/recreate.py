@@ -141,7 +141,7 @@ class ConsumerRecreator:
         self._compared = False  # False if the stream may have been replaced since the last comparison
         # When the current consumer was created: the time in monotonic seconds, and the position of the reader.
         self._created_at, self._created_after = float("-inf"), 0
-        self._next_pause = 0.0  # seconds
+        self._next_pause = 0.0  # pause before the next attempt, in seconds
 
     def recreate_if_needed(self) -> None:
         """Start to recreate the consumer in the background, if it is lost and no attempt is already running."""

@@ -187,7 +187,7 @@ class _SlotFetch(Fetch[Puller]):
                     continue  # as far as we know the consumer exists, so the answer may still arrive
             if not self._puller.was_there or self._moves >= _MOVES:
                 return ending, error
-            # The consumer exists, but a leader is being elected, or the server doesn't know it yet. So try again.
+            # Try again, because the consumer exists. Its leader is being elected, or the server doesn't know it yet.
             self._moves += 1
             self._ask_after = self._puller.now() + _MOVE_PAUSE
             for slot in refused:

@@ -53,7 +53,7 @@ _NAMED: Final = 100  # number of messages that `close` reports one by one
 _AGAIN: Final = 2.0  # seconds between two checks of a contradiction
 # Minimum interval of requests for the state, in seconds, so that many advisories share an answer.
 _APART: Final = 0.25
-_DENIED: Final = 60.0  # after the request was denied, it is not repeated for this many seconds
+_DENIED: Final = 60.0  # how long to wait before a denied request for the state is repeated, in seconds
 
 
 @dataclass(slots=True, eq=False)

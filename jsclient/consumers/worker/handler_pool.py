@@ -57,7 +57,7 @@ class HandlerTask:
         # The message being handled, or the last one if there is none.
         self.latest: Work[Message] | None = None
         self.handling: bool = False  # True while the handler runs, which is when `cancel` has an effect
-        self.idle_since: float = 0.0  # in monotonic seconds
+        self.idle_since: float = 0.0  # when the task became idle, in monotonic seconds
         self.is_woken: bool = False  # True between waking up the task and its search for a message
         self.leaves: bool = False  # True if the task should end instead of waiting for messages
         self.why: Why | None = None

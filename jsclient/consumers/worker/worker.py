@@ -396,7 +396,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             if broken is not None and work is not None:
                 work.broken = broken
         self._note_taken(len(messages))
-        pool.wake(1)  # one task is enough if the handler never waits. Otherwise it wakes up other tasks
+        pool.wake(1)  # one task is enough if its handler never waits. If it waits, the pool wakes up more
 
     async def _end_work(self) -> None:
         await self._end_feeder()
