@@ -295,7 +295,7 @@ def _is_table(text: bytes, row: bytes, count: int) -> bool:
     )
 
 
-_TABLE = 32  # number of rows from which it is faster to check them as a table
+_TABLE = 32  # with at least this many rows, checking them as a table is faster
 _NUMERALS = b"0123456789"
 _DOT = ord(".")
 
@@ -365,7 +365,7 @@ class Runs(NamedTuple):
     total_size: Callable[[list[Frame]], int] = total_size
 
 
-_MANY = 8  # number of frames from which one comparison of all frames costs less than one per frame
+_MANY = 8  # with at least this many frames, one comparison of all costs less than one per frame
 _DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last three digits of a number
 _MAX_TABLE = 4000  # maximum number of rows of a table
 # The last three digits of consecutive numbers, from a multiple of 1000 on, by their position.

@@ -48,7 +48,7 @@ class PullBuffer:
     """
 
     max_messages: int
-    threshold: int  # send a request when this many or fewer are owed or buffered
+    threshold: int  # send a request when at most this many messages are owed or buffered
     max_bytes: int | None = None  # the limit in bytes. If it is set, requests contain max_bytes
     owed: int = 0
     buffered: int = 0

@@ -241,7 +241,7 @@ class RestartCheck:
         self._back.start_again()
 
 
-HEARTBEAT = 5.0  # seconds, the default of ADR-17
+HEARTBEAT = 5.0  # default interval of heartbeats in ADR-17, in seconds
 INACTIVE_THRESHOLD = 300.0  # how long a pull consumer outlives its reader, in seconds
 PUSH_INACTIVE_THRESHOLD = 30.0  # the same for a push consumer, to which no reader returns
 

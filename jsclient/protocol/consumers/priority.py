@@ -135,7 +135,7 @@ class Pin:
     id: str | None = None
     seen: int = 0
     _last: str | None = None
-    _disabled: bool = False  # true if the consumer pins no client, so only a publisher can have set the header
+    _disabled: bool = False  # true if the consumer pins no client, so a publisher has set the header
 
     def message(self, block: bytes) -> Event | None:
         """Read the header block of the newest message. Return the event to emit, if any.

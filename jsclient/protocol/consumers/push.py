@@ -66,11 +66,11 @@ class DeliveryQueue(Generic[Mark]):
     max_bytes: int
     total_size: Callable[[list[Frame]], int] = total_size
     front: deque[Frame] = field(default_factory=deque)
-    # What follows `front` in the queue. It starts with a mark.
+    # The rest of the queue after `front`. Its first entry is a mark.
     _after: deque[list[Frame] | Mark] = field(default_factory=deque)
     _messages: int = 0  # number of messages in `_after`
     marks: int = 0  # number of marks in `_after`
-    _runs: deque[tuple[int, int]] = field(default_factory=deque)  # messages and bytes of each run that arrived
+    _runs: deque[tuple[int, int]] = field(default_factory=deque)  # messages and bytes that arrived together
     _counted: int = 0  # number of messages in the runs
     _bytes: int = 0  # number of bytes in the runs
 
@@ -186,8 +186,8 @@ class DeliveryQueue(Generic[Mark]):
         return frames
 
 
-_MAX_MARKS = 1024  # maximum number of marks. A server has one request at a time in flight
-_UNKNOWN_INTERVAL = 5.0  # seconds between heartbeats, if the consumer may not send any
+_MAX_MARKS = 1024  # limits the marks that a faulty server can add. A real one waits for each answer
+_UNKNOWN_INTERVAL = 5.0  # assumed interval of heartbeats if it is unknown, in seconds
 
 
 class Emit(msgspec.Struct, frozen=True):

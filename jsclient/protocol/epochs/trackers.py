@@ -182,9 +182,10 @@ class EpochSubscriber(Generic[T]):
     hold: bool = False
     filter: Antichain[T] = field(init=False)
     invalid: list[tuple[int, ProtocolError]] = field(default_factory=list)
-    _missed: Antichain[T] = field(init=False)  # epochs at or before these may lack data from before the snapshots
+    # Epochs at or before one of these times may lack data that was sent before the snapshots.
+    _missed: Antichain[T] = field(init=False)
     _waiting: set[Hashable] = field(init=False)  # partitions whose snapshot has not arrived
-    _joined: dict[Hashable, int] = field(default_factory=dict)  # the sequence that each partition's snapshot describes
+    _joined: dict[Hashable, int] = field(default_factory=dict)  # the sequence that each snapshot describes
     _lower: dict[Hashable, MutableAntichain[T]] = field(default_factory=dict)
     _merged: MutableAntichain[T] = field(init=False)
     _held: list[tuple[Hashable, Message[T], int]] = field(default_factory=list)

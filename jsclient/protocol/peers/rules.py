@@ -265,7 +265,7 @@ class RequestRules:
             )
         rx = channel_eci(self.peer, fresh.channel)
         before = selected(self.records, {"Id": own_id}, None)
-        # The channel's name is derived from the event. If a record has it, this event has already been handled.
+        # The channel's name is derived from the event. If a record has this channel, the event was handled before.
         if before is not None and before.rx == rx:
             return []
         if before is not None and (before.live or any(isinstance(item, Send) for item in before.outbox)):

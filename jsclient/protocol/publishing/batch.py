@@ -127,7 +127,8 @@ class BatchTracker:
     first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)
     _plain: bytes = field(init=False)  # the header block of a message without user headers, up to the number
-    _lines: _PlainLines | None = field(default=None, init=False, compare=False)  # for commands like the latest one
+    # Cached beginnings of commands, for the subject of the latest command and for numbers with as many digits.
+    _lines: _PlainLines | None = field(default=None, init=False, compare=False)
     # Maximum number of bytes that the batch adds to the headers of a message.
     overhead: int = field(init=False)
 

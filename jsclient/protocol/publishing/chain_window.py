@@ -163,7 +163,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self._gaps.discard(number)
         before, self._seen = self._gaps, (number, seq)
         self._ended = {ended for ended in self._ended if ended > number}
-        end = min(self._ended, default=None)  # later records can't be stored, because this one is missing
+        end = min(self._ended, default=None)  # later records fail, because this predecessor is missing
         failures: Failures[TicketT] = []
         sends: Sends[TicketT] = []
         link: str | int = seq

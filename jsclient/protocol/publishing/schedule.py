@@ -85,8 +85,8 @@ def schedule_headers(
             raise ConfigError("time_zone is given without cron: leave it out with at and every")
         headers[SCHEDULE_TIME_ZONE] = _zone(time_zone)
     if source is not None:
-        # The server copies the last message of the source. On one of these subjects, that would be the schedule itself
-        # or an earlier copy.
+        # The server copies the last message of the source. If the source were one of these subjects, that message would
+        # be the schedule itself or an earlier copy.
         if check_publish_subject(source) in (subject, target):
             raise ConfigError(
                 f"the source {source!r} is the subject or the target of the schedule: give another one"

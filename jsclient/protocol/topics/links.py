@@ -49,7 +49,7 @@ class LinkTracker:
 
     floor: int = 0
     by_subject: bool = False
-    # The last sequence received of a subject, if it is after the floor.
+    # Maps each subject to the last sequence received on it, if that sequence is after the floor.
     _beyond: dict[str, int] = field(init=False, default_factory=dict)
 
     @property

@@ -255,7 +255,7 @@ class Workload(Generic[T]):
         if deliveries > 1:
             self._added_again(work)
             self._keep_alive(work, now)
-        elif (interval := self._first_interval) is not None:  # the same as `_keep_alive`, without the calls
+        elif (interval := self._first_interval) is not None:  # this repeats `_keep_alive` to save the calls
             work.interval = interval
             work.report_at = report_at = now + interval
             if report_at < self._due:  # noqa: PLR1730  min() would cost a call per message
