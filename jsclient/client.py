@@ -321,7 +321,7 @@ class ConnectOptions(TypedDict, total=False):
     ws_connection_headers: HeadersOption | None
 
 
-# Recognized by its identity. If the caller passes a list, even with the same URL, it overrides a saved context.
+# Recognized by its identity, because servers that the caller passes, even this one, override a saved context.
 _LOCAL = ("nats://127.0.0.1:4222",)
 
 

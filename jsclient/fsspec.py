@@ -373,7 +373,7 @@ class _File(AbstractBufferedFile):
                 sync(self.fs.loop, reader.close)
 
     def __del__(self) -> None:
-        # Don't wait for the end. This may run in the event loop's own thread, where waiting would deadlock.
+        # Don't wait for the result. This may run in the event loop's own thread, where waiting would deadlock.
         reader, upload = self.__dict__.get("_reader"), self.__dict__.get("_upload")
         if self.closed or not self.fs.loop.is_running():
             return
