@@ -159,7 +159,7 @@ class Requests:
             if len(self._waiting) == 1:
                 self._timer.cancel()  # no other request is waiting
             if future.done() and not future.cancelled():
-                future.exception()  # mark it as retrieved, because the error of sending is raised instead
+                future.exception()  # mark its error as retrieved, because the error of sending is raised instead
             raise
         finally:
             del self._waiting[key]

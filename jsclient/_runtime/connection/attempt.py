@@ -165,7 +165,7 @@ class Attempt:
                 pass  # never happens, because `_connect` returns at this step
         return []
 
-    # --- why it failed ---------------------------------------------------------------------------------------
+    # --- explaining a failure --------------------------------------------------------------------------------
 
     async def _explained(self, error: Exception) -> Exception | None:
         """Return an error that explains more than the failed handshake, or None.

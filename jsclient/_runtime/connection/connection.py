@@ -99,7 +99,7 @@ class Connection(abc.ABC):
     def server_version(self) -> str:
         """The server's version, or "" if it is unknown."""
 
-    # --- where it may be used ------------------------------------------------------------------------------
+    # --- event loop, thread and process --------------------------------------------------------------------
 
     def belong_here(self) -> None:
         """Bind the connection to the running loop."""

@@ -138,7 +138,7 @@ class OwnConnection(Connection):
         if self._closing:
             raise ClosedError(f"{self._given_up}; {CLOSED}" if self._given_up else CLOSED)
 
-    # --- the connection comes and goes -------------------------------------------------------------------------
+    # --- connecting and losing the connection ------------------------------------------------------------------
 
     def use_link(self, link: ServerLink) -> None:
         """Send the subscriptions on a connection whose handshake is complete, and read from it."""
