@@ -139,7 +139,8 @@ class MissingRule:
         No record is missing before any of them, none is a duplicate, and only the last of them may end the topic.
         For ``floor`` and ``extent`` see `before`.
         """
-        whole = extent is not None and extent.first_seq <= floor + 1  # nothing after the floor was removed
+        # True if no record after the floor was removed from the start of the stream.
+        whole = extent is not None and extent.first_seq <= floor + 1
         count, value = 0, Kind.VALUE
         for record in records:
             seq = record.seq
