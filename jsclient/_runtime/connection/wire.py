@@ -224,7 +224,8 @@ CHUNK = 64 * 1024
 PIECE = 12 * 1024
 """Bytes of an atomic batch that are written together. The server stores them while the next bytes are prepared."""
 
-# If the commands have more bytes than this, large commands are written without another copy.
+# If the commands together have more bytes than this, write large commands separately instead of joining them, which
+# saves copying them.
 LARGE_WRITE = 256 * 1024
 
 
