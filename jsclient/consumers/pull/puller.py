@@ -69,7 +69,7 @@ class PullInbox:
         """Process the frames that arrive in the inbox. The connection calls this method."""
         puller = self.puller
         now = puller.now()
-        # Fast path: all frames are messages, so process them in one call.
+        # The fast path. If all frames are messages, process them in one call.
         if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, now)
             if self.is_alone and self.request is not None and self.request.ending is None:
