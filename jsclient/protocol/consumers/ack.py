@@ -368,7 +368,7 @@ class Runs(NamedTuple):
 _MANY = 8  # with at least this many frames, one comparison of all costs less than one per frame
 _DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last three digits of a number
 _MAX_TABLE = 4000  # maximum number of rows of a table
-# The last three digits of consecutive numbers, from a multiple of 1000 on, by their position.
+# The last three digits of consecutive numbers that start at a multiple of 1000: one text for each digit position.
 _COLUMNS = [
     b"".join([text[offset : offset + 1] for text in _DIGITS]) * (_MAX_TABLE // 1000 + 1)
     for offset in range(3)

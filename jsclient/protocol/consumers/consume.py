@@ -291,7 +291,7 @@ class ConsumeTracker:
         if self.monitor is not None:
             self.monitor.heard(now)
         commands: list[Command] = []
-        # Fast path: all frames are messages, so process them in one call.
+        # The fast path. If all frames are messages, process them in one call.
         if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, commands)
             return commands

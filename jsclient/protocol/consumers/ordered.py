@@ -89,7 +89,7 @@ class OrderedCursor:
     requested_from: int = 0
     wants: Recreate | None = None
     runs: Runs = Runs()  # noqa: RUF009  immutable default
-    _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
+    _run: bytes = b""  # expected prefix of the next message's JSAck
     _before: int = 0  # `last_stream_seq` before the newest message or run
     _last: bytes = b""  # JSAck of the last message that entered the queue
 

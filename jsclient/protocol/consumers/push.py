@@ -152,7 +152,7 @@ class DeliveryQueue(Generic[Mark]):
     def mark_first(self, mark: Mark) -> None:
         """Put a mark before all queued messages."""
         if self.front:
-            self._settle_exactly()  # this reads the rest of a partly taken run, which then leaves `front`
+            self._settle_exactly()  # do this first, because it measures what is left of a run in `front`
             self._after.appendleft(list(self.front))
             self._messages += len(self.front)
             self.front.clear()
@@ -245,7 +245,7 @@ class PushTracker:
     front: deque[Frame] = field(init=False)
     # The queue of messages, with marks for flow control requests and for errors to raise.
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
-    _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
+    _run: bytes = b""  # expected prefix of the next message's JSAck
     _overflow: SlowConsumer | None = None  # the event of the overflow that is going on, if any
     _odd: bool = False  # true once an unknown status 100 has been reported
 

@@ -241,8 +241,8 @@ class HandlerTimes:
         for ident, began in self._seen.items():
             if ident not in current:
                 self.longest = max(self.longest, self._seen_at - began)
-        # Keep the time at which a handler was first seen. A reader may report a later start, because it only knows that
-        # the handler runs.
+        # Keep the first start time that was reported for a handler. A reader may report a later one for the same
+        # handler, because the reader knows only that the handler runs, not since when.
         self._seen = {ident: self._seen.get(ident, began) for ident, began in current.items()}
         self._seen_at = now
         self._reported = {ident: began for ident, began in self._reported.items() if ident in current}
