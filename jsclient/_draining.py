@@ -19,7 +19,9 @@ from .publishing.ack_window import AckWindow
 
 __all__ = ["drain_handles", "is_handler_of_one"]
 
-_GRACE: Final = 1.0  # seconds that handlers get after the timeout, and for which an unused reader stays open
+# How long a drain may exceed its timeout, to report what it waited for, and how long a reader stays open that the
+# application has stopped reading, in seconds.
+_GRACE: Final = 1.0
 _LOOK: Final = 0.02  # seconds between two checks for unread messages and requests in flight
 
 
@@ -37,8 +39,8 @@ async def drain_handles(context: Context, timeout: float) -> list[str]:
     """Drain readers, then publishes and requests, within ``timeout`` seconds. Return descriptions of what remained."""
     deadline = context.connection.now() + timeout
     in_hand(context).end_pulls()
-    # Drain pull subscriptions last, after the application has acked their messages, because they may delete their
-    # consumers.
+    # Drain pull subscriptions last. Draining one may delete its consumer, which then accepts no acks, so wait until the
+    # application has acked its messages.
     remaining = await _drain_readers(context, deadline, [one for one in context.open if not _is_pull(one)])
     remaining += await _await_acks(context, deadline)
     remaining += await _drain_readers(context, deadline, filter(_is_pull, context.open))

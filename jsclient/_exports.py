@@ -21,6 +21,6 @@ def set_module(module: str, exported: Iterable[object]) -> None:
     for value in exported:
         SOURCES.setdefault(value, value.__module__)
         if isinstance(value, type) and "__annotations__" in vars(value):
-            with suppress(NameError):  # imported for type checkers only
+            with suppress(NameError):  # an annotation names a class that only type checkers import
                 value.__annotations__ = inspect.get_annotations(value, eval_str=True)
         value.__module__ = module

@@ -264,7 +264,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         context = self._context
         await context.requests.close()
         await asyncio.wait({ending})
-        await self._abandon_all()  # wakes up readers of handles that were opened while closing
+        await self._abandon_all()  # ends handles opened in the meantime, whose readers would wait forever
         await context.tasks.cancel()
         await self._connection.hub.close()
 
@@ -279,7 +279,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     async def _abandon_all(self) -> None:
         context = self._context
-        # End the handles concurrently. If the server doesn't respond, each of them waits until its timeout.
+        # End the handles concurrently. Otherwise, their timeouts would add up if the server doesn't respond.
         ends = (handle.abandon() for handle in list(context.open))
         for result in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(result, BaseException):
@@ -321,7 +321,7 @@ class ConnectOptions(TypedDict, total=False):
     ws_connection_headers: HeadersOption | None
 
 
-# Compared by identity, because the caller may pass the same URL explicitly.
+# Recognized by its identity, because servers that the caller passes, even this one, override a saved context.
 _LOCAL = ("nats://127.0.0.1:4222",)
 
 
@@ -427,7 +427,7 @@ def connect(
         chosen: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
         if servers is not _LOCAL:
             chosen["servers"] = server_urls(servers)
-        # Read the context here rather than in connect(), which may have been called long before.
+        # Read the saved context only now. connect() may have been called long before, and the file may have changed.
         if context is not None and context is not False:
             from ._runtime.saved_contexts import with_context
 

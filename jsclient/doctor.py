@@ -24,7 +24,7 @@ from .protocol.models.stream import StreamInfo
 
 __all__ = ["Finding", "examine"]
 
-_NEAR = 0.9  # the fraction of a limit from which a warning is given
+_NEAR = 0.9  # warn once this fraction of a limit is used
 _CLOCK = 2.0  # acceptable difference between the clocks of client and server, in seconds
 
 

@@ -127,14 +127,14 @@ class _Fields(JetStreamError):
     """
 
     _text: ClassVar[str] = ""
-    _fields: ClassVar[dict[str, Any]] = {}  # name: default
+    _fields: ClassVar[dict[str, Any]] = {}  # maps the name of each field to its default
     _arguments: ClassVar[inspect.Signature]
     _copied: ClassVar[dict[str, type[list[Any] | tuple[Any, ...]]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         fields, copied = dict(cls._fields), dict(cls._copied)
-        # Annotations are strings here, because this module imports ``annotations`` from ``__future__``.
+        # Compare annotations as text. They are strings, since this module imports ``annotations`` from ``__future__``.
         for name, kind in inspect.get_annotations(cls).items():
             if not str(kind).startswith("ClassVar"):
                 fields[name] = cls.__dict__.get(name, _REQUIRED)

@@ -159,13 +159,14 @@ class Requests:
             if len(self._waiting) == 1:
                 self._timer.cancel()  # no other request is waiting
             if future.done() and not future.cancelled():
-                future.exception()  # mark it as retrieved, because a failed publish is raised instead
+                future.exception()  # mark its error as retrieved, because the error of sending is raised instead
             raise
         finally:
             del self._waiting[key]
             if self._repeated:
                 self._repeated.pop(key, None)
-            # Both refer to the error that is raised, whose traceback refers to this frame.
+            # These variables refer to the error that is raised, and its traceback refers to this frame. Delete them to
+            # break the reference cycle.
             del pending, future
         return _checked(subject, frame) if frame[2] else frame
 
@@ -271,12 +272,12 @@ class Requests:
                     pending.subject, repeat.payload, reply=key.decode(), header=repeat.header
                 )
             except JetStreamError:
-                pass  # not connected, so it is sent again after the reconnect, or fails at its deadline
+                pass  # not connected: the request is sent again after the reconnect, or fails at its deadline
 
     async def _open_inbox(self) -> None:
         if self._inbox is not None and self._inbox.denied is not None:
-            # Subscribe again, because permissions may have changed. If the permission is still missing, the request
-            # fails.
+            # Subscribe again, because the user's permissions may have changed. If the permission is still missing, the
+            # server reports that again, and the request fails.
             denied, self._inbox = self._inbox, None
             await self._connection.unsubscribe(denied)
         async with self._opening:
@@ -389,11 +390,11 @@ class Context:
         self.api: Api = api
         self.timeout: float = timeout
         self.stall_after: float | None = stall_after
-        self.looks: CheckBudget = CheckBudget()  # the budget of all readers
+        self.looks: CheckBudget = CheckBudget()  # limits how often all readers together check their consumers
         self.requests: Requests = Requests(connection)
         self.tasks: Tasks = Tasks(self.report)
         self.open: set[Closable] = set()
-        self.shared: dict[Hashable, Any] = {}  # objects that readers share
+        self.shared: dict[Hashable, Any] = {}  # objects used by several readers, such as a common feed
         self.answered: AnsweredSubjects = AnsweredSubjects()
         self.takes_batches: AnsweredSubjects = AnsweredSubjects()
         # The task that runs `JetStream.close`. The caller doesn't await it, because the caller may be a handler.

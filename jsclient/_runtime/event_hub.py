@@ -36,7 +36,7 @@ class EventHub:
         self._on_event = on_event
         self._waiting: deque[Event] = deque(maxlen=_CAPACITY)
         self._scheduled = False
-        self._tasks = Tasks(_report)  # coroutines that report their errors themselves
+        self._tasks = Tasks(_report)  # running ``on_event`` coroutines
         self._running = 0
         self._failures = _Failures()
 
@@ -81,8 +81,8 @@ class EventHub:
         await self._tasks.settle(1.0)
         self._waiting.clear()  # `on_event` was too slow, so these events are dropped
         await self._tasks.cancel()
-        # A message that the application stores keeps the connection, and that would keep the application: the garbage
-        # collector doesn't track messages, so it could not free this cycle.
+        # A message stored by the application keeps the connection alive, and ``on_event`` keeps the application alive.
+        # The garbage collector couldn't free this cycle, because it doesn't track messages.
         self._on_event = None
 
 
@@ -110,7 +110,7 @@ class _Failures:
         count, last = self._kinds.get(kind, (0, now))
         count = count + 1 if now - last < _SAME_OUTAGE else 1
         if len(self._kinds) >= _KINDS and kind not in self._kinds:
-            self._kinds.clear()  # so many different errors are not a flood of one error
+            self._kinds.clear()  # limits the memory. The next failure of each kind is logged as its first
         self._kinds[kind] = (count, now)
         if count == 1:
             return False

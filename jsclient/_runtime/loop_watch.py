@@ -49,7 +49,7 @@ class LoopWatch(Generic[T]):
     def check_loop(self, now: float) -> None:
         """Report the time for which the loop was blocked. Called before a handler starts, and at each beat."""
         blocked = now - self._beat
-        # Report nothing if no handler has run since the last beat. Another part of the program is to blame.
+        # If no handler has run since the last beat, another part of the program blocked the loop, so report nothing.
         if self._timer is not None and blocked >= BLOCKED and (handled := list(self._handled())):
             self._times += 1
             if not self._times & (self._times - 1):

@@ -47,7 +47,7 @@ class Tasks:
             self._at_end = self._end_with(loop)
             try:
                 step_at_once(self._at_end.asend(None))
-            except ResourceWarning:  # the loop already closes its generators, and warnings are errors
+            except ResourceWarning:  # the loop is closing its generators already, and warnings are raised
                 self._at_end = None
         return task
 
@@ -122,7 +122,7 @@ async def until_done(future: asyncio.Future[Any], timeout: float) -> bool:
     """
     done, _ = await asyncio.wait({future}, timeout=timeout)
     if done and not future.cancelled():
-        future.exception()  # mark as retrieved
+        future.exception()  # mark the exception as retrieved, because it isn't raised here
     return bool(done)
 
 

@@ -21,7 +21,7 @@ class Seen(NamedTuple):
     findings: list[Finding]
     info: ConsumerInfo | None = None
     due: float | None = None  # seconds until a handler in this process counts as stuck
-    # True if the info of the stream can't explain anything, so later checks don't request it.
+    # True if the info of the stream can't explain why no message arrives. Later checks then don't request it.
     fits: bool = False
     denied: bool = False  # True if the user lacks the permission to request the information
 

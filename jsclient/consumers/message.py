@@ -44,7 +44,7 @@ class AckChannel(msgspec.Struct, frozen=True):
     connection: Connection
     requests: Requests
     timeout: float  # default timeout of `ack_sync`, in seconds
-    silent: bool = False  # True for ack policy "none". The server would ignore acks
+    silent: bool = False  # True for ack policy "none", with which the server ignores acks
     reader: Choice = msgspec.field(default_factory=chosen)
     # The kinds of ignored acks that have already been logged.
     logged: set[AckKind] = msgspec.field(default_factory=set)

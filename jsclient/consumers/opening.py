@@ -44,7 +44,7 @@ from .push.subscription import Callback, Subscription
 
 __all__ = ["Binder", "open_pull_subscription", "open_subscription"]
 
-MAX_PENDING = 512 * 1024  # messages
+MAX_PENDING = 512 * 1024  # default capacity in messages
 MAX_PENDING_BYTES = 64 * 1024 * 1024
 
 

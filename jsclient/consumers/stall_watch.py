@@ -125,7 +125,7 @@ class StallWatch:
         running = self._times.seen(now, work.running)
         for event in self._hanging(now, work):
             reader.emit(event)
-        # Don't count the time without a connection. Its loss has its own event, and would be reported twice.
+        # Don't count the time without a connection. The loss already has an event, and a stall would report it again.
         arrived = self._progress()
         asking = connection.is_connected and (reader.is_awaited or running > 0)
         asks = self.asks if connection.is_connected else 0

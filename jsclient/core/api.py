@@ -41,7 +41,7 @@ class Core:
         self._context, self._connection = context, context.connection
         self._reply_channel: ReplyChannel | None = None
         self._lines: dict[str, PublishLines] = {}  # by subject
-        self._small = 0  # size in bytes of a message that isn't checked, because the server accepts it
+        self._small = 0  # messages up to this size in bytes aren't checked, 0 before the first
 
     def __repr__(self) -> str:
         return "<Core>"
@@ -99,12 +99,12 @@ class Core:
         block = header_block(headers) if headers else b""
         payload = data if type(data) is bytes else check_payload(data)
         connection = self._connection
-        if not (reply or block):  # the usual message needs no second coroutine
+        if not (reply or block):  # the usual message, which doesn't need a second coroutine
             size = len(payload)
             if connection.write_at_once(b"PUB %b %d\r\n%b\r\n" % (name, size, payload), size):
                 if lines is None:
                     self._remember(subject, name)
-                self._small = min(_SMALL, connection.max_payload)  # it may have changed with a reconnect
+                self._small = min(_SMALL, connection.max_payload)  # a reconnect may change max_payload
                 return
         await connection.publish(subject, payload, reply=reply, header=block)
 

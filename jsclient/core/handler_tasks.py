@@ -57,7 +57,8 @@ class HandlerTasks(Generic[T]):
         self._slow = slow
         self._watch: LoopWatch[T | None] | None = None
         self._running: set[_Running[T]] = set()
-        # True once a handler has blocked the event loop. From then on, the clock is read after each item.
+        # True once a handler has blocked the event loop. From then on, the clock is read after each item, so that the
+        # item whose handler blocks is known.
         self._blocks = False
         self._context = context
         self._queue = queue

@@ -24,7 +24,7 @@ __all__ = ["CoreCallback", "CoreSubscription"]
 CoreCallback: TypeAlias = Callable[[CoreMessage], Awaitable[object] | object]
 """A callback for messages. It is either a coroutine function, or a plain function, which is called in a thread."""
 
-DRAIN_TIMEOUT = 30.0  # seconds
+DRAIN_TIMEOUT = 30.0  # default timeout of `drain`, in seconds
 _CANCEL_TIMEOUT = 1.0  # seconds to wait until a cancelled callback has ended
 
 
@@ -69,7 +69,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             )
         self._arrived = Signal()
         self._inbox: Inbox | None = None
-        self._earlier = 0  # number of messages that arrived on earlier connections
+        self._earlier = 0  # messages that arrived on earlier connections, which the server doesn't count
         self._all_arrived = False  # True once no more messages will arrive
         # The task that runs a drain, or ends the subscription after the last expected message.
         self._ending: asyncio.Task[None] | None = None

@@ -148,7 +148,7 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
         return "info" if self.reason == "could_not_look" else "warning"
 
     def _says(self) -> str:
-        if self.reason == "handler":  # other handlers may continue
+        if self.reason == "handler":  # other handlers may go on, so don't say that nothing came
             return f"{self.evidence}. What to do: {self.fix}"
         return super()._says()
 

@@ -22,8 +22,8 @@ __all__ = ["AckWindow", "FailureSink"]
 _GRACE = 2.0  # how long to wait for acknowledgements when the connection is closed, in seconds
 _SMALL = 1024  # messages up to this size in bytes aren't checked, because every server accepts them
 _EARLY = 0.001  # event loop timers may fire up to this many seconds early
-# How many iterations of the event loop to wait, so that tasks woken by an acknowledgement, and the tasks that they
-# start, can run.
+# How many iterations of the event loop to wait before closing. In this time, tasks woken by an acknowledgement, and the
+# tasks that they start, can retrieve failures that would otherwise be reported.
 _TURNS = 3
 
 
@@ -232,7 +232,7 @@ class AckWindow(Generic[TicketT]):
                 self.connection.send(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
             except (DisconnectedError, ClosedError):
                 self.window.not_sent(entry)
-            except JetStreamError as error:  # since the reconnect, the server has a lower size limit
+            except JetStreamError as error:  # the client has reconnected to a server with a lower size limit
                 self.window.remove(reply)
                 self.fail_publishes([(entry, unknown(entry) if entry.unconfirmed else error)])
 

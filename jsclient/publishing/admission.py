@@ -145,7 +145,7 @@ class Admission:
         self.max_in_flight: int = limits.max_in_flight
         self.max_bytes: float = limits.max_bytes
         self._room_timeout = limits.room_timeout
-        self.watch: float = min(self.max_bytes, _MUCH)  # `too_much` is called for more bytes in flight
+        self.watch: float = min(self.max_bytes, _MUCH)  # with more bytes in flight, `too_much` decides
         self.ready: bool = False  # True while the client is connected and has an inbox for acknowledgements
         self.closed: bool = False
         self.clear: bool = False  # True if only the limits have to be checked before publishing
@@ -178,7 +178,7 @@ class Admission:
         ``room_timeout`` overrides the ``room_timeout`` of the limits.
         """
         gate, now = self.gate, self._loop.time()
-        # If publishing has blocked the event loop for `YIELD_AFTER`, all callers wait for its next iteration.
+        # If publishing has blocked the event loop for `YIELD_AFTER`, let it read and write before the next message.
         if now > self.yield_at:
             self.yield_at, self._pausing = NEVER, True
             self._loop.call_soon(self._paused)

@@ -473,7 +473,9 @@ class AtomicBatch:
         if error is not None or not len(self):
             self._drop()
         elif self._failure is not None:
-            raise self._failure  # the block has caught the error, perhaps taking it for the failure of one message
+            # The block has caught the error, perhaps taking it for the failure of one message. Raise it again, because
+            # the whole batch has failed.
+            raise self._failure
         elif not self.is_closed:
             await self.commit()
 

@@ -249,7 +249,8 @@ class FastIngest:
             frame = (to, tracker.commit_reply(), block, payload)
             channel.write(*frame)
             tracker.close()
-            # If this is also the first message, the stream may have no leader and must accept the ingest first.
+            # If the commit is also the first message, the stream hasn't accepted the ingest yet, for example because it
+            # has no leader. Repeat the message until the stream accepts it.
             if tracker.sent == 1:
                 await self._begin_ingest(frame, lambda: tracker.ended, channel.send_end)
         elif not tracker.sent:

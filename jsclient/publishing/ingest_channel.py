@@ -117,7 +117,7 @@ class IngestChannel:
     def ping(self) -> None:
         """Ask the server how many messages it has stored, unless a ping is already in flight."""
         if self.tracker.no_stream is not None:
-            return  # a ping would start the ingest, so the first message must be sent again before it
+            return  # the server would start the ingest with this ping, instead of the first message
         if not self._ping_due and self._subject and self._connection.is_connected:
             self._ping_due = True
             self.write(self._subject, self.tracker.ping_reply(), b"", b"")

@@ -16,7 +16,9 @@ from .unretrieved import UnretrievedFailures
 __all__ = ["describe", "publishers", "say"]
 
 _log = logging.getLogger("jsclient.publisher")
-_processes = {os.getpid()}  # ID of the process that has imported this module, removed when the process exits
+# The ID of the process that has imported this module. A forked process has a different ID, so it doesn't warn about the
+# publishers of its parent. The ID is removed at exit, so that each publisher is reported only once.
+_processes = {os.getpid()}
 
 
 class _Publisher(Protocol):

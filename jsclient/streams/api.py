@@ -316,7 +316,7 @@ def _stream_config(
         config = name
     else:
         if subjects is not None and not isinstance(subjects, str):
-            subjects = list(subjects)  # the config rejects a single str
+            subjects = list(subjects)  # a single str stays as it is, and the config rejects it
         config = made(StreamConfig, name=name, subjects=subjects, **fields)
     if not config.name:
         raise ConfigError("the stream has no name")

@@ -118,7 +118,7 @@ class DirectBatch:
         ending = "" if self.ending is None else f", {self.ending.value}"
         return f"<DirectBatch of {self._stream}: {self.count} messages{ending}>"
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept it
+    if not TYPE_CHECKING:  # otherwise a type checker would accept ``await batch``
 
         def __await__(self) -> NoReturn:
             raise TypeError(
@@ -183,8 +183,8 @@ class DirectBatch:
                 elif await answers.more(wait):
                     continue
                 elif is_first:
-                    # The server that received the request may have crashed. Repeat the request, which may reach another
-                    # one.
+                    # The server that received the request may have crashed. Repeat the request, which may reach a
+                    # different server.
                     wait, is_first = self._timeout - wait, False
                     await answers.send_request(body, wait)
                 else:

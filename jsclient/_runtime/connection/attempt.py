@@ -162,10 +162,10 @@ class Attempt:
             case Write(data):
                 self._transport.write(data)
             case Ready():
-                pass  # the caller has already ended the attempt
+                pass  # never happens, because `_connect` returns at this step
         return []
 
-    # --- why it failed ---------------------------------------------------------------------------------------
+    # --- explaining a failure --------------------------------------------------------------------------------
 
     async def _explained(self, error: Exception) -> Exception | None:
         """Return an error that explains more than the failed handshake, or None.
@@ -182,8 +182,8 @@ class Attempt:
         unread = self._shake.unread if self._shake is not None else b""
         if (refused := refusal_in(unread + await transport.last_words())) is not None:
             return refused
-        # The server may have reset the connection because it didn't expect the client's data. A refusal that it sent
-        # before was then lost, so read it on a new connection.
+        # The server may have reset the connection because it didn't expect data from the client. A refusal that the
+        # server had sent before was then lost, so open a new connection and read the refusal there.
         lost = self._first and transport.is_open and not transport.is_secure()
         if transport.upgradable and (transport.failed_before_tls or lost) and is_unfinished(error):
             refused = refusal_in(await received_before_tls(url))

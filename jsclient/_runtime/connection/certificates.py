@@ -101,7 +101,7 @@ async def received_before_tls(uri: ParseResult) -> bytes:
             finally:
                 writer.transport.abort()
     except (OSError, TimeoutError, ValueError):
-        pass  # the caller reports the first error
+        pass  # the caller then reports the error of the first connection
     return received
 
 
@@ -249,7 +249,8 @@ def validity(certificate: bytes) -> tuple[datetime, datetime]:
     _, body, _ = _element(certificate, 0)
     _, fields, _ = _element(body, 0)
     kind, _, at = _element(fields, 0)
-    # Skip the version (optional), the serial number, the algorithm and the issuer, which come before the dates.
+    # The dates follow the version (optional), serial number, algorithm and issuer. The first of these has been read, so
+    # skip the rest.
     before = 3 if kind == _CONTEXT else 2
     for _ in range(before):
         _, _, at = _element(fields, at)

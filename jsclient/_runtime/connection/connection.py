@@ -46,7 +46,7 @@ class Lifecycle(Enum):
     """A change in the state of the connection, passed to its listeners."""
 
     DISCONNECTED = auto()
-    CONNECTED = auto()  # after a disconnect
+    CONNECTED = auto()  # the client has reconnected
     CLOSED = auto()
 
 
@@ -68,7 +68,7 @@ class Connection(abc.ABC):
         self.hub: EventHub = EventHub(on_event)
         self.inbox_prefix = inbox_prefix
         self.denied: list[OnDenied] = []
-        self.optional: set[str] = set()  # subjects of requests whose denial is raised, but not reported
+        self.optional: set[str] = set()  # if a request to one of these is denied, no event reports it
         self.echoes: bool = True  # true if the server delivers the client's own messages back to it
         self.connects: int = 0  # number of reconnects
         # The event loop of the first use, to which the connection belongs.
@@ -99,7 +99,7 @@ class Connection(abc.ABC):
     def server_version(self) -> str:
         """The server's version, or "" if it is unknown."""
 
-    # --- where it may be used ------------------------------------------------------------------------------
+    # --- event loop, thread and process --------------------------------------------------------------------
 
     def belong_here(self) -> None:
         """Bind the connection to the running loop."""
@@ -414,5 +414,5 @@ class HoldingSink:
         self._replace(self)
 
     def _replace(self, sink: Sink) -> None:
-        if self._key in self._sinks:  # if it is missing, the sink has been unsubscribed
+        if self._key in self._sinks:  # if the key is missing, the sink has been unsubscribed
             self._sinks[self._key] = sink

@@ -155,7 +155,7 @@ def _guarded(name: str, function: Any, call: _Call) -> Callable[..., Any]:
             raise CallbackError(f"{name} raised {error!r}") from error
         if not isinstance(result, call.returns):
             if inspect.iscoroutine(result):
-                result.close()  # without this, the coroutine would warn that it was never awaited
+                result.close()  # otherwise, Python would warn that the coroutine was never awaited
             raise CallbackError(f"{name} returned {type(result).__name__}: {call.needs} is needed")
         return result
 

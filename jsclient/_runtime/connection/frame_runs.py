@@ -15,7 +15,7 @@ __all__ = ["PatternReader", "RunReader"]
 _STEPS = 8  # number of frames at the start of a run that are read one by one
 # Maximum number of bytes of a payload in a run that is split, because splitting copies the payload twice.
 _SMALL = 1024
-_LONG_RUN = 128  # number of frames in a run that make a pattern worth its compilation
+_LONG_RUN = 128  # compiling a pattern pays off if runs have at least this many frames
 # Number of bytes to split at once. The number is doubled while all pieces are frames of the same run. Otherwise, the
 # pieces after the run are wasted, so the number is reset.
 _WINDOW = 4096
@@ -205,8 +205,9 @@ class RunReader:
         after = pos + count * size
         if count < 2 or not data.startswith(begin, pos) or not data.startswith(b"\r\n", after):
             return 0
-        # A frame of another size would have moved the last line. Look at some lines before it as well, because the
-        # frames of several subscriptions may have one size, and unpacking them only to discard them takes long.
+        # A frame of a different size would have shifted all lines after it, so check the last line first. Then check
+        # some earlier lines, because frames of different subscriptions may have the same size, and it would take long
+        # to unpack all of them only to discard them.
         for row in (count - 1, 1, min(4, count - 1), count // 3, count // 2):
             if not data.startswith(begin, pos + row * size):
                 return 0
@@ -229,12 +230,12 @@ class RunReader:
         frames: list[Frame] = []
         for piece in pieces:
             reply, found, body = piece.partition(tail)
-            if len(body) != size or not found:  # another length than that of the frame before
+            if len(body) != size or not found:  # the lengths differ from those of the frame before
                 frames += self._frames_of_any_length(pieces[len(frames) :], subject, space, headers=headers)
                 break
             frames.append((subject, reply, body[:head], body[head:]) if head else (subject, reply, b"", body))
-        # If a payload contains a line with these lengths, the text before the lengths isn't a reply subject. Then
-        # discard all frames.
+        # A payload may itself contain a line with these lengths. The text before the lengths is then not a reply
+        # subject, and the frames were split in the wrong place, so discard all of them.
         replies = b"".join([frame[1] for frame in frames])
         if b" " in replies or b"\r" in replies or (replies and not space):
             return []

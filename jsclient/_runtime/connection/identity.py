@@ -54,7 +54,7 @@ class Identity:
             CallbackError: A callback raised, or a file cannot be used.
         """
         options = self._options
-        if self._shared:  # no option identifies the user
+        if self._shared:  # only the URLs identify the user
             options = {**self._shared, **url_identity(url)}
         fields = self._signed(info.nonce)
         token = options.get("token")

@@ -138,7 +138,7 @@ class OwnConnection(Connection):
         if self._closing:
             raise ClosedError(f"{self._given_up}; {CLOSED}" if self._given_up else CLOSED)
 
-    # --- the connection comes and goes -------------------------------------------------------------------------
+    # --- connecting and losing the connection ------------------------------------------------------------------
 
     def use_link(self, link: ServerLink) -> None:
         """Send the subscriptions on a connection whose handshake is complete, and read from it."""
@@ -315,7 +315,7 @@ class OwnConnection(Connection):
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         if self._out.is_full:
-            # Wait before writing, so that an ack that is cancelled here was certainly not sent.
+            # Wait before writing, so that an ack whose call is cancelled during the wait is certainly not sent.
             await self.wait_for_space()
         self.check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
@@ -384,7 +384,7 @@ class OwnConnection(Connection):
         try:
             if self._up and self.subscriptions.remove(inbox):
                 self._out.write(b"UNSUB %d\r\n" % inbox.sid)
-                # Ping: the server reads UNSUB before the PING, so no message is in flight after the PONG.
+                # The server reads the UNSUB before the PING, so after the PONG, no more messages can arrive.
                 await self.ping(timeout)
         except JetStreamError:
             pass
@@ -397,9 +397,9 @@ class OwnConnection(Connection):
         deadline = self.now() + timeout
         if self._up:
             try:
-                await self.ping(timeout / 2)  # after the PONG, the server has read all earlier data
+                await self.ping(timeout / 2)  # the server answers once it has read all earlier data
             except JetStreamError:
-                pass  # If the server does not answer, the client must connect again in any case.
+                pass  # reconnecting is all the more necessary if the server doesn't answer
             self._lose(DisconnectedError("reconnect() was called"))
         if self._connector is not None:
             self._connector.hurry()
@@ -463,7 +463,7 @@ class OwnConnection(Connection):
             try:
                 await transport.wait_closed()
             finally:
-                # If the server doesn't read, the transport is still open, so abort it. Otherwise, this has no effect.
+                # If the server doesn't read, the transport is still open, so abort it. A closed transport ignores it.
                 transport.abort()
 
 

@@ -157,8 +157,8 @@ class TcpTransport(asyncio.BufferedProtocol):
             self._changed.set()
         transport = self._transport
         if self._call_soon is not None and nbytes == READ_SIZE and transport and not transport.is_closing():
-            # Pause reading until the messages are processed. Otherwise, uvloop would read up to 32 times before, and
-            # the first messages would no longer be in the processor's cache.
+            # Pause reading until the messages are processed. Otherwise, uvloop would read up to 32 times before any
+            # message is processed, and the first messages would no longer be in the processor's cache.
             transport.pause_reading()
             self._call_soon(self._read_on)
 
@@ -195,7 +195,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         assert transport is not None
         try:
             transport.write(payload)
-        except RuntimeError:  # raised by uvloop, while asyncio drops such bytes
+        except RuntimeError:  # uvloop refuses to write while closing, and asyncio drops the bytes
             if not transport.is_closing():
                 raise
 

@@ -14,7 +14,7 @@ LIMIT = 4096  # the number of unconfirmed acks after which a PING is sent to con
 
 
 NAK = AckKind.NAK.value
-NOT_AGAIN = b""  # stands for a nak. A lost nak is counted, but it is not sent again
+NOT_AGAIN = b""  # stored in place of a nak. If a nak is lost, it is counted but not sent again
 
 
 class UnconfirmedAcks:
@@ -45,7 +45,7 @@ class UnconfirmedAcks:
     def ping_sent(self, *, reconnecting: bool = False) -> None:
         """Record a PING. While reconnecting, the earlier acks were written to another connection."""
         if reconnecting:
-            self._marks.clear()  # a failed attempt may have added marks
+            self._marks.clear()  # PINGs of failed attempts may have left marks, but get no PONG
         self._marks.append(self._confirmed if reconnecting else self._written)
 
     def pong_received(self) -> None:

@@ -38,7 +38,7 @@ __all__ = ["UserConnection"]
 _POLL_EVERY = 0.05
 _PONG = 600  # seconds to wait for a PONG, longer than nats-py keeps a connection that does not answer
 _DRAINED = 9.0  # seconds to wait for nats-py's drain, which fails if no PONG arrives within 10 seconds
-_DRAIN_LIMIT = 15.0  # seconds after which the drain has ended in any case
+_DRAIN_LIMIT = 15.0  # seconds after which a drain that is still running is cancelled
 _NO_LIMIT = 0  # In nats-py, 0 disables a limit. The tracker has its own limit
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class UserConnection(Connection):
         await self.publish(reply.decode("utf-8", "surrogateescape"), payload)
 
     def check_sendable(self, size: int = 0) -> None:
-        self.check_open()  # the user's nats-py client may still be connected
+        self.check_open()  # nats-py's client may still be connected after this connection was closed
         super().check_sendable(size)
 
     async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
@@ -224,7 +224,7 @@ class UserConnection(Connection):
             )
 
     async def _unsubscribe_after(self, nats_subscription: Any, count: int) -> None:
-        with contextlib.suppress(nats.errors.Error):  # closed, draining or ended
+        with contextlib.suppress(nats.errors.Error):  # the client or the subscription is closed or draining
             await nats_subscription.unsubscribe(count)
 
     async def unsubscribe(self, inbox: Any) -> None:
@@ -241,11 +241,13 @@ class UserConnection(Connection):
         nats_subscription, deadline = inbox.nats_subscription, self.now() + timeout
         try:
             if nats_subscription is not None and self.is_connected:
-                # Wait for a PONG first. nats-py's drain() waits for one too, and must not be cancelled while it does.
+                # Check first that the server answers a PING. nats-py's drain() also waits for a PONG, and must not be
+                # cancelled during that wait.
                 await self.ping(timeout)
                 draining = self._start_waiting(nats_subscription.drain(), ends_with_connection=False)
-                # If drain() fails, the subscription is orphaned, and nats-py would resubscribe after every
-                # reconnect. While drain() is still waiting for its PONG, `unsubscribe` can end the subscription.
+                # If drain() failed at its own timeout, the subscription would be orphaned, and nats-py would
+                # resubscribe after every reconnect. So stop waiting earlier, while `unsubscribe` can still end the
+                # subscription.
                 if not await self._drained(draining, min(deadline, self.now() + _DRAINED)):
                     asyncio.get_running_loop().call_later(_DRAIN_LIMIT, draining.cancel)
         except JetStreamError:
@@ -291,13 +293,14 @@ class UserConnection(Connection):
         return took
 
     async def _round_trip(self) -> float:
-        # nats-py writes a PING before commands that wait for its flusher. The second PING comes after them.
+        # nats-py writes a PING before the commands that still wait for its flusher. Send a second PING, which comes
+        # after these commands, so that its PONG confirms them.
         reconnects = self._nc.stats["reconnects"]
         await self._nc.flush(_PONG)
         if self._ended or reconnects != self._nc.stats["reconnects"]:
             raise nats.errors.ConnectionClosedError  # without this, the wait for the second PONG would never end
         started = time.perf_counter()
-        await self._nc.flush(_PONG)  # its `rtt` does the same, from nats-py 2.15 on
+        await self._nc.flush(_PONG)  # `Client.rtt` of nats-py 2.15 and later does the same
         return time.perf_counter() - started
 
     def _start_waiting(

@@ -224,7 +224,8 @@ CHUNK = 64 * 1024
 PIECE = 12 * 1024
 """Bytes of an atomic batch that are written together. The server stores them while the next bytes are prepared."""
 
-# If the commands have more bytes than this, large commands are written without another copy.
+# If the commands together have more bytes than this, write large commands separately instead of joining them, which
+# saves copying them.
 LARGE_WRITE = 256 * 1024
 
 
@@ -262,7 +263,7 @@ class Outbox:
         self.size: int = 0
         self.is_up: bool = False  # whether the connection is up, see `Connection.is_connected`
         self.bytes_written: int = 0
-        self._unsent_pongs = 0  # written since the buffer was full
+        self._unsent_pongs = 0  # number of PONGs written since the buffer was full
         self.backlog: int = 0  # bytes that the transport had not sent when it was last checked
         self.scheduled: bool = False  # whether a command was written in this iteration of the loop
         self.answered: bool = True  # whether bytes were read since the last immediate write

@@ -56,7 +56,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
                 return request.ending, None
             if request.ending is Ending.REFUSED:
                 return request.ending, request.error
-            tracker.request = request = None  # request the missing messages as soon as possible
+            tracker.request = request = None  # so that the missing messages are requested again
         awaits_status = request is not None and tracker.cursor.wants is None
         if now < self._collection.deadline + (MARGIN if awaits_status else 0.0):
             return None
@@ -65,7 +65,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             puller.carry_out(tracker.tick_request(max(now, request.over_at)))
         if not puller.context.connection.is_connected:
             return Ending.DISCONNECTED, puller.context.connection.away()
-        # The consumer couldn't be replaced so far. Attempts continue in the background, but end this fetch on time.
+        # If the consumer couldn't be replaced so far, attempts continue in the background, but this fetch ends on time.
         if puller.recreator.error is not None:
             return Ending.DELETED, puller.recreator.error
         if self._collection.pull.no_wait:
@@ -222,7 +222,7 @@ class OrderedMessages(ReadHandle[Message]):
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
 
     async def __anext__(self) -> Message:
-        # Not an async generator: cancelling one would end it and lose the buffered messages.
+        # This isn't an async generator, because cancelling a generator would end it and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low:
             return DeliveredMessage(front.popleft(), self._channel)
@@ -280,7 +280,7 @@ class OrderedMessages(ReadHandle[Message]):
             self._puller.changed.set()
 
 
-_LONGEST_PREFIX = 230  # characters, without the serial number that follows
+_LONGEST_PREFIX = 230  # maximum length of a name prefix, which leaves space for the serial number
 
 
 class OrderedConsumer(Handle):

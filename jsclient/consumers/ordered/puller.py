@@ -141,7 +141,7 @@ class OrderedPuller:
         info = await self._create(self.config)
         if not info.num_pending:
             await self._check_match(info)
-        connection.check_open()  # if it was closed in the meantime, readers would wait forever
+        connection.check_open()  # if the connection was closed in the meantime, readers would wait forever
         self.state = State.OPEN
         self.context.attach(self, self._restart_consumer, self._end_denied)
         self.num_pending = info.num_pending
@@ -285,7 +285,7 @@ class OrderedPuller:
                 reply=self._inbox.reply(ask.number),
             )
         except JetStreamError:
-            # Drop the request. After the reconnect, a new consumer is created and the request is sent to it.
+            # Drop this request. After the reconnect, a new consumer is created, and gets a new request.
             tracker.disconnected()
 
     def _restart_consumer(self, what: Lifecycle) -> None:

@@ -129,19 +129,19 @@ class ConsumerRecreator:
         # Types of the errors reported since the last success. An error of each type is reported only once.
         self._reported: set[type[JetStreamError]] = set()
         self._deleted = ""  # the last consumer whose deletion was requested
-        self._incarnation = ""  # the creation time of the stream, or "" if it is unknown
+        self._incarnation = ""  # the creation time of the stream, or "" if the time is unknown
         self._remembering: asyncio.Task[None] | None = None
-        self._answer_lost = False  # whether the creation time was requested, and no answer arrived
+        self._answer_lost = False  # whether the creation time was requested without an answer
         self._is_repeated = False  # whether `_remembering` repeats a request whose answer was lost
         self._first_created: datetime | None = None  # when the first consumer was created, if that is known
         self._doubting: asyncio.Task[None] | None = None
-        # The last message that had been read when the stream may have been replaced. If the stream no longer stores
-        # it, it was replaced. None if there is nothing to compare.
+        # The last message that was read before the stream may have been replaced. If the stream no longer stores that
+        # message, the stream was replaced. None if there is nothing to compare.
         self._mark: MessageMark | None = None
-        self._compared = False  # whether the mark was compared since the stream may last have been replaced
+        self._compared = False  # False if the stream may have been replaced since the last comparison
         # When the current consumer was created: the time in monotonic seconds, and the position of the reader.
         self._created_at, self._created_after = float("-inf"), 0
-        self._next_pause = 0.0  # seconds
+        self._next_pause = 0.0  # pause before the next attempt, in seconds
 
     def recreate_if_needed(self) -> None:
         """Start to recreate the consumer in the background, if it is lost and no attempt is already running."""
@@ -406,7 +406,7 @@ class ConsumerRecreator:
             try:
                 time_ns = await self._stored_at(self._mark.seq)
             except (MessageNotFoundError, PermissionDeniedError):
-                # There is nothing to compare with. Assume that the message is the same, because reading from the start
+                # There is nothing to compare with. Assume that the stream is the same, because reading from the start
                 # would return all messages again.
                 time_ns = self._mark.time_ns
             except (DisconnectedError, ClosedError):
@@ -416,8 +416,8 @@ class ConsumerRecreator:
                 await asyncio.sleep(_RECHECK)
                 continue
             if time_ns == self._mark.time_ns:
-                # Keep the mark and compare again if `_compared` was reset. The stream may have been replaced during the
-                # request.
+                # If `_compared` was reset during the request, the stream may have been replaced since. Keep the mark in
+                # that case, and compare again.
                 if self._compared:
                     self._mark = None
                 continue

@@ -58,7 +58,7 @@ class OrderedSubscription(Subscription):
         self._max_bytes = max_bytes or MAX_BYTES
         self._deliver_subject = binding.deliver_subject or ""
         self._intake = HoldingSink()
-        self._next: tuple[Inbox, HoldingSink] | None = None  # for the consumer that is being created
+        self._next: tuple[Inbox, HoldingSink] | None = None  # of the consumer that is being created
         reader = ReaderOperations(
             is_open=lambda: self._state is State.OPEN,
             let_go=self._let_go,

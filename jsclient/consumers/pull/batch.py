@@ -82,7 +82,7 @@ class Collection:
         self.frames: list[Frame] = []
         self.expires: float = expires
         self.deadline: float = now + expires
-        self._size = 0  # bytes of the frames, if they are limited
+        self._size = 0  # bytes of the frames, counted only if needed for max_bytes
 
     def collect(self, source: deque[Frame]) -> bool:
         """Move messages from ``source`` to the batch until it is complete.

@@ -138,8 +138,8 @@ class _SlotFetch(Fetch[Puller]):
         """Create a fetch. ``own`` is the inbox of its first request, if that request was already sent."""
         super().__init__(puller, collection, [puller.leftover])
         self._slots: list[PullInbox] = []
-        self._own = own  # the last request that was sent by this fetch, not adopted
-        self._older = len(puller.leftover)  # messages that an earlier call has sorted
+        self._own = own  # the last request that this fetch sent itself instead of adopting it
+        self._older = len(puller.leftover)  # number of messages that an earlier call has sorted
         self._offline_since: float | None = None
         self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
         self._ask_after = 0.0  # time of the earliest next request, in monotonic seconds
@@ -163,7 +163,7 @@ class _SlotFetch(Fetch[Puller]):
 
     def _order_arrivals(self) -> None:
         leftover, *own = self._sources
-        # An earlier call has sorted the first ``older`` leftover messages. Leave them where they are, in front.
+        # An earlier call has sorted the first ``older`` leftover messages, so leave them at the front.
         older, self._older = self._older, 0
         # The server alternates between concurrent requests, so consecutive messages may arrive in different queues.
         # Messages for a request that no longer has a caller arrive in the leftover queue.
@@ -187,7 +187,7 @@ class _SlotFetch(Fetch[Puller]):
                     continue  # as far as we know the consumer exists, so the answer may still arrive
             if not self._puller.was_there or self._moves >= _MOVES:
                 return ending, error
-            # The consumer exists, but a leader is being elected, or the server doesn't know it yet. So try again.
+            # Try again, because the consumer exists. Its leader is being elected, or the server doesn't know it yet.
             self._moves += 1
             self._ask_after = self._puller.now() + _MOVE_PAUSE
             for slot in refused:

@@ -73,8 +73,8 @@ class InHand:
         """Keep track of the messages that a fetch has returned."""
         self.lists.add(ref(messages, self.lists.discard))  # a WeakSet would add calls to each fetch
         messages.hand = self
-        # `next` takes its single message out of the list, which is then garbage collected. So follow the message
-        # itself.
+        # `next` takes its single message out of the list, which is garbage collected right after, so follow the
+        # message itself.
         if len(messages) == 1:
             self.follow_message(messages[0])
 

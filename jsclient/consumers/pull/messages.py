@@ -106,7 +106,7 @@ class Messages(ReadHandle[Message]):
                 raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
 
     async def __anext__(self) -> Message:
-        # Not an async generator: cancelling one would end it and lose the buffered messages.
+        # This isn't an async generator, because cancelling a generator would end it and lose the buffered messages.
         front = self._front
         if len(front) > self._tracker.low and front:
             message = self._newest = DeliveredMessage(front.popleft(), self._channel)
@@ -261,7 +261,7 @@ class Messages(ReadHandle[Message]):
             if not is_missing(error):
                 return
             if puller.config is None:
-                self._tracker.fail(error)  # "not found" is clearer than "deleted" if it was never seen
+                self._tracker.fail(error)  # "not found" is clearer than "deleted" if nobody saw the consumer
             else:
                 puller.emit(self._tracker.consumer_is_gone())
             puller.changed.set()

@@ -45,7 +45,7 @@ __all__ = ["PullInbox", "Puller", "ReaderInbox"]
 _FLUSH = 1.0  # how long closing waits for messages in flight, in seconds
 _CHECK_TIMEOUT = 0.5  # timeout of the request that checks whether the consumer exists, in seconds
 _LINGER = 5.0  # seconds that the inbox of an abandoned request stays open after its expiry and last message
-_SERVED = 1.0  # a request sent more than this many seconds ago has been served
+_SERVED = 1.0  # a request has certainly been served after this many seconds
 _IN_FLIGHT = 60.0  # how long unsubscribing from an abandoned inbox waits for messages in flight, in seconds
 
 
@@ -69,7 +69,7 @@ class PullInbox:
         """Process the frames that arrive in the inbox. The connection calls this method."""
         puller = self.puller
         now = puller.now()
-        # Fast path: all frames are messages, so process them in one call.
+        # The fast path. If all frames are messages, process them in one call.
         if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, now)
             if self.is_alone and self.request is not None and self.request.ending is None:
@@ -344,7 +344,7 @@ class Puller:
         if request is None or request.settled:
             self._idle.append(slot)
         else:
-            # Don't reuse the inbox yet, because a late status would end the next request.
+            # Don't reuse the inbox yet, because a late status could end the next request.
             self.orphans.append(slot)
 
     def _sweep(self) -> None:
@@ -410,7 +410,7 @@ class Puller:
             if slot not in flushed:
                 await self._drop(slot)
         if flushed:
-            # Close the inboxes concurrently. If the server doesn't answer, each of them takes the whole timeout.
+            # Close the inboxes concurrently. Otherwise, their timeouts would add up if the server doesn't answer.
             within = min(_FLUSH, self.context.timeout)
             await asyncio.gather(*(self._flush(slot, within) for slot in flushed))
         if gives_back:
@@ -441,7 +441,8 @@ class Puller:
                     while slot.request is not None and not slot.request.ended and not slot.frames:
                         await self.changed.wait()
                 finally:
-                    self.abandon_request(slot)  # an old server ignores max_bytes, and its message is returned
+                    # An old server ignores max_bytes and delivers a message, which is returned with the others.
+                    self.abandon_request(slot)
         except (JetStreamError, TimeoutError):
             pass  # the connection is lost or the server is slow, so the messages are redelivered after ack_wait
 

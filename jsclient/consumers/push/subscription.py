@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Callback", "Subscription"]
 
 DRAIN_TIMEOUT = 30.0  # default timeout of `drain`, in seconds
-_FLUSH_TIMEOUT = 1.0  # how long `unsubscribe` waits for the server to process it, in seconds
+_FLUSH_TIMEOUT = 1.0  # how long `unsubscribe` waits for the server, in seconds
 _CANCEL_TIMEOUT = 1.0  # how long a cancelled handler may take to end, in seconds
 _CHECK_AFTER = 2.5  # without heartbeats, the consumer is checked after this many seconds without a message
 
@@ -80,7 +80,7 @@ class Subscription(ReadHandle[Message], Running):
         self._inbox: Inbox | None = None
         # The task that calls the callback, or the task of a worker.
         self._runner: asyncio.Task[None] | None = None
-        # The running drain. It may be the task of a worker.
+        # The task that runs the drain. It may be the task of a worker.
         self._draining: asyncio.Task[None] | None = None
         self._deleting: asyncio.Task[None] | None = None  # deletes the consumer after a drain
 
@@ -188,7 +188,7 @@ class Subscription(ReadHandle[Message], Running):
         return await self._buffer.next(timeout)
 
     async def __anext__(self) -> Message:
-        # Not an async generator: cancelling a generator would end it and lose the buffered messages.
+        # This isn't an async generator, because cancelling a generator would end it and lose the buffered messages.
         buffer = self._buffer
         if buffer.ready:
             return DeliveredMessage(buffer.ready.popleft(), buffer.channel)
@@ -262,7 +262,7 @@ class Subscription(ReadHandle[Message], Running):
         if what is Lifecycle.CLOSED:
             self._end_subscription()
         elif what is Lifecycle.CONNECTED:
-            # Check the consumer, because the server may have removed it. Without heartbeats, nothing else reveals that.
+            # The server may have removed the consumer. Without heartbeats, nothing else would reveal that.
             self._check_consumer()
 
     def _look_up_consumer(self) -> None:
@@ -393,7 +393,7 @@ class Subscription(ReadHandle[Message], Running):
         finally:
             self._buffer.end_buffer()
 
-    # A worker drains the subscription in its own task, because asyncio.run() would not wait for a new task.
+    # A worker's own task runs this drain. When asyncio.run() ends, it wouldn't wait for a task that is started then.
 
     async def _end_with_worker(self, timeout: float) -> None:
         """Stop listening once the messages in flight have arrived. Does nothing if a drain is already running."""
@@ -484,7 +484,7 @@ class Subscription(ReadHandle[Message], Running):
 
     async def abandon(self) -> None:
         """End the subscription because the connection is closing. A durable consumer is kept. Internal."""
-        # During a drain, however, the consumer must be deleted even if it is durable.
+        # A drain deletes even a durable consumer, so the consumer isn't kept if closing interrupts a drain.
         keeps = self._binding.is_durable and self._state is not State.DRAINING
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected
         await self._end_workers()

@@ -53,7 +53,7 @@ _NAMED: Final = 100  # number of messages that `close` reports one by one
 _AGAIN: Final = 2.0  # seconds between two checks of a contradiction
 # Minimum interval of requests for the state, in seconds, so that many advisories share an answer.
 _APART: Final = 0.25
-_DENIED: Final = 60.0  # after the request was denied, it is not repeated for this many seconds
+_DENIED: Final = 60.0  # how long to wait before a denied request for the state is repeated, in seconds
 
 
 @dataclass(slots=True, eq=False)
@@ -212,8 +212,8 @@ class Advisories:
             return error
         self._answer = info
         if self._created is not None and info.created != self._created:
-            # The consumer was recreated and delivers all messages again. Forget which ones are done, or their
-            # advisories would be refused.
+            # The consumer was recreated and delivers all messages again. Forget which ones are done. Otherwise, this
+            # worker would refuse the advisories about messages that have failed again.
             self._done.clear()
         self._created = info.created
         if info.config not in self._configs:

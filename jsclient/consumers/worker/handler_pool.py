@@ -57,7 +57,7 @@ class HandlerTask:
         # The message being handled, or the last one if there is none.
         self.latest: Work[Message] | None = None
         self.handling: bool = False  # True while the handler runs, which is when `cancel` has an effect
-        self.idle_since: float = 0.0  # in monotonic seconds
+        self.idle_since: float = 0.0  # when the task became idle, in monotonic seconds
         self.is_woken: bool = False  # True between waking up the task and its search for a message
         self.leaves: bool = False  # True if the task should end instead of waiting for messages
         self.why: Why | None = None
@@ -112,7 +112,9 @@ class Caller:
                 if slot.why is not Why.OVERDUE or slot.is_cancelled:
                     future.cancel()
                     raise
-                continue  # a thread can't be interrupted, and more threads than `concurrency` must not run
+                # A thread can't be interrupted, so wait until it ends. Otherwise, more than `concurrency` threads would
+                # run at a time.
+                continue
             if error is not None:
                 raise error
             return result
@@ -281,7 +283,7 @@ class HandlerPool:
                 await self._settle(slot, work, error)
                 self.wake()  # set the timer for a retry, and handle the next message with the same key
             finally:
-                del error  # avoids a reference cycle, because its traceback refers to this frame
+                del error  # the traceback of the error refers to this frame, so avoid a reference cycle
                 if slot.work is not None:
                     slot.work = None
                     load.released(work)

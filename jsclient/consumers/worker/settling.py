@@ -65,7 +65,7 @@ class DeadLetters:
                 optional=True,
             )
         except JetStreamError:
-            return  # no permission, or no answer
+            return  # without the permission or an answer, the subject can't be checked
         names = answer.get("streams") or []
         if not names:
             raise NoMatchingStreamError(self.pattern, (), "dead_letter")
@@ -173,7 +173,7 @@ class Settling:
             stuck: True if the handler is still running, because it ignores its cancellation after a timeout.
         """
         load = self._load
-        # If the handler has acked the message, don't ack it again, because the two acks could contradict each other.
+        # If the handler itself has acked or nak'ed the message, a second answer could contradict the first.
         if work.message.acked:
             self._settled_by_handler(work, error)
             return

@@ -71,7 +71,7 @@ class Source(abc.ABC):
         except (PermissionDeniedError, RequestTimeoutError, NoRespondersError):
             if self.known is None:
                 raise
-            return self.known  # probably still correct, and a worker needs no other permission than to read
+            return self.known  # probably still correct, and a worker needs only the permission to read
 
     def open_source(self, rules: WorkRules) -> None:  # noqa: B027  overriding it is optional
         """Prepare for reading, when the worker starts. Does nothing by default."""

@@ -34,8 +34,8 @@ __all__ = ["Key", "Stops", "Worker"]
 
 Key: TypeAlias = Callable[[Message], Hashable | None]
 
-_MOST_KEPT = 10_000  # number of messages beyond the capacity that are kept alive for a push subscription
-_INTERRUPTED_TIMEOUT = 2.0  # seconds after the grace for storing the dead letters of interrupted messages
+_MOST_KEPT = 10_000  # maximum number of messages beyond the capacity for which a worker reports progress
+_INTERRUPTED_TIMEOUT = 2.0  # how long dead letters may still be stored after the grace period, in seconds
 
 _log = logging.getLogger("jsclient.worker")
 
@@ -396,7 +396,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             if broken is not None and work is not None:
                 work.broken = broken
         self._note_taken(len(messages))
-        pool.wake(1)  # one task is enough if the handler never waits. Otherwise it wakes up other tasks
+        pool.wake(1)  # one task is enough if its handler never waits. If it waits, the pool wakes up more
 
     async def _end_work(self) -> None:
         await self._end_feeder()

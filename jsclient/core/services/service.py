@@ -368,7 +368,7 @@ class Service(Handle):
         return any(endpoint.has(task) for endpoint in self._endpoints)
 
     async def _stop(self, timeout: float) -> None:
-        # Drain all endpoints together, so that a slow endpoint does not keep the others open.
+        # Drain all endpoints together, so that a slow endpoint doesn't keep the others open.
         ends = [endpoint.drain(timeout) for endpoint in self._endpoints]
         results = await asyncio.gather(*ends, return_exceptions=True)
         await self._end_instance()

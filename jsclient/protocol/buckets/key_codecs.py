@@ -70,7 +70,7 @@ def _base64(token: str) -> str:
 
 
 def _text(token: str) -> str:
-    # Other clients may omit the padding or use the standard alphabet. Accept their keys too.
+    # Other clients may omit the padding or use the standard base64 alphabet, so accept these keys too.
     padded = token.replace("+", "-").replace("/", "_").rstrip("=")
     try:
         return urlsafe_b64decode(padded + "=" * (-len(padded) % 4)).decode()

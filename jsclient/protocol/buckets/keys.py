@@ -71,7 +71,7 @@ def check_filters(filters: Iterable[str]) -> list[str]:
         ConfigError: Two filters overlap, and neither of them includes the other.
     """
     filters = list(filters)
-    if _are_plain_keys(filters):  # many keys are checked at once, and cannot overlap
+    if _are_plain_keys(filters):  # the usual case: plain keys can be checked at once, and never overlap
         return list(dict.fromkeys(filters))
     checked: list[str] = []
     for pattern in filters:
@@ -112,7 +112,7 @@ def _are_plain_keys(filters: list[str]) -> bool:
     return (
         _KEYS.fullmatch(text) is not None
         and text.count(" ") == len(filters) - 1
-        and ".." not in f".{text.replace(' ', '.')}."  # no key has an empty token, and none is empty
+        and ".." not in f".{text.replace(' ', '.')}."  # no key is empty or has an empty token
     )
 
 

@@ -160,8 +160,8 @@ def read_info(data: bytes, *, bucket: str, name: str, revision: int, time_ns: in
         raise ObjectInfoError(bucket, name, "it is no JSON object")
     options = fields.get("options")
     options = options if isinstance(options, dict) else {}
-    # A missing size isn't the same as a size of zero. An object of zero bytes is complete without any chunks. If the
-    # size is missing, the number of chunks is unknown.
+    # Don't take a missing size for zero. An object of zero bytes is complete without any chunks, but if the size is
+    # missing, the number of chunks to expect is unknown.
     size, chunks = _number(fields.get("size")), _number(fields.get("chunks"))
     return ObjectInfo(
         bucket=bucket,

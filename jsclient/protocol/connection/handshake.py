@@ -210,7 +210,7 @@ class Handshake:
         if self._secure:
             return self._identify(info)
         if self._upgradable and (info.tls_required or (self._wants_tls and info.tls_available)):
-            # These bytes arrived in clear text from an unknown sender. They must not be read as if they were
+            # These bytes arrived in clear text, and anyone may have sent them. Don't read them as if they had been
             # encrypted.
             if self.unread:
                 raise refusal_in(self.unread) or HandshakeError(

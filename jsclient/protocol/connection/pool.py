@@ -149,7 +149,7 @@ class ServerPool:
         limit = self._options.max_refusals
         return limit is not None and server.refusals >= limit
 
-    # --- which servers there are -----------------------------------------------------------------------------
+    # --- changing the servers --------------------------------------------------------------------------------
 
     def others(self) -> int:
         """Return the number of servers other than the current one and its numeric address, if that is in the pool."""

@@ -61,7 +61,7 @@ def shared_identity(servers: Sequence[str], options: Mapping[str, Any]) -> dict[
 def _identity_in(server: str) -> dict[str, str | None]:
     try:
         return url_identity(urlparse(_with_scheme(server)))
-    except ValueError:  # connecting reports it
+    except ValueError:  # the attempt to connect reports the invalid URL
         return {}
 
 
@@ -150,7 +150,7 @@ def _check_url(url: str) -> None:
 def _check_port(url: str) -> None:
     """Raise `ConfigError` if the port of a server is not valid, and the URL is valid otherwise."""
     if (server := _WITH_PORT.fullmatch(url)) and not re.fullmatch("[0-9]{0,4}", server["port"]):
-        # A text that is not a number may be part of a password.
+        # If this isn't a number, it may be part of a password, so don't show it.
         port = server["port"] if re.fullmatch("[0-9]+", server["port"]) else "not a number"
         raise ConfigError(
             f"the port of the server {server['host']} is {port}: a number up to 65535 is needed"

@@ -194,7 +194,7 @@ class WebSocketFrames:
         self.error: ProtocolError | None = None
         self.ping: bytes | None = None
         self._head = b""  # the beginning of a frame whose size is not known yet, or of a control frame
-        self._remaining = 0  # bytes of the current frame that have not arrived
+        self._remaining = 0  # bytes of the current frame that have not arrived yet
         self._unfinished = False  # true if more frames of the current message follow
 
     def receive(self, data: bytes) -> bytes:
@@ -219,7 +219,7 @@ class WebSocketFrames:
         while not self.closed and self.error is None and (begin := self._begin(data, pos)) is not None:
             code, body, size = begin
             after = body + size
-            if code in {_BINARY, _CONTINUATION}:  # its payload is passed on, even if it is incomplete
+            if code in {_BINARY, _CONTINUATION}:  # pass on the part of the payload that has arrived
                 self._unfinished = not data[pos] & 0x80
                 parts.append(data[body:after])
                 self._remaining = max(0, after - len(data))
@@ -242,7 +242,7 @@ class WebSocketFrames:
             raise ProtocolError(f"a WebSocket frame that begins with {data[pos : pos + 2].hex()}")
         if code >= _CLOSE and (size > 125 or not first & 0x80):
             raise ProtocolError("a control frame of the WebSocket that is fragmented or too long")
-        # Ignore control frames here, which may come between the frames of a message. See RFC 6455, section 5.4.
+        # Control frames may come between the frames of a message (RFC 6455, section 5.4), so check only other frames.
         if code < _CLOSE and (code == _CONTINUATION) != self._unfinished:
             raise ProtocolError(f"a WebSocket frame that {_ODD_PLACE[self._unfinished]}")
         body, more = pos + 2, {126: 2, 127: 8}.get(size, 0)

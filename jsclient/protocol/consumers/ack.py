@@ -44,9 +44,9 @@ __all__ = [
 PREFIX = b"$JS.ACK."
 _MAX_U64 = 2**64 - 1
 
-# The pattern matches both forms without further tokens. Numbers have up to 19 digits, so that they fit into 64 bits,
-# and sequences do not start with 0. `read_jsack` checks all other texts. The quantifiers are possessive, because
-# backtracking could not find another match.
+# The pattern matches both forms of a JSAck, without further tokens. Numbers have at most 19 digits, so that they fit
+# into 64 bits, and sequences don't start with 0. `read_jsack` checks all texts that don't match. The quantifiers are
+# possessive, because backtracking could never find a match and would only take time.
 match_jsack: Callable[[bytes], re.Match[bytes] | None] = re.compile(
     rb"\$JS\.ACK\.(?:T\.T|T\.T\.T\.T)\.N\.(S)\.(S)\.(N)\.(N)\Z".replace(b"N", rb"[0-9]{1,19}+")
     .replace(b"(S)", rb"([1-9][0-9]{0,18}+)")
@@ -127,7 +127,7 @@ def _is_jsack(tokens: list[str]) -> bool:
     if tokens[:2] != ["$JS", "ACK"] or count < 9 or count == 10 or not all(tokens):
         return False
     numbers = tokens[4:9] if count == 9 else tokens[6:11]
-    # Check the digits, because int() alone would also accept "+1", "1_0" and digits of other scripts.
+    # Check the characters first, because int() would also accept "+1", "1_0" and digits of other scripts.
     return all(
         token.isascii() and token.isdecimal() and len(token) <= 20 and int(token) <= _MAX_U64
         for token in numbers
@@ -295,7 +295,7 @@ def _is_table(text: bytes, row: bytes, count: int) -> bool:
     )
 
 
-_TABLE = 32  # number of rows from which it is faster to check them as a table
+_TABLE = 32  # with at least this many rows, checking them as a table is faster
 _NUMERALS = b"0123456789"
 _DOT = ord(".")
 
@@ -365,10 +365,10 @@ class Runs(NamedTuple):
     total_size: Callable[[list[Frame]], int] = total_size
 
 
-_MANY = 8  # number of frames from which one comparison of all frames costs less than one per frame
+_MANY = 8  # with at least this many frames, one comparison of all costs less than one per frame
 _DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last three digits of a number
 _MAX_TABLE = 4000  # maximum number of rows of a table
-# The last three digits of consecutive numbers, from a multiple of 1000 on, by their position.
+# The last three digits of consecutive numbers that start at a multiple of 1000: one text for each digit position.
 _COLUMNS = [
     b"".join([text[offset : offset + 1] for text in _DIGITS]) * (_MAX_TABLE // 1000 + 1)
     for offset in range(3)

@@ -12,7 +12,7 @@ from .ack import sequences
 
 __all__ = ["AckNumbers", "ack_numbers"]
 
-_MANY: Final = 4  # number of messages from which it is faster to read the numbers of all messages at once
+_MANY: Final = 4  # with at least this many messages, reading all their numbers at once is faster
 _DOTS: Final = 8  # number of dots in a JSAck of the first form
 
 # The numbers are read as JSON, because no other function of Python reads many numbers as fast.

@@ -48,7 +48,7 @@ class PullBuffer:
     """
 
     max_messages: int
-    threshold: int  # send a request when this many or fewer are owed or buffered
+    threshold: int  # send a request when at most this many messages are owed or buffered
     max_bytes: int | None = None  # the limit in bytes. If it is set, requests contain max_bytes
     owed: int = 0
     buffered: int = 0
@@ -57,7 +57,7 @@ class PullBuffer:
     online: bool = False
     paused_until: float | None = None  # when a request may be sent after a refusal, in monotonic seconds
     refusals: int = 0  # number of refusals in a row
-    _requested_bytes: int = 0  # bytes of the last request, if there is a limit in bytes
+    _requested_bytes: int = 0  # bytes of the last request, if max_bytes is set
     _received_any: bool = False  # true if a message has arrived since the last request
 
     def next_amount(self) -> tuple[int, int | None] | None:
@@ -93,7 +93,7 @@ class PullBuffer:
         self.owed = max(0, self.owed - count)
         self.owed_bytes = max(0, self.owed_bytes - size) if self.owed else 0
         if self.max_bytes is not None and not self.owed_bytes:
-            self.owed = 0  # the request is filled exactly, and the server ends it without a status
+            self.owed = 0  # the bytes are used up exactly, so the server ends the request without a status
         self.buffered += count
         self.buffered_bytes += size
         self.refusals, self._received_any = 0, True
@@ -211,7 +211,7 @@ class ConsumeTracker:
     _shown: ShownPins | None = None
     _last: deque[tuple[int, Pull]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _refused_since: float | None = None
-    _reported_stuck: bool = False  # the next message is larger than the limit in bytes
+    _reported_stuck: bool = False  # true once it was reported that the next message exceeds max_bytes
 
     def __post_init__(self, threshold: int) -> None:
         pull = self.pull
@@ -291,7 +291,7 @@ class ConsumeTracker:
         if self.monitor is not None:
             self.monitor.heard(now)
         commands: list[Command] = []
-        # Fast path: all frames are messages, so process them in one call.
+        # The fast path. If all frames are messages, process them in one call.
         if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, commands)
             return commands

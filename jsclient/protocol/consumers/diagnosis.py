@@ -42,16 +42,16 @@ __all__ = [
     "no_leader",
 ]
 
-# A copy that was silent for this many seconds is reported. The server itself checks its sources every 10 s.
+# If a mirror or source is silent for this many seconds, it is reported. The server itself checks them every 10 s.
 SILENT_MIRROR = 15.0
 _CONSUMER_LIMIT = 10026
-_SLOW = 2.0  # a handler counts as hanging after this many intervals of ack_wait
+_SLOW = 2.0  # a handler hangs only if it runs for more than this many intervals of ack_wait
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
 _NEAR = 0.9  # above this share of a limit, a stream may refuse the next message
 # After a pause has ended, the server may need up to this many seconds, until its next heartbeat, to serve a waiting
 # request.
 _BETWEEN_CHECKS = 10.0
-_EXCEEDS = 2.0  # A handler counts as stuck if it runs this many times as long as its longest earlier run.
+_EXCEEDS = 2.0  # a handler hangs only if it also runs this many times as long as the longest earlier run
 
 
 class Local(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ def diagnose(
     """
     hanging = _hanging(info, local)
     if local is not None and not local.asks:
-        return hanging  # the application is busy, so it does not wait for a message
+        return hanging  # the application is busy and doesn't wait for a message, so only its handlers matter
     if info.paused:
         return [_paused(info, local)]
     if info.num_pending == 0:
@@ -438,8 +438,8 @@ def _nobody_pulls(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is not None or info.is_push or info.num_waiting or _full(info):
         return
     waits = f"no pull request waits at the server; {_wait(info.num_pending)}"
-    # If messages are unacked, the time of the last delivery is unreliable, because progress reports count as
-    # deliveries.
+    # If messages are unacked, don't show the time of the last delivery. It is unreliable, because progress reports
+    # count as deliveries.
     if unacked := info.num_ack_pending:
         yield Finding(
             code="no_request",
@@ -463,7 +463,7 @@ def _unexplained(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is None or local.before is None:
         return
     before = local.before
-    # Compare only states of the same consumer. A recreated one starts at sequence 0, and would seem to stand still.
+    # Compare only states of one consumer. A recreated consumer starts again at 0, and could seem to have stopped.
     stands = (
         before.name == info.name
         and before.num_pending

@@ -143,7 +143,7 @@ def whole_pull(
     """Return the request of a fetch. May raise any error of `check_pull`. Equal arguments return the same object."""
     try:
         return _whole(batch, expires, max_bytes, no_wait, idle_heartbeat, group)
-    except TypeError:  # a value that cannot be a key, such as a list, gets an error that names it
+    except TypeError:  # an unhashable value, such as a list: without the cache, the error names it
         return _whole.__wrapped__(batch, expires, max_bytes, no_wait, idle_heartbeat, group)
 
 
@@ -235,7 +235,7 @@ class PullRequest:
             error = None if verdict.error is None else verdict.error(code, description, verdict.retryable)
             ending = verdict.ending
             if ending is Ending.EXPIRED and self.pull.expires is None:
-                # Server 2.10 ends a request with no_wait like this if it had some messages, but not all.
+                # Server 2.10 sends this status for a request with no_wait if it had some of the messages, but not all.
                 ending = Ending.NO_MESSAGES
             self.settled = True
             self.end_request(ending, error)

@@ -31,10 +31,10 @@ class HeartbeatMonitor:
 
     interval: float  # interval between heartbeats, in seconds
     factor: float = 3.0
-    grace: float = 0.1  # seconds
-    last_activity: float = 0.0  # monotonic seconds
+    grace: float = 0.1  # time until the second check, in seconds
+    last_activity: float = 0.0  # when the server was last heard, in monotonic seconds
     _due: float | None = None  # time of the second check or the next alarm, if it replaces the deadline
-    _is_second: bool = False  # the next check is the second
+    _is_second: bool = False  # true if the next check is the second one
 
     @property
     def allowed(self) -> float:

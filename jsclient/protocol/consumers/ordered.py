@@ -89,7 +89,7 @@ class OrderedCursor:
     requested_from: int = 0
     wants: Recreate | None = None
     runs: Runs = Runs()  # noqa: RUF009  immutable default
-    _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
+    _run: bytes = b""  # expected prefix of the next message's JSAck
     _before: int = 0  # `last_stream_seq` before the newest message or run
     _last: bytes = b""  # JSAck of the last message that entered the queue
 
@@ -241,7 +241,7 @@ class RestartCheck:
         self._back.start_again()
 
 
-HEARTBEAT = 5.0  # seconds, the default of ADR-17
+HEARTBEAT = 5.0  # default interval of heartbeats in ADR-17, in seconds
 INACTIVE_THRESHOLD = 300.0  # how long a pull consumer outlives its reader, in seconds
 PUSH_INACTIVE_THRESHOLD = 30.0  # the same for a push consumer, to which no reader returns
 

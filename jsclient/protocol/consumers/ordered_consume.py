@@ -26,9 +26,12 @@ from .status import Ending, Meaning, classify
 
 __all__ = ["OrderedConsume"]
 
-# How long to wait for the answer to a request with no_wait, in seconds. Another consumer may answer.
+# How long to wait for the answer to a request with no_wait, in seconds. After that, the consumer is replaced, and the
+# new consumer may answer.
 _ANSWERED = 2.0
-_SOONER = 0.9  # share of the inactive threshold, because the server's clock may be ahead of ours
+# Share of the inactive threshold after which the consumer is assumed to be removed. It is less than 1, because the
+# server's clock may be ahead of ours.
+_SOONER = 0.9
 
 
 @dataclass(slots=True)

@@ -101,7 +101,7 @@ def group_request(
     if groups is not None and group not in groups:
         has = f"the priority groups {', '.join(groups)}" if groups else "no priority groups"
         raise ConfigError(f"group is {group!r}: the consumer has {has}")
-    if config is not None:  # the policy decides which options the server accepts
+    if config is not None:  # the policy in the config decides which options the server accepts
         for name in options:
             _check_policy(name, config)
     return GroupRequest(group, min_pending, min_ack_pending, priority)
@@ -135,7 +135,7 @@ class Pin:
     id: str | None = None
     seen: int = 0
     _last: str | None = None
-    _disabled: bool = False  # the consumer pins no client, so a publisher has set the header
+    _disabled: bool = False  # true if the consumer pins no client, so a publisher has set the header
 
     def message(self, block: bytes) -> Event | None:
         """Read the header block of the newest message. Return the event to emit, if any.

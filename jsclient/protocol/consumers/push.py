@@ -66,7 +66,7 @@ class DeliveryQueue(Generic[Mark]):
     max_bytes: int
     total_size: Callable[[list[Frame]], int] = total_size
     front: deque[Frame] = field(default_factory=deque)
-    # What follows `front` in the queue. It starts with a mark.
+    # The rest of the queue after `front`. Its first entry is a mark.
     _after: deque[list[Frame] | Mark] = field(default_factory=deque)
     _messages: int = 0  # number of messages in `_after`
     marks: int = 0  # number of marks in `_after`
@@ -152,7 +152,7 @@ class DeliveryQueue(Generic[Mark]):
     def mark_first(self, mark: Mark) -> None:
         """Put a mark before all queued messages."""
         if self.front:
-            self._settle_exactly()  # the run that is being taken moves out of `front`
+            self._settle_exactly()  # do this first, because it measures what is left of a run in `front`
             self._after.appendleft(list(self.front))
             self._messages += len(self.front)
             self.front.clear()
@@ -186,8 +186,8 @@ class DeliveryQueue(Generic[Mark]):
         return frames
 
 
-_MAX_MARKS = 1024  # maximum number of marks. A server has one request at a time in flight
-_UNKNOWN_INTERVAL = 5.0  # seconds between heartbeats, if the consumer may not send any
+_MAX_MARKS = 1024  # limits the marks that a faulty server can add. A real one waits for each answer
+_UNKNOWN_INTERVAL = 5.0  # assumed interval of heartbeats if it is unknown, in seconds
 
 
 class Emit(msgspec.Struct, frozen=True):
@@ -245,8 +245,8 @@ class PushTracker:
     front: deque[Frame] = field(init=False)
     # The queue of messages, with marks for flow control requests and for errors to raise.
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
-    _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
-    _overflow: SlowConsumer | None = None  # the current episode of drops
+    _run: bytes = b""  # expected prefix of the next message's JSAck
+    _overflow: SlowConsumer | None = None  # the event of the overflow that is going on, if any
     _odd: bool = False  # true once an unknown status 100 has been reported
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
@@ -456,7 +456,7 @@ class PushTracker:
         commands: list[Command] = []
         while not self.front and (mark := self._queue.next_mark()) is not None:
             if isinstance(mark, JetStreamError):
-                if commands:  # the answers are sent first, and the error keeps its position
+                if commands:  # return the answers first, and leave the error to the next call
                     self._queue.mark_first(mark)
                     break
                 raise mark

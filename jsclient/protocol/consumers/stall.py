@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 _REPORTED = ("warning", "error", "unknown")
-_LONGEST = 300.0  # seconds between checks
-_SLOW = 2.0  # a handler counts as stuck after this many intervals of ack_wait
-_EXCEEDS = 2.0  # a handler counts as stuck if it runs this many times as long as its longest earlier run
-# If the first check finds pending messages, but no rule that explains why they don't arrive, a second check follows
-# after this fraction of ``after``. The second check reports the messages.
+_LONGEST = 300.0  # longest time between two checks, in seconds
+_SLOW = 2.0  # a handler hangs only if it runs for more than this many intervals of ack_wait
+_EXCEEDS = 2.0  # a handler hangs only if it also runs this many times as long as the longest earlier run
+# If the first check can't explain why pending messages don't arrive, check again after this fraction of
+# `StallTracker.after`, and report them then.
 _AGAIN = 0.42
 # The application counts as busy if this many polls in a row find no call waiting for messages. One poll isn't enough,
 # because it may fall between two calls.
@@ -43,7 +43,8 @@ _BUSY = 2
 # each time that it comes back.
 _RECURS = "max_ack_pending"
 _LONGEST_MUTE = 3600.0  # maximum pause between two reports of that reason, in seconds
-# Number of polls until the first check is due. Even if the check is late, it must precede the default ack_wait.
+# Number of polls until the first check is due. With this many polls, even a check that is one poll late comes before
+# the default ack_wait has passed.
 _POLLS = 20
 
 
@@ -84,8 +85,8 @@ class StallTracker:
     before: ConsumerInfo | None = None
     _arrived: int | None = None
     _asks: int = 0
-    _misses: int = 0  # number of polls in a row at which no call waited
-    _since: float = 0.0  # since this time the application has been waiting and no message has arrived
+    _misses: int = 0  # number of polls in a row that found no call waiting
+    _since: float = 0.0  # when the application began to wait for the message that hasn't arrived
     _requested_at: float = 0.0
     _check_at: float = 0.0
     _pause: float = 0.0  # seconds until the next check
@@ -175,7 +176,7 @@ class StallTracker:
         if not causes:
             self._check_at, self._pause = min(self._check_at, now + self.after), self.after
             if info is not None and info.num_pending:
-                # Messages are pending and no rule explains why. Check again soon, so that the second check reports it.
+                # Messages are pending, and no rule explains why. Check again soon, and report them if that is still so.
                 self._check_at = min(self._check_at, now + _AGAIN * self.after)
             return self._resumed(now, stream, consumer)
         cause = causes[0]
@@ -231,7 +232,7 @@ class HandlerTimes:
     longest: float = 0.0  # the longest time that a handler was seen running before it ended, in seconds
     _seen: dict[Hashable, float] = field(default_factory=dict)  # the start time of each running handler
     _seen_at: float = 0.0
-    _reported: dict[Hashable, float] = field(default_factory=dict)  # the start of each reported handler
+    _reported: dict[Hashable, float] = field(default_factory=dict)  # the start time of each reported handler
     _hung_since: float | None = None
 
     def seen(self, now: float, running: Iterable[tuple[Hashable, float]]) -> float:
@@ -240,8 +241,8 @@ class HandlerTimes:
         for ident, began in self._seen.items():
             if ident not in current:
                 self.longest = max(self.longest, self._seen_at - began)
-        # Keep the time at which a handler was first seen. A reader may report a later start, because it only knows that
-        # the handler runs.
+        # Keep the first start time that was reported for a handler. A reader may report a later one for the same
+        # handler, because the reader knows only that the handler runs, not since when.
         self._seen = {ident: self._seen.get(ident, began) for ident, began in current.items()}
         self._seen_at = now
         self._reported = {ident: began for ident, began in self._reported.items() if ident in current}

@@ -31,9 +31,9 @@ class Meaning(Enum):
     HEARTBEAT = auto()  # the server is alive
     FLOW_CONTROL = auto()  # to be answered when the reader reaches it in the queue
     ENDED = auto()  # the pull request has ended normally, so send the next request
-    RETRY = auto()  # The server refused the request for now. Report it, and retry after a pause.
-    REFUSED = auto()  # The refusal is permanent. Report it, because repeating the request cannot succeed.
-    GONE = auto()  # a retry cannot succeed
+    RETRY = auto()  # the server refused the request for now, so report that and retry after a pause
+    REFUSED = auto()  # the server would refuse every repetition of the request, so report that and stop
+    GONE = auto()  # no pull consumer of this name exists any more, so report that and stop
 
 
 class Ending(Enum):
@@ -58,18 +58,18 @@ class Ending(Enum):
     * ``CLOSED``: The reader or the connection was closed.
     """
 
-    FULL = "full"  # all requested messages
-    MAX_BYTES = "max_bytes"  # the next message would have exceeded max_bytes
-    NO_MESSAGES = "no_messages"  # no_wait, and no other message is available
-    EXPIRED = "expired"  # the time has ended
-    REFUSED = "refused"  # the server refused the request
-    MOVED = "moved"  # the consumer's leader changed or its server shuts down
-    UNPINNED = "unpinned"  # the request showed an outdated pin
-    NO_RESPONDERS = "no_responders"  # no server currently answers for this consumer
-    DELETED = "deleted"  # the consumer was deleted
-    SILENT = "silent"  # no message and no heartbeat
-    DISCONNECTED = "disconnected"  # the connection was lost
-    CLOSED = "closed"  # the reader or the connection was closed
+    FULL = "full"
+    MAX_BYTES = "max_bytes"
+    NO_MESSAGES = "no_messages"
+    EXPIRED = "expired"
+    REFUSED = "refused"
+    MOVED = "moved"
+    UNPINNED = "unpinned"
+    NO_RESPONDERS = "no_responders"
+    DELETED = "deleted"
+    SILENT = "silent"
+    DISCONNECTED = "disconnected"
+    CLOSED = "closed"
 
 
 ORDINARY: Final = frozenset({Ending.FULL, Ending.MAX_BYTES, Ending.NO_MESSAGES, Ending.EXPIRED})

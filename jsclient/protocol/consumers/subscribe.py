@@ -80,7 +80,7 @@ def creation_config(request: SubscribeRequest) -> ConsumerConfig:
         and limit
         and limit < SERVER_MAX_ACK_PENDING
     ):
-        changes["max_ack_pending"] = limit  # so that the queue cannot overflow
+        changes["max_ack_pending"] = limit  # the server then never sends more messages than the queue holds
     return _marked(request, config.replace(**changes))
 
 

@@ -205,6 +205,6 @@ def _may_overflow(request: SubscribeRequest, config: ConsumerConfig) -> bool:
         return False
     if config.ack_policy == AckPolicy.NONE:
         return True
-    # Dropped messages are delivered again, unless the ack of a later message includes them.
+    # The server delivers dropped messages again, unless the ack of a later message covers them, as with policy ALL.
     unacked = config.max_ack_pending or min(SERVER_MAX_ACK_PENDING, limit)
     return config.ack_policy == AckPolicy.ALL and not 0 < unacked <= limit

@@ -248,7 +248,7 @@ Skip = Callable[[Record, ProtocolError], None]
 EPOCH: Final = "Jsc-Epoch"
 PRODUCER: Final = "Jsc-Producer"
 _AFTER: Final = "Jsc-After-Producer"  # the producer that was replaced
-_UP_TO: Final = "Jsc-Up-To"  # the sequence up to which its data was read
+_UP_TO: Final = "Jsc-Up-To"  # the sequence up to which the data of that producer was read
 
 _KNOWN_TIMES: Final = 1024
 

@@ -128,7 +128,7 @@ class EpochPublisher(Generic[T]):
 
     def record_sent(self, time: T) -> None:
         """Record that data of this time is about to be sent, after a check that it is allowed."""
-        if time not in self._active:  # an active time is already in the upper frontier
+        if time not in self._active:  # the upper frontier already includes an active time
             self.upper = self.upper.with_maximal(time)
             self._active.add(time)
 
@@ -182,15 +182,16 @@ class EpochSubscriber(Generic[T]):
     hold: bool = False
     filter: Antichain[T] = field(init=False)
     invalid: list[tuple[int, ProtocolError]] = field(default_factory=list)
-    _missed: Antichain[T] = field(init=False)  # epochs at or before these were active in some partition
+    # Epochs at or before one of these times may lack data that was sent before the snapshots.
+    _missed: Antichain[T] = field(init=False)
     _waiting: set[Hashable] = field(init=False)  # partitions whose snapshot has not arrived
-    _joined: dict[Hashable, int] = field(default_factory=dict)  # the sequences of their snapshots
+    _joined: dict[Hashable, int] = field(default_factory=dict)  # the sequence that each snapshot describes
     _lower: dict[Hashable, MutableAntichain[T]] = field(default_factory=dict)
     _merged: MutableAntichain[T] = field(init=False)
     _held: list[tuple[Hashable, Message[T], int]] = field(default_factory=list)
     # The sequence of the last frontier record of each partition. The dict is replaced, never modified.
     _frontier_seqs: dict[Hashable, int] = field(default_factory=dict)
-    # For each epoch that hasn't been consumed, the sequence of its first data, and `_frontier_seqs` at that point.
+    # For each epoch not consumed yet, the sequence of its first data message, and `_frontier_seqs` at that message.
     _unconsumed: dict[T, tuple[int, dict[Hashable, int]]] = field(default_factory=dict)
     _read: int = 0  # all messages up to this sequence have been received
     # Frontiers from earlier subscribers. The epochs completed by them are already consumed, so their data is dropped.
@@ -235,7 +236,8 @@ class EpochSubscriber(Generic[T]):
         """The position of this subscriber. Its partitions must be in one stream, and all snapshots have arrived."""
         newest = self._read + 1, self._frontier_seqs
         first, seqs = min(self._unconsumed.values(), key=itemgetter(0), default=newest)
-        # Completed epochs that haven't been consumed are at or after one of these times. Consumed epochs aren't.
+        # An epoch counts as consumed unless it is at or after one of these times. So include the completed epochs that
+        # haven't been consumed.
         held = [time for time in self._unconsumed if self.is_completed(time)] if self.hold else []
         consumed = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
         records: Any = tuple(sorted(seqs.items()))

@@ -163,7 +163,7 @@ def stream_mismatches(expected: StreamConfig, current: StreamConfig) -> list[tup
     return [
         (name, getattr(expected, name, value), getattr(current, name, have.get(name)))
         for name, value in want.items()
-        if not (name in ("duplicate_window", "num_replicas") and value == 0)  # the server uses its default
+        if not (name in ("duplicate_window", "num_replicas") and value == 0)  # 0 means the server's default
         and _comparable(_STREAM_FORMS, name, value) != _comparable(_STREAM_FORMS, name, have.get(name))
     ]
 

@@ -124,7 +124,7 @@ MAX_DEAD: Final = 64
 class RelationshipState(Enum):
     """The state of a relationship, as seen by one side."""
 
-    OUTBOUND = "outbound"  # requested here
+    OUTBOUND = "outbound"  # requested by this side
     INBOUND = "inbound"  # requested by the other side
     ESTABLISHED = "established"
     REMOVED = "removed"

@@ -265,7 +265,7 @@ class RequestRules:
             )
         rx = channel_eci(self.peer, fresh.channel)
         before = selected(self.records, {"Id": own_id}, None)
-        # The channel's name is derived from the event. If a record has it, this event has already been handled.
+        # The channel's name is derived from the event. If a record has this channel, the event was handled before.
         if before is not None and before.rx == rx:
             return []
         if before is not None and (before.live or any(isinstance(item, Send) for item in before.outbox)):
@@ -348,7 +348,7 @@ class RequestRules:
             named = {n: attrs[n] for n in ("Id", "subID", "Tx_role", "Rx_role") if attrs.get(n) is not None}
             which = f"is established with {named}" if named else "is named: give Id, Tx_role or Rx_role"
             _fail(failure, f"no relationship {which}"[:300])
-        # Use a different id for each relationship, so that each other side stores the event.
+        # Use a different id for each relationship. With one id, the events after the first would count as duplicates.
         message = event.fresh.id
         return [
             Send(eci=one.tx or "", **names, attrs=payload or {}, id=f"{message}.{one.id}", host=one.tx_host)

@@ -189,7 +189,7 @@ class PeerTracker:
                 expired = [one for one in self.relationships if _is_over(one) and _forget_at(one) <= now]
                 return [StoreValue(one.key, None, self._records[one.key][1]) for one in expired]
 
-    # --- what is stored ----------------------------------------------------------------------------------
+    # --- stored state ------------------------------------------------------------------------------------
 
     def _install(self, event: Install) -> list[Command]:
         policy = well_known_policy(requests=self.options.requests)
@@ -280,7 +280,7 @@ class PeerTracker:
         self._done.setdefault(event.key, set()).add(event.id)
         return self._next(self._records[event.key][0])
 
-    # --- what comes in -----------------------------------------------------------------------------------
+    # --- incoming messages -------------------------------------------------------------------------------
 
     def _policy(self, eci: str) -> Policy | Refuse:
         """Return the policy of a channel, or the refusal of a message on it."""

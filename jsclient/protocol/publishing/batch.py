@@ -121,13 +121,14 @@ class BatchTracker:
     accepted: bool = False  # true once the server has confirmed the batch
     state: BatchState = BatchState.OPEN
     _held: BatchMessage | None = None
-    # All messages that were sent, or None if they are too large.
+    # All messages that were sent, in case the batch must be sent again. None if they are too large to keep.
     _buffered: list[BatchMessage] | None = field(default_factory=list)
     _buffered_size: int = 0
     first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)
     _plain: bytes = field(init=False)  # the header block of a message without user headers, up to the number
-    _lines: _PlainLines | None = field(default=None, init=False, compare=False)  # used for the latest command
+    # Cached beginnings of commands, for the subject of the latest command and for numbers with as many digits.
+    _lines: _PlainLines | None = field(default=None, init=False, compare=False)
     # Maximum number of bytes that the batch adds to the headers of a message.
     overhead: int = field(init=False)
 

@@ -22,8 +22,8 @@ from .publish_window import NEVER, Failures, PublishWindow, Sends
 
 __all__ = ["Burst", "BurstWindow", "JoinAcks"]
 
-# How many bursts get a record for each publish immediately after answers have arrived out of order, for example because
-# they come from several streams. The answers to the next bursts probably will too.
+# After answers have arrived out of order (for example, from several streams), this many of the following bursts keep
+# one record per publish, because their answers will probably arrive out of order as well.
 _SCATTERED = 64
 _RUN = 8  # if at least this many acks arrive, searching for a run costs less than reading each ack
 
@@ -73,7 +73,7 @@ class BurstWindow(PublishWindow[TicketT]):
     join_acks: JoinAcks | None = None
     _bursts: deque[Burst[TicketT]] = field(default_factory=deque)  # newer than all publishes in `in_flight`
     _in_bursts: int = 0
-    _scattered: int = 0  # how many of the next bursts get their records immediately
+    _scattered: int = 0  # how many of the following bursts get a record per publish when they are sent
 
     @property
     def count(self) -> int:

@@ -44,7 +44,7 @@ class ChainWindow(PublishWindow[TicketT]):
     link: str | int | None = 0
     # True if a record names its predecessor by ID. Otherwise, it names a sequence, and records are sent one at a time.
     by_id: bool = True
-    is_fenced: bool = False  # another client has written the last record
+    is_fenced: bool = False  # true once another client has written the last record
     _seen: tuple[int, int] = (0, 0)  # number and sequence of the last record seen, or stored before the chain
     _round: int = 0
     _gaps: set[int] = field(default_factory=set)  # numbers of records that were not stored
@@ -119,7 +119,7 @@ class ChainWindow(PublishWindow[TicketT]):
         return entry.recovery.overtaken or error or no_stream(entry)
 
     def _forget_unwanted(self) -> None:
-        pass  # the successors still need the record, even if its ticket is done
+        pass  # keep records whose ticket is done, because their successors still need them
 
     def disconnected(self) -> Failures[TicketT]:
         self._connected = False
@@ -163,7 +163,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self._gaps.discard(number)
         before, self._seen = self._gaps, (number, seq)
         self._ended = {ended for ended in self._ended if ended > number}
-        end = min(self._ended, default=None)  # the predecessor of all later records is missing
+        end = min(self._ended, default=None)  # later records fail, because this predecessor is missing
         failures: Failures[TicketT] = []
         sends: Sends[TicketT] = []
         link: str | int = seq

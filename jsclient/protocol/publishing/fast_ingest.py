@@ -72,7 +72,7 @@ def check_ingest(gap: str, ack_every: int, max_outstanding_acks: int) -> None:
 class IngestTracker:
     """One fast ingest. Messages up to the number ``limit`` may be sent, with the reply subjects returned here."""
 
-    inbox: str  # the prefix and a token, which is the id on the server: at most 64 characters
+    inbox: str  # an inbox prefix and a token, which is the id on the server, of at most 64 characters
     ack_every: int  # maximum number of messages per ack. The server sets the actual number
     max_acks: int = 2  # number of acks that may be outstanding
     gap_ok: bool = False

@@ -120,7 +120,7 @@ class Recovery(msgspec.Struct):
     unconfirmed: bool = False  # an earlier attempt may have been stored
     # The error received while unconfirmed. The next attempt asks whether an earlier attempt was stored.
     mismatch: ApiError | None = None
-    overtaken: ApiError | None = None  # error 10070, received while its predecessor was in flight
+    overtaken: ApiError | None = None  # error 10070, received while the preceding message was in flight
 
     @property
     def attempt(self) -> float:

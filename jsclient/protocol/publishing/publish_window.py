@@ -45,7 +45,7 @@ __all__ = ["NEVER", "Failures", "PublishWindow", "Sends"]
 NEVER = float("inf")
 """A moment that is never reached."""
 
-# minimum number of seconds between checks, because each check visits all publishes in flight
+# Minimum number of seconds between two checks, because each check visits all publishes in flight.
 _BETWEEN_TICKS = 0.02
 
 
@@ -63,7 +63,7 @@ class PublishWindow(Generic[TicketT]):
     Tickets receive the acks, and failures are returned. A publish whose ticket is done is not sent again.
     """
 
-    never_an_id: str  # an id that no message has
+    never_an_id: str  # an id that no message has, for a `question` that the server can't store
     answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
     # The messages in flight by reply subject, oldest first.
     in_flight: dict[bytes, InFlight[TicketT]] = field(default_factory=dict, init=False)

@@ -85,8 +85,8 @@ def schedule_headers(
             raise ConfigError("time_zone is given without cron: leave it out with at and every")
         headers[SCHEDULE_TIME_ZONE] = _zone(time_zone)
     if source is not None:
-        # The server copies the last message of the source. On one of these subjects, that would be the schedule itself
-        # or an earlier copy.
+        # The server copies the last message of the source. If the source were one of these subjects, that message would
+        # be the schedule itself or an earlier copy.
         if check_publish_subject(source) in (subject, target):
             raise ConfigError(
                 f"the source {source!r} is the subject or the target of the schedule: give another one"
@@ -132,7 +132,7 @@ def check_cron(pattern: str) -> str:
     if pattern.startswith("@"):
         words = ", ".join(_PREDEFINED)
         raise ConfigError(f"cron: {pattern!r:.60} is not one of {words}; use the arguments at and every")
-    # The server splits at any white space. Refuse all but spaces, because other kinds only look like spaces.
+    # The server splits at any white space. Refuse all kinds except spaces, because they only look like spaces.
     if not pattern.isascii() or not pattern.isprintable():
         raise ConfigError(f"cron: {pattern!r:.60} has a character that is not allowed in a field")
     fields = pattern.split()

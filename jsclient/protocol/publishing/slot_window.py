@@ -16,8 +16,8 @@ from .publish_window import Failures, PublishWindow, Sends
 
 __all__ = ["Commands", "SlotWindow", "Slots"]
 
-# How many publishes get their records immediately after an unusual answer. The next publishes will probably need
-# records too, for example if the stream doesn't write its acks in the usual form.
+# After an unusual answer, this many of the following publishes get a record when they are sent, because their answers
+# will probably be unusual as well, for example if the server doesn't write acks in the usual form.
 _RESTING = 1000
 
 

@@ -49,7 +49,7 @@ class LinkTracker:
 
     floor: int = 0
     by_subject: bool = False
-    # The last sequence received of a subject, if it is after the floor.
+    # Maps each subject to the last sequence received on it, if that sequence is after the floor.
     _beyond: dict[str, int] = field(init=False, default_factory=dict)
 
     @property
@@ -76,11 +76,11 @@ class LinkTracker:
             return Link.DUPLICATE
         if seq == self.floor + 1:
             self.caught_up(seq)
-        # A predecessor before the last record received isn't a gap. It means that the last record received was deleted
+        # If the predecessor is before the last record received, there is no gap. The last record received was deleted
         # before this one was stored.
         elif previous is None or previous > last:
             return Link.GAP
-        elif self.by_subject:  # Keep the floor, because the history beyond it must be read in any case.
+        elif self.by_subject:  # keep the floor, because records of other subjects may be missing after it
             self._beyond[subject] = seq
         elif not previous and last:
             return Link.GAP
@@ -139,7 +139,8 @@ class MissingRule:
         No record is missing before any of them, none is a duplicate, and only the last of them may end the topic.
         For ``floor`` and ``extent`` see `before`.
         """
-        whole = extent is not None and extent.first_seq <= floor + 1  # the head of the stream is complete
+        # True if no record after the floor was removed from the start of the stream.
+        whole = extent is not None and extent.first_seq <= floor + 1
         count, value = 0, Kind.VALUE
         for record in records:
             seq = record.seq

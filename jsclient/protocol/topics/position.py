@@ -220,7 +220,7 @@ class Extent:
         Raises:
             HistoryTruncatedError: Records stored after the time may have been removed.
         """
-        # Compare with the first record, or with the last removed record if the stream is empty.
+        # Compare with the time of the first record. If the stream is empty, compare with that of the last one removed.
         if (
             not allow_truncated
             and self.first_seq > 1
@@ -258,7 +258,7 @@ class EndCheck:
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or certainly after the end.
         """
-        # No second look is needed for this check, because a former leader can't report another stream or incarnation.
+        # This check needs no second answer, because even a former leader reports the right stream and incarnation.
         position._same_stream(extent.stream, extent.incarnation)  # noqa: SLF001  same module
         is_reached = self.check_end(extent, position.seq, now)
         if is_reached is False:

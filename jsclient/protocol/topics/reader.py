@@ -116,7 +116,7 @@ class Reader:
     # The arguments and the result of the last call of `MissingRule.run_length`: a page, the floor, and the length of
     # the run.
     _checked_run: tuple[Sequence[Record], int, int] = ((), 0, 0)
-    # True if a record didn't fit in the queue. It must be requested again once there is capacity.
+    # True if a record didn't fit in the queue. The record must be requested again once there is capacity.
     _full: bool = False
     # A round of requests reads the history to its end, one request at a time.
     request_needed: bool = False  # true if the history must be requested again
@@ -232,7 +232,7 @@ class Reader:
             return self._request_history()
         was_rechecking = self._recheck
         for record in self._push_all(records, now):
-            # A record before this one is missing. Keep this record if the gap is filled from the history at once.
+            # A record before this one is missing. If the gap is filled from the history at once, keep this record.
             if self.catch_up != "at once" or not self._out_of_order.add_record(record):
                 self.discarded += 1
             self._hint = max(self._hint, record.seq)
@@ -255,7 +255,7 @@ class Reader:
             # Some records beyond the floor have already been accepted, so check each record separately.
             count = 0
         elif extent is None and self._checked_run[0] is records and self._checked_run[1] == links.floor:
-            count, self._checked_run = self._checked_run[2], ((), 0, 0)  # `needs_extent` has computed it
+            count, self._checked_run = self._checked_run[2], ((), 0, 0)  # computed by `needs_extent`
         else:
             count = self.missing.run_length(records, links.floor, extent)
         if not count or not self._queue.extend(records[:count]):
@@ -287,12 +287,12 @@ class Reader:
             if links.had(record.seq, record.subject):
                 self.repeated += 1
             else:
-                self.discarded += 1  # the history is read once the queue has capacity
+                self.discarded += 1  # the record is read from the history once the queue has capacity
                 self._full = self.request_needed = True
                 self._hint = max(self._hint, record.seq)
             return True
-        # A record is known to be missing. If a limit has removed it from the stream in the meantime, no link refers to
-        # it, and this record would wrongly seem to be the next one.
+        # A record is known to be missing. If a limit has removed the missing record from the stream since, no link
+        # refers to it, and this record would wrongly seem to be the next one.
         if (
             self._hint > links.floor
             and record.seq > links.floor + 1
@@ -305,7 +305,8 @@ class Reader:
         elif offer is Link.DUPLICATE:
             self.repeated += 1
             if 0 < self._newest_ns < record.time_ns:
-                self._recheck = True  # a record that is newer than every other record has an old sequence
+                # The newest record has an old sequence, so the stream may have been recreated.
+                self._recheck = True
         else:
             return False
         return True
@@ -314,7 +315,7 @@ class Reader:
         self._queue.add_record(record, floor)
         self._newest_ns = max(self._newest_ns, record.time_ns)
         self.ended = record.is_last and self.ends
-        if floor == record.seq:  # if it is lower, a record of another subject may be missing
+        if floor == record.seq:  # with a lower floor, a record of another subject may be missing
             self._added_at = now
 
     def _request_history(self) -> list[Command]:

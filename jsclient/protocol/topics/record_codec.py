@@ -272,7 +272,7 @@ class StoredRecords:
                     )
                 )
         except ValueError:
-            pass  # the message itself has these headers, so let the tracker decide
+            pass  # the message itself contains headers of these names, so let the tracker decide
         if records:
             tracker.took(len(records), records[-1].seq, pending if len(records) == len(frames) else b"")
         return records
@@ -395,7 +395,7 @@ class RepublishedRecords:
                     origin=origin,
                 )
             except ValueError:
-                # The frame has an unusual form, or this stream did not republish it.
+                # The frame has an unusual form, or this stream didn't republish it, so let the slower function decide.
                 try:
                     record = republished_record(frame, self._stream, origin)
                     if not self._jumps and record.previous != record.seq - 1:

@@ -261,7 +261,7 @@ _NAMES: Final = re.compile(
 )
 
 
-# Errors of publishes because of the stream's limits or its seal. The error names the stream.
+# Errors of a publish because of a limit of the stream, or because it is sealed. Only the answer names the stream.
 _OF_LIMITS: Final = frozenset({10023, 10054, 10077, 10109})
 
 

@@ -89,7 +89,8 @@ else:
                     raise
 
     except TypeError:
-        # In this version of msgspec, the metaclass can't be subclassed, so msgspec's own error is raised.
+        # Some releases of msgspec don't allow subclassing its metaclass. With these, an unknown field raises msgspec's
+        # own error, which doesn't name the field that was probably meant.
         Named = type(msgspec.Struct)
 
 

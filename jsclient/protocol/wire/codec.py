@@ -234,9 +234,9 @@ def _same(value: Any) -> Any:
 class _Kind(NamedTuple):
     """The conversions of a field. ``take`` and ``read`` raise only _WrongValueError."""
 
-    read: _Convert = _same  # from the wire, never called with None
-    take: _Convert = _same  # from a user
-    write: _Convert = _same  # to the wire
+    read: _Convert = _same  # converts a value from the wire, which is never None
+    take: _Convert = _same  # converts a value from a user
+    write: _Convert = _same  # converts a value for the wire
     same: type[Any] | None = None  # bool, a 63-bit int or an ASCII str, which ``read`` returns unchanged
     words: Mapping[str, Any] = {}  # the members of an enum, which ``read`` returns instead of their words
 
@@ -492,7 +492,7 @@ def _plain(obj: Any) -> Any:
     if isinstance(obj, list | tuple):
         return [value if type(value) in _PLAIN else _plain(value) for value in obj]
     if isinstance(obj, str):
-        return str(obj)  # this includes a StrEnum
+        return str(obj)  # turns a StrEnum into a plain str
     if obj is None or isinstance(obj, bool | int):
         return obj
     if isinstance(obj, float) and math.isfinite(obj):

@@ -84,7 +84,8 @@ def burst_commands(  # noqa: PLR0917
                 for row in rows
             ]
         )
-    # Joining pieces costs half as much as formatting commands. Each piece begins with the end of the previous command.
+    # Joining pieces takes half as long as formatting each command. The first piece of a command starts with the CRLF
+    # that ends the previous command.
     verb = b"\r\nHPUB %b " if with_headers else b"\r\nPUB %b "
     begins = {subject: verb % subject for subject in set(subjects)}
     texts = {size: b" %d\r\n" % size for size in set(sizes)}

@@ -189,7 +189,7 @@ def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
     return Status(code, first[12:].strip(" \t"), headers) if code else None, headers
 
 
-_MAX_KNOWN: Final = 1024  # maximum number of names
+_MAX_KNOWN: Final = 1024  # maximum number of names in `_searched` and in `_checked`
 # Maps each name that `find_header` has searched for to the bytes that begin its line.
 _searched: dict[str, bytes] = {}
 
@@ -202,7 +202,7 @@ def find_header(block: bytes, name: str) -> str | None:
     start = _searched.get(name) or _line_start(name)
     if not start:
         return parse_headers(block)[1].get(name)
-    # Ignore what follows an empty line, because these bytes aren't headers. `partition` takes half as long as `find`.
+    # Ignore all bytes after an empty line, which aren't headers. `partition` takes half as long as `find`.
     before, line_start, value = block.partition(b"\r\n\r\n")[0].partition(start)
     if not line_start or before[:8] != _VERSION:
         return None

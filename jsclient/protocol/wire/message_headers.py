@@ -16,8 +16,9 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     _Base = MutableMapping[str, str]
 else:
-
-    class _Base:  # `MutableMapping` and a struct, which is created in half the time, have different metaclasses
+    # Message headers are a struct, because a struct is created in half the time. A struct can't derive from
+    # `MutableMapping`, which has a different metaclass.
+    class _Base:
         __slots__ = ()
 
 

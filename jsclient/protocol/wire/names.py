@@ -164,7 +164,7 @@ def check_filter_subjects(subjects: list[str]) -> list[str]:
     Raises:
         InvalidNameError: A subject is not valid, or not a str.
     """
-    # If one of them is not ordinary, check each by itself, which also finds the reason for the error.
+    # If any subject isn't ordinary, check each subject by itself. This also finds the reason for an error.
     if not _are_ordinary(subjects):
         for subject in subjects:
             check_filter_subject(subject)
@@ -180,7 +180,7 @@ def _are_ordinary(subjects: list[str]) -> bool:
     return (
         _ORDINARY.fullmatch(text) is not None
         and text.count(" ") == len(subjects) - 1
-        and ".." not in f".{text.replace(' ', '.')}."  # no subject has an empty token, and none is empty
+        and ".." not in f".{text.replace(' ', '.')}."  # no subject is empty or has an empty token
         and max(map(len, subjects)) <= MAX_SUBJECT_BYTES
     )
 

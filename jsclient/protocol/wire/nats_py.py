@@ -48,7 +48,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "reconnected_cb": "on_event=",
     "skip_subject_validation": _CHECKED,
     "verbose": _CHECKED,
-}  # the key includes the function if a name has another meaning there
+}  # a key names the function too if the argument has a different meaning there
 
 
 def argument_hint(owner: str, name: str) -> str | None:
@@ -214,7 +214,7 @@ def no_attribute(self: object, name: str) -> NoReturn:
     Python calls it only if the normal look-up has failed.
     """
     cls = type(self)
-    if hasattr(cls, name):  # a property of this name raised an AttributeError, which is raised again
+    if hasattr(cls, name):  # a property of this name has raised an AttributeError, so raise that error again
         object.__getattribute__(self, name)
     text = _advice(cls, name) if name[:1] != "_" else f"{cls.__name__} has no attribute {name!r}"
     # Leave the object out of the error. Otherwise, Python would add "Did you mean", which could name a private
@@ -226,7 +226,7 @@ def _advice(cls: type[Any], name: str) -> str:
     for kind in cls.__mro__:
         if meaning := ATTRIBUTES.get(kind.__name__, {}).get(name):
             return f"{kind.__name__} has no attribute {name!r}: nats-py's {name} {meaning}"
-    from difflib import get_close_matches  # imported only after a mistake: `import jsclient` stays fast
+    from difflib import get_close_matches  # imported here to keep `import jsclient` fast
 
     public = [known for known in dir(cls) if not known.startswith("_")]
     near = get_close_matches(name, public, 1)

@@ -31,7 +31,7 @@ ACCOUNTS: Final = "_R_."
 _FLOW_CONTROL: Final = b"$JS.FC."
 _FORBIDDEN: Final = (b"$JS.API.", b"$SYS.", b"$JS.ACK.")
 _ILLEGAL: Final = frozenset(b" \t\r\n\0")
-_MAX_FLOW_CONTROL: Final = 1024  # bytes
+_MAX_FLOW_CONTROL: Final = 1024  # maximum size of a subject to answer, in bytes
 
 
 def may_answer(subject: str, prefixes: Iterable[str] = (INBOX,)) -> bool:

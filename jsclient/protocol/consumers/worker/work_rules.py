@@ -75,7 +75,7 @@ class WorkOptions:
         """Number of messages that may wait, here or in flight. It is small, because other workers could handle them."""
         if self.prefetch is not None:
             return self.prefetch
-        # If messages are ordered by key, a free handler must be able to look past the messages of busy keys.
+        # If messages are ordered by key, keep more of them, so that a free handler finds one whose key isn't busy.
         return max(64, 4 * self.concurrency) if self.ordered else 2 * self.concurrency
 
 

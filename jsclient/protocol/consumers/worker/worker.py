@@ -126,10 +126,10 @@ class Work(msgspec.Struct, Generic[T], eq=False):
     phase: Phase = Phase.WAITING
     repeats: int = 0  # attempts in this worker beyond the first
     burials: int = 0  # failed attempts to store its dead letter
-    final_error: BaseException | None = None  # dead-lettered without being handled, for this reason
+    final_error: BaseException | None = None  # if set, store a dead letter with this error, without a handler
     # The error raised by the key function. The message then counts as handled and failed.
     broken: Exception | None = None
-    abandoned: bool = False  # its handler still runs, but its result is ignored
+    abandoned: bool = False  # true if its handler still runs, but the result of the handler is ignored
     denied: bool = False  # the server refused a progress report, so it refuses the ack as well
     interval: float = 0.0  # seconds between progress reports
     report_at: float = math.inf  # when the next progress report is due, in monotonic seconds
@@ -244,8 +244,8 @@ class Workload(Generic[T]):
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
-            # A redelivery of a message that is still held. Keep the new delivery, because the server expects its ack,
-            # not that of an earlier one.
+            # The server has redelivered a message that is still held. Keep the new delivery, because the server now
+            # expects an ack of this delivery, not of an earlier one.
             work.latest, work.deliveries = message, max(work.deliveries, deliveries)
             if work.phase is Phase.WAITING:
                 work.message = message
@@ -255,7 +255,7 @@ class Workload(Generic[T]):
         if deliveries > 1:
             self._added_again(work)
             self._keep_alive(work, now)
-        elif (interval := self._first_interval) is not None:  # the same as `_keep_alive`, without the calls
+        elif (interval := self._first_interval) is not None:  # this repeats `_keep_alive` to save the calls
             work.interval = interval
             work.report_at = report_at = now + interval
             if report_at < self._due:  # noqa: PLR1730  min() would cost a call per message
@@ -289,7 +289,7 @@ class Workload(Generic[T]):
         if not self._ready or counts.running >= self._concurrency:
             return None
         entry = self._ready.popleft()
-        # A queue of a key becomes ready again only when its current work is released.
+        # Leave the work in the queue of its key, which becomes ready again only when the work is released.
         work = entry.works[0] if isinstance(entry, KeyQueue) else entry
         work.phase = Phase.RUNNING
         work.began = now
@@ -446,7 +446,7 @@ class Workload(Generic[T]):
             key_queue.works = deque(work for work in key_queue.works if work not in removed)
             if not key_queue.works:
                 del self._key_queues[key_queue.key]
-        # Empty queues may still be among the ready entries, where `take` would find no work in them.
+        # Remove empty queues from the ready entries, because `start_work` expects a work in each of them.
         self._ready = deque(entry for entry in self._ready if not isinstance(entry, KeyQueue) or entry.works)
         returned.sort(key=lambda work: work.ident)
         return returned
