@@ -54,9 +54,9 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
     awaits anything, the cache may change in the meantime, so iterate over a copy such as ``dict(cache)``.
 
     The cache survives reconnects and server restarts. It may skip intermediate values of a key, but never misses the
-    latest one. If the bucket is deleted or created again, the cache can't continue, and every access raises
-    `BucketNotFoundError` or `PositionInvalidError`. After the cache or its connection is closed, the last state can
-    still be read.
+    latest one. If the bucket is deleted or created again, the cache can't continue. The event `ErrorRaised` reports
+    this, and every access raises `BucketNotFoundError` or `PositionInvalidError`. After the cache or its connection is
+    closed, the last state can still be read.
     """
 
     def __init__(
