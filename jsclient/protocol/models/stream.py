@@ -32,7 +32,8 @@ class StreamState(Model, frozen=True, kw_only=True):
 
     Attributes:
         messages, bytes: Number of messages, and their total size in bytes.
-        first_seq: Stream sequence of the oldest message, or ``last_seq + 1`` if the stream is empty.
+        first_seq: Stream sequence of the oldest message. ``last_seq + 1`` if all messages have been removed. May be 0
+            if no message was ever stored.
         first_ts: Time at which the oldest message was stored, or None if the stream is empty.
         last_seq: The last sequence that was assigned. It doesn't change when messages are removed.
         last_ts: Time at which the last message was stored, or None if no message was ever stored.
