@@ -227,8 +227,8 @@ class LogReader(ReadHandle[Record]):
         Raises:
             RequestTimeoutError: No record arrived within ``timeout`` seconds. The reader can still be used.
             ClosedError: The reader was closed, or the log has ended.
-            HistoryTruncatedError: Records were removed before they were read.
-            PositionInvalidError: The stream was deleted and created again.
+            HistoryTruncatedError: Records were removed before they were read. Further calls raise the same error.
+            PositionInvalidError: The stream was deleted and created again. Further calls raise the same error.
         """
         deadline = deadline_of(timeout, self._now())
         while True:
@@ -240,21 +240,21 @@ class LogReader(ReadHandle[Record]):
                 raise RequestTimeoutError("the next record", timeout or 0.0, self._log.problem)
 
     def take(self, limit: int) -> list[Record]:
-        """Return up to ``limit`` records that have already arrived, in order. Never waits."""
+        """Return up to ``limit`` records that have already arrived, in order and without waiting."""
         records, commands = self._tracker.take_records(limit)
         if commands:
             self._carry_out(commands)
         return records
 
     def take_one(self) -> Record | None:
-        """Return the next record if it has already arrived, or None. Never waits."""
+        """Return the next record if it has already arrived, or None, without waiting."""
         record = self._take_one()
         if self._tracker.request_needed:
             self.taken()
         return record
 
     def taken(self) -> None:
-        """Read on from the history if the queue was full and has room again. Internal."""
+        """Read on from the history if the queue was full and has room again. For internal use."""
         if commands := self._tracker.taken():
             self._carry_out(commands)
 
@@ -319,7 +319,7 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def failure(self) -> JetStreamError | None:
-        """The error of the last attempt to read the history, or None if the attempt succeeded."""
+        """The error of the latest attempt to read the history. None if it succeeded, or if there was no attempt yet."""
         return None if self._failure is None else self._failure[1]
 
     def _lasting_failure(self) -> JetStreamError | None:

@@ -112,9 +112,9 @@ class TopicTable(Handle, Mapping[str, Record]):
     ``check`` seconds. If the user isn't allowed to read the stream, the event `PermissionDenied` is reported, and the
     next comparison takes place after the next reconnect.
 
-    If the stream is deleted or created again, the table can't continue, and every access raises the error. After you
-    close the table or the connection, you can still read the last state. Check `is_closed` if you need the current
-    state.
+    If the stream is deleted or created again, the table can't continue. The event `ErrorRaised` reports this, and every
+    access raises the error. After you close the table or the connection, you can still read the last state. Check
+    `is_closed` if you need the current state.
     """
 
     def __init__(
@@ -215,7 +215,8 @@ class TopicTable(Handle, Mapping[str, Record]):
             ClosedError: The table was closed.
             ConfigError: ``condition`` isn't a plain function of one argument.
 
-        If the table has failed, the call raises the error that stopped it.
+        If the table has failed, the call raises the error that stopped it. An exception that ``condition`` raises is
+        passed on.
         """
         check_handler("condition", condition, "table")
         check_plain("condition", condition)
@@ -394,7 +395,7 @@ class TableChanges(ReadHandle[TableChange]):
         return not self._pending
 
     def noted(self, subject: str, record: Record | None) -> None:
-        """Add a change of a subject. Internal: called by the table.
+        """Add a change of a subject. For internal use: the table calls this method.
 
         It replaces an earlier change of this subject that hasn't been returned yet.
         """
