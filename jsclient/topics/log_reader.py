@@ -208,7 +208,9 @@ class LogReader(ReadHandle[Record]):
     def tracker(self) -> Reader:
         """The state machine that decides what the reader does.
 
-        Its counters ``rejected``, ``repeated`` and ``discarded`` are useful for monitoring.
+        Its counters are useful for monitoring. They start at 0 with the reader. ``rejected`` counts pushes for an
+        earlier subscription, ``repeated`` counts records that arrived twice, and ``discarded`` counts pushes that were
+        dropped because of a gap or a full queue. The dropped records are read from the history instead.
         """
         return self._tracker
 
