@@ -265,9 +265,9 @@ class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
 class ConsumersNearLimit(Event, frozen=True, kw_only=True):
     """The stream of a bucket has at least 90 % of the consumers that the server allows.
 
-    A consumer is needed for each cache, for each object that is being read, and for each watch with different filters.
-    Delete unused consumers, or raise the limit. ``consumers`` is the current number. ``limit`` is the stream's
-    ``max_consumers``. If that isn't set, ``limit`` is 1,000, the default of nats-server 2.15.
+    Only ``create_key_value``, ``ensure_key_value`` and ``ensure_object_store`` check this. Each cache, each object
+    being read and each watch with different filters needs a consumer. Delete unused consumers, or raise the limit.
+    ``limit`` is the stream's ``max_consumers`` or, if that isn't set, 1,000, the default of nats-server 2.15.
     """
 
     about = "stream"

@@ -127,7 +127,8 @@ class LogReader(ReadHandle[Record]):
 
     Pushes may be lost, repeated or reordered, and servers may restart. The reader reads missing records from the
     history. A slow reader doesn't delay other clients, because records that don't fit in its queue are read from the
-    history later. Cancelling a read loses no record.
+    history later. If a read is cancelled, no record is lost: the next
+    read returns it.
 
     Args:
         log: The log to read.
@@ -279,7 +280,8 @@ class LogReader(ReadHandle[Record]):
             HistoryTruncatedError: Records were removed before they were read.
             PositionInvalidError: The stream was deleted and created again.
 
-        Like `next`, the iteration raises a request error only if retrying can't help.
+        Like `next`, the iteration raises a request error only if retrying can't help, for example
+        `PermissionDeniedError`.
         """
         check_count("max_records", max_records)
         while True:
@@ -339,7 +341,7 @@ class LogReader(ReadHandle[Record]):
             raise ClosedError("the reader is closed, or its log has ended: no record follows")
 
     def begin(self) -> None:
-        """Start reading in the background. Call this method once, before the first read."""
+        """Start reading in the background. Call this method exactly once, before the first read."""
         self._log.open.add(self)
         self._carry_out(self._tracker.begin_reading(self._now()))
 

@@ -382,7 +382,8 @@ class TopicTable(Handle, Mapping[str, Record]):
 class TableChanges(ReadHandle[TableChange]):
     """Reads the changes of a table, one subject at a time. Returned by `TopicTable.changes`.
 
-    ``async for`` stops when the table, its connection or this reader is closed. Cancelling a read loses no change.
+    ``async for`` stops when the table, its connection or this reader is closed. If a read is cancelled, no change is
+    lost.
     """
 
     def __init__(self, table: TopicTable, pending: Mapping[str, Record]) -> None:

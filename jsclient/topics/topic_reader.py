@@ -28,7 +28,7 @@ class TopicReader(ReadHandle[Record]):
     """Reads every record of a topic exactly once and in order. Opened by `Topic.each` and `Topic.since`.
 
     ``async for`` stops when the producer finishes the topic, and raises `IterationFailed` with the reason if the
-    producer fails. Cancelling a read loses no records: the next read returns them.
+    producer fails. If a read is cancelled, no record is lost: the next read returns it.
 
     If the topic's subject contains wildcards, each subject ends separately, so the loop doesn't end by itself. The
     record that ends a subject (`Record.is_last`) is returned like any other.

@@ -318,7 +318,8 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
 class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
     """An asynchronous iterator over the changes of a cache. Returned by `KeyValueCache.changes`.
 
-    ``async for`` stops when the cache, its connection or this reader is closed. Cancelling a read loses no change.
+    ``async for`` stops when the cache, its connection or this reader is closed. If a read is cancelled, no change is
+    lost.
     """
 
     def __init__(self, cache: KeyValueCache[ValueT], table: TopicTable, parts: list[TableChanges]) -> None:

@@ -251,7 +251,7 @@ class Notifier:
 
 
 class SubscriptionIterator(AsyncIterator[Any]):
-    """Reads the values of a subscription. Returned by ``aiter(subscription)``. Cancelling a read loses no value.
+    """Reads the values of a subscription. Returned by ``aiter(subscription)``. No value is lost if a read is cancelled.
 
     Attributes:
         completion: The value that the producer passed to `Producer.finish`. None until the iterator reaches the end.
