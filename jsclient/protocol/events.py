@@ -455,7 +455,7 @@ class PublishFailed(Event, frozen=True, kw_only=True):
     """A message couldn't be published, and no caller is waiting for the result.
 
     A `Publisher` emits the event if the error hasn't been retrieved from the future of the message within 10 s, or when
-    the publisher is closed. ``count`` messages failed for the same reason. ``subject`` and ``error`` are the first's.
+    the publisher is closed. ``count`` messages failed for the same reason. ``subject`` and ``error`` are of the first.
     """
 
     about = "publisher"

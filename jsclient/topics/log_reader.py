@@ -127,8 +127,7 @@ class LogReader(ReadHandle[Record]):
 
     Pushes may be lost, repeated or reordered, and servers may restart. The reader reads missing records from the
     history. A slow reader doesn't delay other clients, because records that don't fit in its queue are read from the
-    history later. If a read is cancelled, no record is lost: the next
-    read returns it.
+    history later. If a read is cancelled, no record is lost: the next read returns it.
 
     Args:
         log: The log to read.

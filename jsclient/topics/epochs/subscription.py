@@ -45,8 +45,7 @@ class EpochSubscription(EpochEvents[T]):
     `Data` and `FrontierUpdate` events. The time of every later `Data` event is at or after an element of `frontier`.
 
     With the default ``filter``, "atomic", an epoch is skipped if some of its data was sent before the subscription
-    started. Iteration ends when all partitions have ended. If a read is cancelled, no event is
-    lost.
+    started. Iteration ends when all partitions have ended. If a read is cancelled, no event is lost.
 
     If records were removed from the stream before they were read, the next read raises `EpochsLostError` once. Part of
     the data of the epochs named in the error is lost, so discard what you have received of these epochs. Reading then
