@@ -110,7 +110,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     @property
     def server_version(self) -> str:
-        """Version of the connected server, such as ``2.11.4``, or "" if it isn't known."""
+        """Version of the current server, or the last one while disconnected, such as ``2.11.4``. "" if unknown."""
         return self._connection.server_version
 
     @property
@@ -237,7 +237,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         Ephemeral consumers created by subscriptions are deleted, but durable consumers are not. A nats-py connection
         passed to `JetStream` stays open. To finish the work in progress first, call `drain` instead.
 
-        Calling `close` again does nothing. If the server doesn't respond, the call takes up to 5 s.
+        Calling `close` again does nothing. If the server doesn't respond, the call returns after at most 5 s.
 
         If the call is cancelled, the connection is closed immediately. Unsent data is lost, and the server removes the
         ephemeral consumers after their ``inactive_threshold``.

@@ -363,7 +363,7 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
     limit: int = 0
 
     def with_counts(self, limit: int, count: int) -> ConsumerLimitError:
-        """Return a copy of this error whose message also says how many consumers the stream has and allows.
+        """Return a copy of this error whose message includes the stream's number of consumers and its limit.
 
         Args:
             limit: The ``max_consumers`` of the stream. Zero or a negative number means no limit.
@@ -733,8 +733,8 @@ class DrainTimeoutError(_Fields, TimeoutError):
     """`JetStream.drain` didn't finish within the timeout. The connection was closed anyway.
 
     Attributes:
-        remaining: Descriptions of the unfinished work, such as handlers that are still running, messages that haven't
-            been read, and requests and published messages that are still in flight.
+        remaining: Human-readable descriptions of the unfinished work. It can be a handler that is still running, a
+            message that hasn't been read, or a request or published message that is still in flight.
         timeout: The timeout passed to `JetStream.drain`, in seconds.
     """
 
@@ -950,7 +950,8 @@ class EpochCompletedError(_Fields):
 class EpochsLostError(_Fields):
     """Records of epochs that had already begun were lost, so these epochs can't be completed.
 
-    Discard the data received for these epochs, and take a new snapshot.
+    Discard the data received for these epochs. The subscription stays open, and its next read continues with later
+    epochs.
 
     Attributes:
         epochs: The epochs that were lost after some of their records had been read. Other epochs may have been lost
@@ -1072,7 +1073,8 @@ class ValueInvalidError(_Fields):
         bucket, key: The name of the bucket, and the key.
         revision: The revision of the value.
         reason: Why the value can't be decoded.
-        entry: The `KeyValueEntry` of the value, or None. Its ``raw`` attribute holds the undecoded bytes.
+        entry: The `KeyValueEntry` of the value. Its ``raw`` attribute holds the undecoded bytes. None only if the error
+            was created without an entry.
     """
 
     bucket: str
@@ -1422,7 +1424,8 @@ class PublishesFailedError(_Fields, PublishError):
         failures: One `FailedPublishInfo`, a ``(subject, error)`` tuple, per failure, in order. If the error is an
             `ApiError` or a `NoRespondersError`, the message wasn't stored. If the error is a `RequestTimeoutError`,
             `DisconnectedError` or `ClosedError`, the outcome is unknown.
-        reported: Number of earlier failures that were already reported as `PublishFailed` events.
+        reported: Number of further failures, which ``failures`` doesn't contain because `PublishFailed` events have
+            already reported them.
     """
 
     failures: list[FailedPublishInfo]

@@ -120,7 +120,7 @@ class ReadHandle(Handle, Generic[ItemT_co]):
 
     @abc.abstractmethod
     async def next(self) -> ItemT_co:
-        """Return the next item. Raises `ClosedError` after the last."""
+        """Wait for the next item and return it. Raises `ClosedError` after the last one."""
 
     def __aiter__(self) -> Self:
         return self
@@ -209,7 +209,7 @@ class Opening(Asking[HandleT]):
         subscription = await js.subscribe("orders.>")
 
     You can also pass the `Opening` to ``asyncio.create_task``, like a coroutine. Nothing is sent before the handle is
-    opened, and most errors are raised only then.
+    opened, and most errors are raised only then. If you await an `Opening` twice, it opens two handles.
     """
 
     _how = "'async with ... as name' opens it, and so does 'await'"

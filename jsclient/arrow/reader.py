@@ -102,7 +102,7 @@ class ArrowReader(Iterator[pa.RecordBatch]):
     errors. A reader can be read only once.
 
     The first batch opens the connection. The connection is closed after the last batch, by `close`, or when the reader
-    is discarded.
+    is discarded. If reading raises an error, the reader ends, and further reads raise `ClosedError`.
 
     Attributes:
         schema: The ``pyarrow.Schema`` of the batches.

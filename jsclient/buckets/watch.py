@@ -96,7 +96,10 @@ class BucketWatch(ReadHandle[EntryT]):
 
     @property
     def revision(self) -> int:
-        """The revision of the last entry returned, or 0. Pass it to a new watch as ``after`` to continue later."""
+        """The revision of the last entry returned. Pass it to a new watch as ``after`` to continue later.
+
+        It is 0 until the first entry has been returned, even if this watch itself was opened with ``after``.
+        """
         return self._revision
 
     def events(self) -> AsyncIterator[Event]:

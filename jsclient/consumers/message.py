@@ -184,8 +184,8 @@ class Message:
     async def ack(self) -> None:
         """Acknowledge the message, so the server doesn't deliver it again.
 
-        This method returns as soon as the ack is written, without waiting for the server. Use `ack_sync` if you need
-        the confirmation.
+        This method returns as soon as the ack is in the write buffer of the connection, without waiting for the server.
+        Use `ack_sync` if you need the confirmation.
 
         `ack` does nothing if the message has already been settled (see `acked`), or if the consumer has ack policy
         "none".
@@ -206,10 +206,13 @@ class Message:
         await self._send_ack(AckKind.ACK, AckKind.ACK.value)
 
     async def nak(self, delay: float | None = None) -> None:
-        """Return the message to the server, which delivers it again, possibly to a different client.
+        """Ask the server to deliver the message again, possibly to a different client.
 
         Use `nak` if handling the message failed but may succeed later. It does nothing if the message has already been
         settled.
+
+        If the connection is lost right after the call, the nak may be lost too, and isn't sent again. In this case, the
+        server redelivers the message after ``ack_wait``.
 
         Args:
             delay: How long the server waits before the redelivery, in seconds. By default, the server redelivers the
@@ -253,6 +256,9 @@ class Message:
 
     async def ack_sync(self, timeout: float | None = None) -> None:
         """Acknowledge the message, and wait until the server confirms that it has processed the ack.
+
+        If the message has already been settled, for example with `ack`, or if the consumer has ack policy "none", the
+        call returns immediately and confirms nothing.
 
         Args:
             timeout: How long to wait for the confirmation, in seconds. Defaults to the ``timeout`` passed to `connect`.

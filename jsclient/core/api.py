@@ -177,7 +177,7 @@ class Core:
 
         The client can't know how many replies to expect, so you choose what ends the iteration: a number of replies
         (``max_messages``), a pause between them (``stall``), or a final reply (``sentinel``). At the latest, the
-        iteration ends when the timeout expires. See ADR-47 for this pattern.
+        iteration ends when the timeout expires, without an error. See ADR-47 for this pattern.
 
         Args:
             subject: Subject to send the request to, without wildcards.
@@ -247,7 +247,8 @@ class Core:
             queue: Name of the queue group. The server delivers each message to only one member of the group. By
                 default, the subscription isn't part of a group.
             callback: Function or coroutine function that is called with each message. A plain function is called in a
-                thread. If the callback raises an exception, the event `HandlerFailed` reports it.
+                thread. If the callback raises an exception, the event `HandlerFailed` reports it, and the message isn't
+                delivered again.
             concurrency: Maximum number of callbacks that run at the same time. Defaults to 1, which preserves the order
                 of the messages.
             max_pending: Maximum number of messages in the buffer. While the buffer is full, new messages are dropped,

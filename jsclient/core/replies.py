@@ -57,10 +57,15 @@ class Replies(ReadHandle[CoreMessage]):
         """Wait for the next reply and return it. The first call sends the request.
 
         Raises:
-            ClosedError: All replies have been read. An ``async for`` loop ends at this point.
+            ClosedError: All replies have been read, or the timeout has expired. An ``async for`` loop ends at this
+                point. Also raised if the connection was closed.
             NoRespondersError: The subject has no subscribers.
-            DisconnectedError: The connection was lost after the request was sent, so further replies are lost.
+            DisconnectedError: The connection was lost after the request was sent, so further replies are lost. Or the
+                client wasn't connected within the timeout, so the request wasn't sent.
             PermissionDeniedError: The user isn't allowed to publish to the subject.
+
+        An error is raised once, after the replies received before it. Further calls raise `ClosedError`. An exception
+        raised by the function ``sentinel`` is such an error, too.
 
         If the call is cancelled, no reply is lost, because the next call returns it.
         """
@@ -171,5 +176,5 @@ class Replies(ReadHandle[CoreMessage]):
             self._arrived.set()
 
     async def abandon(self) -> None:
-        """End the iteration because the connection is closing. Internal."""
+        """End the iteration because the connection is closing. For internal use."""
         await self.close()

@@ -101,7 +101,10 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     @property
     def dropped(self) -> int:
-        """Number of messages lost because the buffer was full. The event `SlowConsumer` reports them."""
+        """Number of messages lost since the subscription started, because the buffer was full.
+
+        The event `SlowConsumer` reports them, too, but counts from 1 again each time the buffer has had room.
+        """
         return self._tracker.dropped
 
     def __repr__(self) -> str:
@@ -109,7 +112,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         return f"<CoreSubscription {self._subject!r}{group} {self._state.value}>"
 
     async def open(self) -> None:
-        """Send the subscription to the server. Called once, by `Core.subscribe`. Internal."""
+        """Send the subscription to the server. For internal use: `Core.subscribe` calls it once."""
         self._context.attach(self, self._note_connection, self._denied)
         try:
             self._inbox = await self._context.connection.subscribe(
@@ -270,8 +273,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         A second call waits for the same drain. If a callback calls `drain`, the call returns immediately.
 
         Args:
-            timeout: Time limit of the whole drain, in seconds. Callbacks that are still running after the timeout are
-                cancelled.
+            timeout: Time limit of the whole drain, in seconds. After that, callbacks that are still running are
+                cancelled, and messages that no callback has been called with are dropped.
 
         Raises:
             RequestTimeoutError: The callbacks didn't end in time. The subscription is closed anyway.
@@ -287,7 +290,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await asyncio.shield(self._ending)
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether ``task`` runs the callback of this subscription. Internal."""
+        """Return whether ``task`` is running the callback. Always false for None. For internal use."""
         return self._handlers is not None and self._handlers.has(task)
 
     async def _drain(self, timeout: float) -> None:
@@ -338,7 +341,10 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._arrived.set()
 
     async def abandon(self) -> None:
-        """End the subscription as its connection closes. Wait up to a second for running callbacks. Internal."""
+        """End the subscription because the connection is closing. For internal use.
+
+        The call waits up to a second for running callbacks, then cancels them.
+        """
         try:
             await self.unsubscribe()
         except JetStreamError:

@@ -130,6 +130,8 @@ class Engine(Handle):
                 other peers can request relationships.
             handlers: Handlers to register before any event arrives, by ``domain:type``. See `Peer.on`.
 
+        If this engine has already opened the peer, ``capability`` and ``handlers`` are ignored.
+
         Raises:
             InvalidNameError: The name is invalid.
             ClosedError: The engine is closed.
@@ -208,7 +210,7 @@ class Engine(Handle):
         await self._backend.close()
 
     async def abandon(self) -> None:
-        """Close the engine because its connection is being closed. Internal."""
+        """Close the engine because its connection is being closed. For internal use."""
         await self.close()
 
 

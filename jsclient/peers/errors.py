@@ -82,7 +82,7 @@ class EventRefused(Event, frozen=True, kw_only=True):
         eci: The channel, or an empty string if the subject is malformed.
         refusal: The reason.
         detail: Human-readable details, or an empty string.
-        count: Number of events refused so far for this reason.
+        count: Number of events and queries refused for this reason since this process opened the peer.
     """
 
     peer: str
@@ -98,10 +98,11 @@ class PeerHandlerFailed(Event, frozen=True, kw_only=True):
 
     Attributes:
         peer: Name of the peer.
-        event: The event that was handled, as ``domain:type``.
+        event: The event that was handled, as ``domain:type``, or the query that was answered, as ``rid:name``.
         error: The exception.
         attempt: Number of this attempt, starting at 1.
-        retry_in: How long until the handlers are called again, in seconds. None if this was the last attempt.
+        retry_in: How long until the handlers are called again, in seconds. None after the last attempt (see
+            `EventGivenUp`), and for a query, which is never retried.
     """
 
     peer: str

@@ -81,11 +81,13 @@ class LocalHub:
         self._seq = 0
 
     def inbox(self, peer: str) -> _Inbox:
-        """Return the inbox of a peer, and create it if necessary. Internal."""
+        """Return the inbox of a peer, and create it if necessary. For internal use."""
         return self.inboxes.setdefault(peer, _Inbox())
 
     def put(self, subject: str, peer: str, data: bytes, id: str, limit: int) -> None:
-        """Store an event in the inbox of a peer, unless the hub has already stored one with the same ``id``. Internal.
+        """Store an event in the inbox of a peer, unless the hub has already stored one with the same ``id``.
+
+        For internal use.
 
         Args:
             subject: The subject of the event.

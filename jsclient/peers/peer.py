@@ -85,7 +85,7 @@ class Peer:
 
     @property
     def refused(self) -> Counter[Refusal]:
-        """The number of events and queries refused so far, by reason."""
+        """The number of events and queries refused since this process opened the peer, by reason."""
         return self._incoming.refused
 
     @property
@@ -147,7 +147,7 @@ class Peer:
         coroutine function runs on the event loop, and plain functions run in up to 8 threads for each peer. The
         policies of the channels decide who may send the query. If the function has a parameter ``relationship``, it
         receives the relationship of the sender in the form of `established`, or None. If the function raises an
-        exception, the sender only learns that the query failed.
+        exception, the sender only learns that the query failed, and the event `PeerHandlerFailed` reports it.
 
         Raises:
             ConfigError: A name isn't a token, or ``rid`` is ``subscription``, a name reserved for the peer itself.
@@ -160,7 +160,7 @@ class Peer:
         return register
 
     def auto_accept(self, rule: Rule | None = None, **attributes: str | Collection[str] | None) -> None:
-        """Approve requests that match a rule automatically. Other requests still need `approve` or `reject`.
+        """Approve requests that match this rule or an earlier one. Other requests still need `approve` or `reject`.
 
         Args:
             rule: A plain function that is called on the event loop with the attributes of a request, and returns
@@ -216,7 +216,7 @@ class Peer:
         return fresh.id
 
     async def request(self, wellKnown_Tx: str, *, policy: Policy | None = None, **attrs: Any) -> str:
-        """Ask another peer to approve a relationship. Return the ``Id`` of the relationship.
+        """Ask another peer to approve a relationship. Return its ``Id``, without waiting for the decision.
 
         Args:
             wellKnown_Tx: The ``wellKnown_Rx`` of the other peer, or any of its channels that accepts requests.
@@ -404,7 +404,7 @@ class Peer:
         return relationship
 
     async def open(self) -> None:
-        """Load the state, waiting up to 30 seconds for a server, and start to receive. Internal."""
+        """Load the state, waiting up to 30 seconds for a server, and start to receive. For internal use."""
         try:
             self._attendance = await Retry(PATIENT).run(self._attend)
         except BaseException:
@@ -421,7 +421,7 @@ class Peer:
         return await self._backend.attend(self._tracker.name, self._incoming.handle, self._incoming.answer)
 
     def stop(self) -> None:
-        """Start closing the peer, but don't wait. Internal: the engine closes several peers at the same time."""
+        """Start closing the peer, but don't wait. For internal use, so that an engine can close its peers together."""
         self._stopping.begin_closing()
         if self._attendance is not None:
             self._attendance.stop_delivery(_GRACE)
@@ -439,7 +439,7 @@ class Peer:
         self._handlers.close()
 
     async def retire(self, timeout: float) -> None:
-        """End all relationships, and delete the stored state. Internal: see `Engine.remove`."""
+        """End all relationships, and delete the stored state. For internal use by `Engine.remove`."""
         deadline = asyncio.get_running_loop().time() + timeout
         await self._end_all(deadline, timeout)
         attendance, self._attendance = self._attendance, None

@@ -104,7 +104,7 @@ class ServersChanged(Event, frozen=True, kw_only=True):
 
 
 class PermissionDenied(Event, frozen=True, kw_only=True):
-    """Emitted when the server doesn't allow this user to publish or subscribe to a subject.
+    """The server doesn't allow this user to publish or subscribe to a subject.
 
     To fix this, change the user's permissions in the server's configuration. Until then, the server keeps rejecting the
     operation.

@@ -37,7 +37,7 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
         pending: Number of messages that hadn't been delivered.
         unacked: Number of messages that had been delivered, but not acknowledged.
         num_waiting: Number of pull requests from other readers, which have lost the consumer too.
-        push_bound: Whether another member of the queue group was subscribed.
+        push_bound: Whether another member of the queue group was subscribed, which has lost the consumer too.
         chosen: True if ``delete_on_close=True`` was passed. False if the subscription deleted the consumer by default.
     """
 

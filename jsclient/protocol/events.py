@@ -1,8 +1,4 @@
-"""Events, which report conditions that cannot be raised to a caller.
-
-They are passed to ``on_event`` of the connection and to ``events()`` of the subscription concerned. The fields
-``stream`` and ``consumer`` of an event are "" if it doesn't concern a stream or consumer. Source: ADR-15, ADR-37.
-"""
+"""Events, which report conditions that cannot be raised to a caller. Source: ADR-15, ADR-37."""
 
 from __future__ import annotations
 
@@ -167,9 +163,10 @@ class ConsumerResumed(Event, frozen=True, kw_only=True):
 
 
 class StreamReset(Event, frozen=True, kw_only=True):
-    """The stream was recreated or restored, so the reader starts again.
+    """The stream was recreated or restored, so the reader starts again from its first message.
 
-    The reader had read up to ``last_stream_seq``, but the stream now ends at ``stream_seq``.
+    It may return messages that it has returned before. A reader of the latest record continues with the latest one. The
+    reader had read up to ``last_stream_seq``, but the stream now ends at ``stream_seq``.
     """
 
     _text = "the stream was recreated or restored: read up to {last_stream_seq}, it ends at {stream_seq}, is read again"
@@ -193,7 +190,7 @@ class Pinned(Event, frozen=True, kw_only=True):
 
 
 class Unpinned(Event, frozen=True, kw_only=True):
-    """This client is no longer pinned for a priority group, and waits to be pinned again.
+    """This client is no longer pinned for a priority group, and is waiting to be pinned again.
 
     A pin ends when the client hasn't sent a request for ``priority_timeout`` seconds, when `Consumer.unpin` is called,
     or when the server restarts. Messages in the client's buffer can still be handled and acknowledged. ``group`` is the
@@ -209,7 +206,7 @@ class Unpinned(Event, frozen=True, kw_only=True):
 class ForeignMessage(Event, frozen=True, kw_only=True):
     """A message that is neither a delivery nor a status was dropped. A client has probably sent it to ``subject``.
 
-    ``count`` is the number of such messages so far. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
+    ``count`` says how many of them this reader has dropped. The event is emitted when it is 1, 2, 4, 8 and so on.
     """
 
     subject: str
@@ -226,7 +223,7 @@ class RecordSkipped(Event, frozen=True, kw_only=True):
     """A reader skipped a record that can't be decoded or doesn't belong to the topic.
 
     ``subject`` and ``stream_seq`` identify the record, and ``error`` is the reason. ``count`` is the number of records
-    skipped so far. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
+    that this reader or handle has skipped. Most readers emit the event only when it is 1, 2, 4, 8 and so on.
     """
 
     about = "topic"
@@ -268,9 +265,9 @@ class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
 class ConsumersNearLimit(Event, frozen=True, kw_only=True):
     """The stream of a bucket has at least 90 % of the consumers that the server allows.
 
-    A consumer is needed for each cache, for each object that is being read, and for each watch with different filters.
-    Delete unused consumers, or raise the limit. ``consumers`` is the current number. ``limit`` is the stream's
-    ``max_consumers``. If that isn't set, ``limit`` is 1,000, the default of nats-server 2.15.
+    Only ``create_key_value``, ``ensure_key_value`` and ``ensure_object_store`` check this. Each cache, each object
+    being read and each watch with different filters needs a consumer. Delete unused consumers, or raise the limit.
+    ``limit`` is the stream's ``max_consumers`` or, if that isn't set, 1,000, the default of nats-server 2.15.
     """
 
     about = "stream"
@@ -294,9 +291,10 @@ class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):
 class HandlerFailed(Event, frozen=True, kw_only=True):
     """A callback or handler raised the exception ``error``, so its message wasn't acknowledged.
 
-    If a callback failed, the server redelivers the message after ``ack_wait``. If a worker's handler failed, the
-    message is retried after ``retry_in`` seconds. ``retry_in`` is None if this was the last attempt (see
-    `DeadLettered`), or if the handler had already settled the message. ``attempt`` starts at 1. See `Message.attempt`.
+    If a worker's handler failed, the message is retried after ``retry_in`` seconds, or not at all if ``retry_in`` is
+    None, because this was the last attempt (see `DeadLettered`) or the handler had settled the message. For callbacks,
+    ``retry_in`` is None. If the message needs an ack, the server redelivers it after ``ack_wait``. Otherwise, it isn't
+    handled again. ``attempt`` starts at 1 (see `Message.attempt`). ``attempt`` and ``stream_seq`` are 0 if unknown.
     """
 
     about = "worker"
@@ -315,10 +313,10 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
 class HandlerSlow(Event, frozen=True, kw_only=True):
     """A handler blocked the event loop, so messages, acknowledgements and heartbeats couldn't be processed.
 
-    Typical causes are long computations and calls to blocking functions. Run them in a thread with
-    ``asyncio.to_thread``, or make the handler a plain function. ``blocked`` is the duration in seconds. ``count`` is
-    the number of blocks of at least one second so far, and the event is emitted when it is 1, 2, 4, 8 and so on.
-    ``subject`` and ``stream_seq`` identify the handled message, or are "" and 0 if there were several.
+    Typical causes are long computations and calls to blocking functions. Run them with ``asyncio.to_thread``, or make
+    the handler a plain function, which runs in a thread. ``blocked`` is the duration in seconds. ``count`` says how
+    often handlers of this worker or subscription have blocked the loop for at least a second. The event is emitted when
+    it is 1, 2, 4, 8 and so on. ``subject`` and ``stream_seq`` identify the message, or are "" and 0 if unknown.
     """
 
     about = "worker"
@@ -338,7 +336,8 @@ class DeadLettered(Event, frozen=True, kw_only=True):
     """A worker gave up on a message because of ``error``. The message won't be redelivered.
 
     ``dead_letter`` is the subject to which the worker published a copy of the message, or "" if the worker has no
-    dead-letter subject. Without a copy, the message is lost once its stream removes it.
+    dead-letter subject. Without a copy, the message is lost once its stream removes it. ``attempt`` is the number of
+    the last attempt or delivery.
     """
 
     about = "worker"
@@ -380,8 +379,8 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
 
     No dead letter was stored, because a client has forged or repeated the advisory. ``reason`` gives details: the
     advisory contradicts the state of the consumer, or the worker has already acknowledged the message or received the
-    advisory. ``stream_seq`` is 0 if the advisory is malformed. ``count`` is the number of ignored advisories so far.
-    The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
+    advisory. ``stream_seq`` is 0 if the advisory is malformed. ``count`` is the number of advisories that this worker
+    has ignored. The event is emitted when it is 1, 2, 4, 8 and so on.
     """
 
     about = "worker"
@@ -455,7 +454,8 @@ class ClaimsGone(Event, frozen=True, kw_only=True):
 class PublishFailed(Event, frozen=True, kw_only=True):
     """A message couldn't be published, and no caller is waiting for the result.
 
-    ``count`` messages failed together for the same reason. ``subject`` and ``error`` describe the first of them.
+    A `Publisher` emits the event if the error hasn't been retrieved from the future of the message within 10 s, or when
+    the publisher is closed. ``count`` messages failed for the same reason. ``subject`` and ``error`` are of the first.
     """
 
     about = "publisher"

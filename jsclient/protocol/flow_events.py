@@ -21,8 +21,10 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
     subscription reads the dropped messages again. Plain messages are lost.
 
     Attributes:
-        dropped: Number of messages dropped so far.
-        first_stream_seq, last_stream_seq: For messages from a stream, the range of the dropped messages. Otherwise 0.
+        dropped: Number of messages dropped since the buffer became full. It starts at 1 again if the buffer has had
+            room in the meantime. The property ``dropped`` of the subscription counts all dropped messages.
+        first_stream_seq, last_stream_seq: For messages from a stream, the first and the last sequence among the dropped
+            messages. Otherwise 0.
         ended: True for the final event.
         subject: For plain messages, the subject of the subscription. Otherwise "".
     """
@@ -63,6 +65,7 @@ class FlowControlStalled(Event, frozen=True, kw_only=True):
     Attributes:
         subject: Subject of the response.
         again: True if the client has already sent a response that didn't reach the server. The client sends it again.
+            False if the client hasn't responded to this request before.
     """
 
     subject: str

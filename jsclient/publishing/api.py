@@ -73,8 +73,8 @@ class Publishing:
             subject: Subject to publish to, without wildcards.
             data: Payload of the message. Empty by default.
             headers: A mapping from names to values. A value is a string or a list of strings.
-            msg_id: Unique ID of the message. The stream ignores a message whose ID it has seen within its duplicate
-                window.
+            msg_id: Unique ID of the message. If the stream has stored a message with this ID within its duplicate
+                window, nothing is stored. The `PubAck` then has ``duplicate`` set, and the ``seq`` of that message.
             expected_stream: Name of the stream that must store the message.
             expected_last_seq: Stream sequence that the last message of the stream must have, or 0 if the stream must
                 not have stored any message yet.

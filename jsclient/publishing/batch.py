@@ -76,7 +76,8 @@ class AtomicBatch:
     """A batch of messages. The stream stores either all of them or none. Created by `JetStream.batch`.
 
     The batch is committed at the end of an ``async with`` block, or when you call `commit`. If the block raises an
-    exception, or if you call `abandon`, nothing is stored.
+    exception or adds no message, or if you call `abandon`, nothing is stored. If the batch fails and the block
+    catches the error, the end of the block raises the error again.
 
     All subjects must belong to the same stream, which must have ``allow_atomic``.
     """
@@ -105,7 +106,7 @@ class AtomicBatch:
 
     @property
     def ack(self) -> PubAck | None:
-        """Acknowledgement of the whole batch, or None before the commit.
+        """Acknowledgement of the whole batch, or None if the batch hasn't been committed or the commit has failed.
 
         Its ``seq`` is the stream sequence of the last message, and its ``count`` is the number of messages.
         """
@@ -113,7 +114,7 @@ class AtomicBatch:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the batch has been committed or abandoned, so it accepts no more messages."""
+        """Whether the batch has been committed, was abandoned or has failed. It then accepts no more messages."""
         return self._tracker.state is not BatchState.OPEN
 
     def __len__(self) -> int:
@@ -216,7 +217,8 @@ class AtomicBatch:
             BatchHeaderError, BatchIncompleteError, ApiError: The server rejected the batch. Nothing was stored.
             RequestTimeoutError, DisconnectedError: No response arrived, so the batch may or may not have been stored.
                 To find out, look for messages whose ``Nats-Batch-Id`` header is `id`.
-            ConfigError: The batch is empty.
+            ConfigError: The batch is empty. You can continue with the batch.
+            ClosedError: The batch has ended.
 
         May also raise the errors of `publish`, because the last message is sent only now.
 

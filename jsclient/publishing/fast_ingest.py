@@ -45,7 +45,8 @@ class FastIngest:
     The server determines how many messages may be in flight. `publish` waits only while this limit is reached. At the
     end of an ``async with`` block, the ingest waits until all messages are stored.
 
-    The ingest isn't atomic. If it fails, the messages stored before the failure remain in the stream.
+    The ingest isn't atomic. If it fails, the messages stored before the failure remain in the stream. If the block
+    raises an exception, the ingest ends without waiting, and the messages already sent may or may not be stored.
 
     Args:
         gap: What happens if a message is lost or rejected. With "fail", the ingest fails. With "ok", it continues
@@ -95,7 +96,7 @@ class FastIngest:
 
     @property
     def lost(self) -> int:
-        """Number of messages that didn't reach the stream, as reported by the server."""
+        """Number of messages that didn't reach the stream. With ``gap="ok"``, `IngestGap` reports each gap."""
         return self._tracker.lost
 
     @property
@@ -105,7 +106,7 @@ class FastIngest:
 
     @property
     def ack(self) -> PubAck | None:
-        """Final acknowledgement, or None before it has arrived.
+        """Final acknowledgement, or None if it hasn't arrived, for example because the ingest has failed.
 
         Its ``seq`` is the stream sequence of the last message, and its ``count`` is the number of messages.
         """
@@ -113,7 +114,7 @@ class FastIngest:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the ingest has ended or failed, so it accepts no more messages."""
+        """Whether the ingest has ended or failed. If so, it accepts no more messages."""
         return self._over or self._tracker.closing or self._tracker.failure is not None
 
     def __repr__(self) -> str:
@@ -145,7 +146,8 @@ class FastIngest:
             ConfigError, InvalidNameError, MaxPayloadError: The message is invalid. You can continue with the ingest.
             ClosedError: The ingest has ended.
 
-        If the call is cancelled while too many messages are in flight, the message wasn't sent.
+        If the call is cancelled while too many messages are in flight, the message wasn't sent. If the first call is
+        cancelled while it waits for the stream, the message may or may not be stored.
         """
         tracker, channel = self._tracker, self._channel
         to = known_subjects.get(subject) if type(subject) is str else None
@@ -231,6 +233,7 @@ class FastIngest:
             IngestError: Some messages weren't stored, or their outcome is unknown. The error tells how many were
                 stored.
             ConfigError: No message was published.
+            ClosedError: The ingest has already ended, because an earlier call committed it or raised its failure.
 
         A final message may also raise the errors of `publish`.
 
@@ -268,7 +271,8 @@ class FastIngest:
         """Ask the server how many messages it has stored, wait for the response, and return `acked`.
 
         Use it to record progress during a long ingest. The response also reveals whether messages were lost. The call
-        raises `IngestError` if the ingest has failed, and `ClosedError` if it has ended.
+        raises `IngestError` if the ingest has failed, and `ClosedError` if it has ended. If no message has been sent,
+        the call returns 0 immediately.
         """
         tracker, channel = self._tracker, self._channel
         if self._over or tracker.closing:

@@ -93,7 +93,7 @@ class Publisher(Handle):
         publishers.add(self)
 
     def describe_rest(self) -> str:
-        """Describe the messages that may be lost if the application ends now. Return "" if there are none. Internal."""
+        """Describe the messages that may be lost if the application ends now, or return "". For internal use."""
         if self.acks.is_ended:
             return ""
         self._window.expand()
@@ -125,7 +125,7 @@ class Publisher(Handle):
 
     @property
     def stored(self) -> int:
-        """Number of messages that the stream has acknowledged, so they are stored."""
+        """Number of messages that the stream has acknowledged, so they are stored. Duplicates are included."""
         return self._window.stored
 
     @property
@@ -424,7 +424,8 @@ class Publisher(Handle):
         """Wait until all messages sent so far have been acknowledged or have failed.
 
         Raises:
-            PublishesFailedError: Some messages have failed, and you haven't retrieved the errors from their futures.
+            PublishesFailedError: Some messages have failed, and the application hasn't retrieved their errors from the
+                futures. Each failure is raised only once.
 
         If the call is cancelled, the messages remain in flight.
         """
@@ -440,7 +441,7 @@ class Publisher(Handle):
         """Close the publisher immediately, without waiting for acknowledgements. To wait for them, call `flush` first.
 
         The futures of messages in flight fail with `ClosedError`, and these messages may or may not have been stored.
-        The event `PublishFailed` reports failures that you haven't retrieved.
+        The event `PublishFailed` reports failures that you haven't retrieved. The call itself raises no error.
         """
         await self.acks.end_window()
 

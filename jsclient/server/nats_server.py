@@ -59,7 +59,7 @@ class NatsServer:
     Attributes:
         config: The configuration. You can assign a new value, which takes effect at the next start or `reload`.
         port: The port that the server listens on, or 0 if it isn't known yet.
-        pid: The process ID of nats-server, or None before the first start.
+        pid: The process ID of nats-server, or None before the first start. It stays set after the process has ended.
         version: The version of the server, such as "2.15.1", or "" if it is unknown. It stays unknown if the server
             uses ``handshake_first``.
     """
@@ -114,7 +114,10 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """URL for clients, in the form ``nats://host:port``, or ``tls://host:port`` if the server requires TLS."""
+        """URL for clients, in the form ``nats://host:port``, or ``tls://host:port`` if the server requires TLS.
+
+        The port is 0 until the server has chosen one. After that, it is the same for all starts.
+        """
         host = self._connect_host
         return f"{'tls' if self._tls else 'nats'}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -138,8 +141,9 @@ class NatsServer:
             ServerNotFoundError: No nats-server executable was found.
             ServerStartError: The server exited, or wasn't ready in time. The error contains the end of its log.
             RuntimeError: The server is already running.
+            NotImplementedError: The system is Windows.
 
-        If the call is cancelled, the process is ended and temporary files are removed.
+        If the call fails or is cancelled, the process is ended and temporary files are removed.
         """
         if sys.platform == "win32":
             raise NotImplementedError("NatsServer needs a POSIX system")
@@ -172,7 +176,7 @@ class NatsServer:
     async def kill(self) -> None:
         """Kill the server with SIGKILL and wait until it is gone. The next `start` reuses its port and files.
 
-        Use it to test how an application copes with a crash of the server.
+        Use it to test how an application copes with a crash of the server. It does nothing if the server isn't running.
         """
         if self.running:
             self._signal(signal.SIGKILL)

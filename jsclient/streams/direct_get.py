@@ -55,11 +55,13 @@ class DirectBatch:
 
     Attributes:
         ending: Why the iteration has ended. FULL means that ``batch`` messages were read, MAX_BYTES that the size limit
-            was reached, and NO_MESSAGES that no more messages match. None while the iteration hasn't ended.
-        count: Number of messages received so far.
+            was reached, and NO_MESSAGES that no more messages match. Any other value means that the iteration has
+            raised an error. None while the iteration hasn't ended.
+        count: Number of messages received in the latest ``async for`` loop.
         num_pending: Number of further messages that match, according to the server. If it is greater than 0, request
             the next batch.
-        last_seq: Stream sequence of the last message, or 0 before the first message.
+        last_seq: Stream sequence of the last message, or 0 before the first message. After an error, request the
+            messages that follow it.
         up_to_seq: For `Stream.get_last_messages`, the stream sequence after which messages were ignored, or 0 if no
             message matched. Reading it raises `NotReadyError` until the iteration has ended.
     """
@@ -133,9 +135,9 @@ class DirectBatch:
                     yield message
 
     async def frames(self) -> AsyncIterator[list[Frame]]:
-        """Iterate over lists of raw messages, which is faster because nothing is parsed.
+        """Iterate over lists of raw messages, which is faster because nothing is parsed. For internal use.
 
-        To get the stream sequence of a raw message, use ``direct_sequence``. Internal.
+        To get the stream sequence of a raw message, use ``direct_sequence``.
         """
         async for answers in self._answers():
             frames = self._tracker.take_frames(answers.frames)
@@ -144,7 +146,7 @@ class DirectBatch:
                 yield frames
 
     async def records(self, *, linked: bool, origin: Position | None = None) -> AsyncIterator[list[Record]]:
-        """Iterate over lists of topic records. Internal.
+        """Iterate over lists of topic records. For internal use.
 
         Args:
             linked: Whether to set `Record.previous`, which is the sequence of the record before. Pass True if the

@@ -252,8 +252,9 @@ class Stream:
     ) -> DirectBatch:
         """Iterate over the latest message of each matching subject, in stream order.
 
-        The result is a consistent snapshot, even across several pages. This requires nats-server 2.11 or later, and a
-        stream with ``allow_direct``. If ``batch`` or ``max_bytes`` has ended the iteration, continue with::
+        The result is a consistent snapshot, even across several pages. The method requires nats-server 2.11 or later,
+        and a stream with ``allow_direct``. If the iteration stopped at ``batch`` or ``max_bytes``, get the next page of
+        the same snapshot with::
 
             page = stream.get_last_messages(subjects, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
 
@@ -262,11 +263,11 @@ class Stream:
             batch: Maximum number of messages. Unlimited by default.
             seq: Return only messages at or after this stream sequence.
             up_to_seq: Ignore messages after this stream sequence.
-            up_to_time: Ignore messages stored at this time or later.
+            up_to_time: Ignore messages stored at this time or later. Can't be combined with ``up_to_seq``.
             max_bytes, timeout: See `get_batch`.
 
         Raises:
-            TooManyResultsError: More than 1,024 subjects match. The iteration raises this error.
+            TooManyResultsError: More than 1,024 subjects match. Raised by the iteration, not by the call.
 
         May also raise the same errors as `get_batch`.
         """
@@ -331,8 +332,9 @@ class Stream:
 
             consumer = await stream.create_consumer(durable_name="billing", filter_subject="orders.>")
 
-        The consumer is a pull consumer unless ``deliver_subject`` is given. If a consumer with the same name and
-        configuration already exists, the call returns a handle for that consumer.
+        The consumer is a pull consumer unless ``deliver_subject`` is given. Without ``name`` and ``durable_name``, the
+        server generates a name. If a consumer with the same name and configuration already exists, the call returns a
+        handle for that consumer.
 
         Raises:
             ConfigError: A field is invalid, the server is too old for it, or the filter can't match any message of the
@@ -351,6 +353,7 @@ class Stream:
         To keep the other fields, use `ensure_consumer` with ``on_drift="update"``.
 
         Raises:
+            ConfigError: Neither ``name`` nor ``durable_name`` is given, or a field is invalid.
             ApiError: The consumer doesn't exist (10149), or a field can't be changed (10012 and others).
         """
         requested = _config(config, fields)
@@ -385,6 +388,7 @@ class Stream:
                 "update" changes the given fields, and "ignore" accepts the consumer as it is.
 
         Raises:
+            ConfigError: Neither ``name`` nor ``durable_name`` is given, or a field is invalid.
             ConfigMismatchError: The consumer differs, or the server accepted only part of the configuration.
             ApiError: The server rejected the configuration or the change.
             RequestTimeoutError, DisconnectedError: No response arrived. You may call `ensure_consumer` again.

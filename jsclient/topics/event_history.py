@@ -96,11 +96,11 @@ class EventSource:
                 defaults to that subject.
             headers: The headers of the event. Defaults to none.
             expected: Store the event only if this is the stream sequence of the latest event of its subject. Pass 0 if
-                the subject must not have an event yet. By default, the event is stored in any case.
+                the subject must not have an event yet. By default, the event is stored unconditionally.
             linked: If true, store the event only if no other producer has published to its subject since this source
                 last did. The first linked event may follow any stored event. Linked events are sent one at a time.
-            msg_id: An id for deduplication. The server discards further events with the same id within the duplicate
-                window of the stream.
+            msg_id: An id for deduplication. If an event with this id was stored within the duplicate window of the
+                stream, nothing is stored, and the position after that event is returned.
 
         Raises:
             WrongLastSequenceError: Another event was published meanwhile, so this one wasn't stored. The next linked
@@ -346,7 +346,10 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def position(self) -> Position:
-        """The position after the last event returned. Save it to resume later with `EventSource.subscribe`."""
+        """The position after the last event returned. Save it to resume later with `EventSource.subscribe`.
+
+        With a callback, it is the position after the last event that the callback was called with.
+        """
         return self._reader.position
 
     @property
@@ -369,7 +372,7 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def rejected(self) -> int:
-        """The number of pushes that were ignored because they came for an earlier subscription id. No event is lost."""
+        """How many pushes were ignored since the opening, because they were for an earlier id. No event is lost."""
         return self._reader.tracker.rejected
 
     def __repr__(self) -> str:
@@ -446,7 +449,8 @@ class EventSubscription(ReadHandle[Record]):
             PositionInvalidError: The stream was deleted and created again.
             ConfigError: The subscription has no callback, so there is nothing to wait for.
 
-        May also raise a request error that retrying can't fix, for example `PermissionDeniedError`.
+        May also raise a request error that retrying can't fix, for example `PermissionDeniedError`. Even if nobody
+        waits, the event `ErrorRaised` reports the error.
         """
         if self._runner is None:
             raise ConfigError("the subscription has no callback to wait for: read it to its end")

@@ -100,7 +100,7 @@ class LatestReader(ReadHandle[Record]):
     """Reads the latest record of a topic, and skips the records that a slow reader misses. Created by `Topic.latest`.
 
     ``async for`` stops when the producer finishes the topic, and raises `IterationFailed` with the reason if the
-    producer fails. The end of the topic is never skipped. Cancelling a read loses no record.
+    producer fails. The end of the topic is never skipped. If a read is cancelled, no record is lost.
 
     If the topic's subject contains wildcards, the reader first returns the latest record of each subject, and then the
     latest record of each subject that changes. The loop then doesn't end by itself, and the record that ends a subject

@@ -147,7 +147,10 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     def report(self, error: BaseException) -> None:
-        """Report an error that occurred in the background, where no caller can receive it."""
+        """Report an error that occurred in the background, where no caller can receive it.
+
+        The logs of this library emit the event `ErrorRaised`, which the application receives or which is logged.
+        """
 
     @abc.abstractmethod
     async def wait_ready(self) -> None:
@@ -220,12 +223,13 @@ class Log(abc.ABC):
             kind: ``Kind.VALUE`` for an ordinary record, or ``Kind.FINISH`` or ``Kind.FAIL`` to end the topic.
             headers: The headers of the record. Defaults to none.
             expected: Store the record only if this is the sequence of the latest record with the same subject. Pass 0
-                if the subject must have no record yet. By default, the record is stored in any case.
-            msg_id: An id for deduplication. If a record with this id was stored within the duplicate window, the new
-                one isn't stored again.
+                if the subject must have no record yet. By default, the record is stored unconditionally.
+            msg_id: An id for deduplication. If a record with this id was stored within the duplicate window of the log,
+                nothing is stored, and the position of that record is returned.
 
         Raises:
-            WrongLastSequenceError: The latest record of the subject has a sequence other than ``expected``.
+            WrongLastSequenceError: The latest record of the subject has a sequence other than ``expected``. Nothing was
+                stored.
             ConfigError: The log doesn't store the subject.
 
         May also raise any error that publishing can raise.

@@ -127,7 +127,7 @@ class LogReader(ReadHandle[Record]):
 
     Pushes may be lost, repeated or reordered, and servers may restart. The reader reads missing records from the
     history. A slow reader doesn't delay other clients, because records that don't fit in its queue are read from the
-    history later. Cancelling a read loses no record.
+    history later. If a read is cancelled, no record is lost: the next read returns it.
 
     Args:
         log: The log to read.
@@ -208,7 +208,9 @@ class LogReader(ReadHandle[Record]):
     def tracker(self) -> Reader:
         """The state machine that decides what the reader does.
 
-        Its counters ``rejected``, ``repeated`` and ``discarded`` are useful for monitoring.
+        Its counters are useful for monitoring. They start at 0 with the reader. ``rejected`` counts pushes for an
+        earlier subscription, ``repeated`` counts records that arrived twice, and ``discarded`` counts pushes that were
+        dropped because of a gap or a full queue. The dropped records are read from the history instead.
         """
         return self._tracker
 
@@ -227,8 +229,8 @@ class LogReader(ReadHandle[Record]):
         Raises:
             RequestTimeoutError: No record arrived within ``timeout`` seconds. The reader can still be used.
             ClosedError: The reader was closed, or the log has ended.
-            HistoryTruncatedError: Records were removed before they were read.
-            PositionInvalidError: The stream was deleted and created again.
+            HistoryTruncatedError: Records were removed before they were read. Further calls raise the same error.
+            PositionInvalidError: The stream was deleted and created again. Further calls raise the same error.
         """
         deadline = deadline_of(timeout, self._now())
         while True:
@@ -240,21 +242,21 @@ class LogReader(ReadHandle[Record]):
                 raise RequestTimeoutError("the next record", timeout or 0.0, self._log.problem)
 
     def take(self, limit: int) -> list[Record]:
-        """Return up to ``limit`` records that have already arrived, in order. Never waits."""
+        """Return up to ``limit`` records that have already arrived, in order and without waiting."""
         records, commands = self._tracker.take_records(limit)
         if commands:
             self._carry_out(commands)
         return records
 
     def take_one(self) -> Record | None:
-        """Return the next record if it has already arrived, or None. Never waits."""
+        """Return the next record if it has already arrived, or None, without waiting."""
         record = self._take_one()
         if self._tracker.request_needed:
             self.taken()
         return record
 
     def taken(self) -> None:
-        """Read on from the history if the queue was full and has room again. Internal."""
+        """Read on from the history if the queue was full and has room again. For internal use."""
         if commands := self._tracker.taken():
             self._carry_out(commands)
 
@@ -277,7 +279,8 @@ class LogReader(ReadHandle[Record]):
             HistoryTruncatedError: Records were removed before they were read.
             PositionInvalidError: The stream was deleted and created again.
 
-        Like `next`, the iteration raises a request error only if retrying can't help.
+        Like `next`, the iteration raises a request error only if retrying can't help, for example
+        `PermissionDeniedError`.
         """
         check_count("max_records", max_records)
         while True:
@@ -319,7 +322,7 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def failure(self) -> JetStreamError | None:
-        """The error of the last attempt to read the history, or None if the attempt succeeded."""
+        """The error of the latest attempt to read the history. None if it succeeded, or if there was no attempt yet."""
         return None if self._failure is None else self._failure[1]
 
     def _lasting_failure(self) -> JetStreamError | None:
@@ -337,7 +340,7 @@ class LogReader(ReadHandle[Record]):
             raise ClosedError("the reader is closed, or its log has ended: no record follows")
 
     def begin(self) -> None:
-        """Start reading in the background. Call this method once, before the first read."""
+        """Start reading in the background. Call this method exactly once, before the first read."""
         self._log.open.add(self)
         self._carry_out(self._tracker.begin_reading(self._now()))
 

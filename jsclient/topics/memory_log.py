@@ -166,7 +166,11 @@ class MemoryLog(Log):
         return MissingRule(allow_truncated=allow_truncated)
 
     async def close(self) -> None:
-        """Close the log and its open readers. Its records are gone, so positions in the log become useless."""
+        """Close the log and its open readers. Its records are gone, so positions in the log become useless.
+
+        Appending to the log and requesting its records then raises `ClosedError`. Readers still return the records that
+        they have already received.
+        """
         self._closed = True
         for reader in list(self.open):
             await reader.abandon()

@@ -251,7 +251,8 @@ class TopicPublisher(Handle):
     """Publishes records to a topic, and can end the topic. Opened by `Topic.publisher`.
 
     On exit, ``async with`` waits until all records have been stored. If a record couldn't be stored and you didn't
-    await its future, ``async with`` raises `PublishesFailedError`.
+    await its future, ``async with`` raises `PublishesFailedError`. The topic itself remains open unless you call
+    `finish` or `fail`.
     """
 
     def __init__(self, log: StreamLog, publisher: Publisher, chain: ChainPublisher | None = None) -> None:
@@ -271,7 +272,7 @@ class TopicPublisher(Handle):
         max_in_flight: int,
         timeout: float | None,
     ) -> Self:
-        """Open a publisher. Internal: use `Topic.publisher`."""
+        """Open a publisher. For internal use: applications call `Topic.publisher`."""
         log = await find()
         log.own_subject(None)
         last = await log.last()
@@ -321,8 +322,9 @@ class TopicPublisher(Handle):
         Args:
             data: The payload of the record.
             headers: A mapping of header names to values, stored with the record. None (the default) adds no headers.
-            msg_id: An id for deduplication. The server discards further records with the same id within the duplicate
-                window of the stream. Omit it for chained records, which get their ids automatically.
+            msg_id: An id for deduplication. If a record with this id was stored within the duplicate window of the
+                stream, nothing is stored, and the `PubAck` has ``duplicate`` set and the ``seq`` of that record. Omit
+                the id for chained records, which get their ids automatically.
 
         Raises:
             ClosedError: The topic has ended, the publisher was closed, or an earlier chained record failed.
@@ -358,7 +360,8 @@ class TopicPublisher(Handle):
         Raises:
             ProducerFencedError: Records are chained, and another client has published to the stream. Records sent after
                 that client's message weren't stored.
-            PublishesFailedError: Some records couldn't be stored, and their futures weren't awaited.
+            PublishesFailedError: Some records couldn't be stored, and their futures weren't awaited. Each failure is
+                raised only once.
         """
         try:
             await self._publisher.flush()
@@ -377,7 +380,8 @@ class TopicPublisher(Handle):
         Raises:
             ClosedError: The topic has already ended.
             ProducerFencedError: Records are chained, and the last record of the stream isn't the last one sent.
-            PublishesFailedError: Some records couldn't be stored, so the topic wasn't ended.
+            PublishesFailedError: Some records couldn't be stored, so the topic wasn't ended. Call `finish` again to end
+                the topic without these records.
 
         May also raise any error that publishing can raise.
         """

@@ -77,7 +77,7 @@ class StreamLog(Log):
     `Topic`.
 
     Attributes:
-        context: The connection and settings that the log shares with the other objects of a `JetStream`. Internal.
+        context: The connection and settings, shared with the other objects of a `JetStream`. For internal use.
         handle: The stream.
         known_extent: Where the stream began and ended when the log was looked up. None if a reader must request it.
         newest_only: True if only the latest record of each subject is needed. Missing older records are then ignored.
@@ -131,7 +131,7 @@ class StreamLog(Log):
         return await self._from_own_first(extent) if counts and stored >= limit else extent
 
     def read_extent(self, answer: Mapping[str, Any]) -> Extent:
-        """Parse the extent in a stream info response. Raises `ProtocolError` if it is malformed. Internal."""
+        """Parse the extent in a stream info response, or raise `ProtocolError`. For internal use."""
         extent = read_extent(self.stream, answer, self.context.connection.connects)
         if self.origin is None or self.origin.incarnation != extent.incarnation:
             self.origin = Position(self.stream, extent.incarnation, 0)

@@ -112,9 +112,9 @@ class TopicTable(Handle, Mapping[str, Record]):
     ``check`` seconds. If the user isn't allowed to read the stream, the event `PermissionDenied` is reported, and the
     next comparison takes place after the next reconnect.
 
-    If the stream is deleted or created again, the table can't continue, and every access raises the error. After you
-    close the table or the connection, you can still read the last state. Check `is_closed` if you need the current
-    state.
+    If the stream is deleted or created again, the table can't continue. The event `ErrorRaised` reports this, and every
+    access raises the error. After you close the table or the connection, you can still read the last state. Check
+    `is_closed` if you need the current state.
     """
 
     def __init__(
@@ -215,7 +215,8 @@ class TopicTable(Handle, Mapping[str, Record]):
             ClosedError: The table was closed.
             ConfigError: ``condition`` isn't a plain function of one argument.
 
-        If the table has failed, the call raises the error that stopped it.
+        If the table has failed, the call raises the error that stopped it. An exception that ``condition`` raises is
+        passed on.
         """
         check_handler("condition", condition, "table")
         check_plain("condition", condition)
@@ -381,7 +382,8 @@ class TopicTable(Handle, Mapping[str, Record]):
 class TableChanges(ReadHandle[TableChange]):
     """Reads the changes of a table, one subject at a time. Returned by `TopicTable.changes`.
 
-    ``async for`` stops when the table, its connection or this reader is closed. Cancelling a read loses no change.
+    ``async for`` stops when the table, its connection or this reader is closed. If a read is cancelled, no change is
+    lost.
     """
 
     def __init__(self, table: TopicTable, pending: Mapping[str, Record]) -> None:
@@ -394,7 +396,7 @@ class TableChanges(ReadHandle[TableChange]):
         return not self._pending
 
     def noted(self, subject: str, record: Record | None) -> None:
-        """Add a change of a subject. Internal: called by the table.
+        """Add a change of a subject. For internal use: the table calls this method.
 
         It replaces an earlier change of this subject that hasn't been returned yet.
         """

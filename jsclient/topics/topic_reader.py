@@ -28,7 +28,7 @@ class TopicReader(ReadHandle[Record]):
     """Reads every record of a topic exactly once and in order. Opened by `Topic.each` and `Topic.since`.
 
     ``async for`` stops when the producer finishes the topic, and raises `IterationFailed` with the reason if the
-    producer fails. Cancelling a read loses no records: the next read returns them.
+    producer fails. If a read is cancelled, no record is lost: the next read returns it.
 
     If the topic's subject contains wildcards, each subject ends separately, so the loop doesn't end by itself. The
     record that ends a subject (`Record.is_last`) is returned like any other.
@@ -58,7 +58,7 @@ class TopicReader(ReadHandle[Record]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the reader was closed, either by `close` or together with its connection."""
+        """Whether the reader was closed, either by `close` or because its connection was closed."""
         return self._reader.is_closed
 
     def __repr__(self) -> str:
@@ -90,8 +90,11 @@ class TopicReader(ReadHandle[Record]):
             ClosedError: The topic has ended, or the reader was closed.
             IterationFailed: The producer failed. The error contains the reason.
             HistoryTruncatedError: Records were removed from the stream before they were read. Its ``first_available``
-                is the sequence of the first record that is still stored.
+                is the sequence of the first record that is still stored. To skip the removed records, open a new reader
+                at `position` with ``allow_truncated=True``.
             PositionInvalidError: The stream was deleted and created again.
+
+        An error that ends the reader is raised by every further call.
 
         A reader waits while the server is unavailable. It raises a request error only if retrying can't help, for
         example `PermissionDeniedError`.

@@ -54,9 +54,9 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
     awaits anything, the cache may change in the meantime, so iterate over a copy such as ``dict(cache)``.
 
     The cache survives reconnects and server restarts. It may skip intermediate values of a key, but never misses the
-    latest one. If the bucket is deleted or created again, the cache can't continue, and every access raises
-    `BucketNotFoundError` or `PositionInvalidError`. After the cache or its connection is closed, the last state can
-    still be read.
+    latest one. If the bucket is deleted or created again, the cache can't continue. The event `ErrorRaised` reports
+    this, and every access raises `BucketNotFoundError` or `PositionInvalidError`. After the cache or its connection is
+    closed, the last state can still be read.
     """
 
     def __init__(
@@ -318,7 +318,8 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
 class KeyValueCacheChanges(ReadHandle[KeyValueChange[ValueT]], Generic[ValueT]):
     """An asynchronous iterator over the changes of a cache. Returned by `KeyValueCache.changes`.
 
-    ``async for`` stops when the cache, its connection or this reader is closed. Cancelling a read loses no change.
+    ``async for`` stops when the cache, its connection or this reader is closed. If a read is cancelled, no change is
+    lost.
     """
 
     def __init__(self, cache: KeyValueCache[ValueT], table: TopicTable, parts: list[TableChanges]) -> None:

@@ -87,6 +87,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
                 `put`. If the replica that answers lags behind, the leader is asked.
 
         Raises:
+            ConfigError: A revision is invalid, or both ``revision`` and ``min_revision`` are given.
             KeyNotFoundError: The key has no value. If the key was deleted, ``error.deleted`` is the deletion's entry.
             ValueInvalidError: The codec can't decode the value. ``error.entry`` contains the raw bytes.
             InvalidNameError: The key is invalid.
@@ -255,7 +256,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             value: The value, which may be empty. Without a codec, it must be bytes.
             ttl: Lifetime of the value in seconds, at least 1. The bucket needs ``limit_marker_ttl`` and a history of 1,
                 because otherwise an older value would reappear.
-            msg_id: A unique id. It lets the client send the value again if the reply is lost, without storing it twice.
+            msg_id: A unique id. If the reply is lost, the client then sends the value again. If the id was already used
+                within the duplicate window of the bucket, nothing is stored, and the earlier revision is returned.
 
         Raises:
             InvalidNameError: The key is invalid. Nothing was sent.
@@ -334,7 +336,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Delete the value of a key but keep its history. Return the revision of the deletion.
 
         Args:
-            key: The key. Deleting a key without a value isn't an error.
+            key: The key. If it has no value, the deletion is stored anyway, so this isn't an error.
             last: The revision that the key must have. By default, the revision isn't checked.
 
         Raises:
@@ -366,7 +368,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         Args:
             key: The key.
             function: A plain function. It is called with the current value, or with None if there is no value. It
-                returns the new value, or None to leave the key unchanged. It may be called several times.
+                returns the new value. If it returns None, the key doesn't change, and its current revision is returned.
+                ``function`` may be called several times.
             attempts: Maximum number of times that ``function`` is called.
 
         Raises:
@@ -432,9 +435,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Args:
             key, ttl, value: The key, expiry and value of the lock. See `lock`.
-            work: A coroutine function, called with the lock once this client is elected. If the lock is lost, ``work``
-                is cancelled and an `ErrorRaised` event is emitted. If the client is elected again, ``work`` is called
-                again.
+            work: A coroutine function, called with the lock each time this client is elected. If the lock is lost,
+                ``work`` is cancelled, the event `ErrorRaised` reports the loss, and the client waits to be elected.
 
         Raises:
             ConfigError: ``work`` isn't a coroutine function.
@@ -476,7 +478,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
     # --- the bucket --------------------------------------------------------------------------------------
 
     async def status(self) -> BucketStatus:
-        """Request the status of the bucket from the server, such as its size and its options.
+        """Request the status of the bucket, such as its size and its options, from the server.
 
         Raises `BucketNotFoundError` if the bucket was deleted, or any other request error.
         """

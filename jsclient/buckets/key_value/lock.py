@@ -121,9 +121,9 @@ class KeyValueLock(Handle, Generic[ValueT]):
         error.add_note(str(loss))
 
     def check(self) -> None:
-        """Raise `LeaseLostError` unless the lock is certainly held at this moment. No request is sent.
+        """Raise `LeaseLostError` unless the lock is certainly held at this moment, according to the local clock.
 
-        Call `check` before a step that must not run without the lock.
+        No request is sent. Call `check` before a step that must not run without the lock.
         """
         if self._state is State.OPEN and not self._is_in_time():
             self._lose(_LATE)
@@ -133,7 +133,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
             raise self._lost(_RELEASED)
 
     async def put(self, key: str, value: ValueT) -> int:
-        """Set the value of another key of the bucket, provided that the lock is still held. Return the new revision.
+        """Set the value of a different key of the bucket, but only if the lock is still held. Return the new revision.
 
         The server itself checks the lock, so a process that has lost the lock without noticing can't write.
 
@@ -206,7 +206,7 @@ class KeyValueLock(Handle, Generic[ValueT]):
             self._lose(CONNECTION_CLOSED)
 
     async def abandon(self) -> None:
-        """End the lock because the connection is closing. Internal.
+        """End the lock because the connection is closing. For internal use.
 
         The value is removed once the block has ended, so no other client gets the lock while the block is running. If
         the block doesn't end in time, or if the block itself closes the connection, the value remains until it expires.
@@ -225,7 +225,8 @@ class KeyValueLock(Handle, Generic[ValueT]):
     async def close(self) -> None:
         """Release the lock. If the server can't be reached, the lock becomes free when its TTL has passed.
 
-        If the call is cancelled, the lock is released in the background.
+        The call raises no error, even if the lock was lost before. Only the end of the ``async with`` block raises
+        `LeaseLostError`. If the call is cancelled, the lock is released in the background.
         """
         await asyncio.wait([self._end()])
 

@@ -56,7 +56,8 @@ class _Change(msgspec.Struct):
 class KeyValueTransaction(Generic[ValueT]):
     """Collects changes to several keys and stores either all of them or none. Returned by `KeyValue.transaction`.
 
-    Leaving the ``async with`` block commits the changes. Each key can be changed only once::
+    Leaving the ``async with`` block commits the changes. If the block raises an exception, nothing is sent. Each key
+    can be changed only once::
 
         async with kv.transaction() as tx:
             tx.put("account.1", b"90")
@@ -219,9 +220,10 @@ class KeyValueTransaction(Generic[ValueT]):
             await self.commit()
 
     async def commit(self) -> int:
-        """Store all changes, or none of them, and return the revision of the last one.
+        """Store all changes, or none of them. Return the revision of the last one, or 0 if there are no changes.
 
-        You rarely call this method, because leaving the ``async with`` block commits the changes.
+        You rarely call this method, because leaving the ``async with`` block commits the changes. The transaction ends
+        with the call, even if the call raises an error. To try again, start a new transaction.
 
         Raises:
             ConfigError: There are more guards than changes to which they can be attached. Nothing was sent.
@@ -231,8 +233,8 @@ class KeyValueTransaction(Generic[ValueT]):
             BatchNotEnabledError: The bucket was created without ``allow_atomic``. Nothing was stored.
             ClosedError: The transaction has ended.
 
-        May also raise any error of `AtomicBatch.commit`. After `RequestTimeoutError` or `DisconnectedError`, either all
-        changes or none may be stored, so read the keys to find out.
+        May also raise any error of `AtomicBatch.commit`. After `RequestTimeoutError` or `DisconnectedError`, or if the
+        call is cancelled, either all changes or none may be stored, so read the keys to find out.
         """
         self._check_open()
         self._has_ended = True

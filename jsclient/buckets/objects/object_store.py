@@ -210,7 +210,7 @@ class ObjectStore(WithBucketRights):
             return await self.put(name, file, **{"size": os.fstat(file.fileno()).st_size, **options})
 
     async def delete(self, name: str) -> None:
-        """Delete an object. Does nothing if the object has already been deleted.
+        """Delete an object, or a link but not its target. Does nothing if it has already been deleted.
 
         Raises:
             ObjectNotFoundError: No object of this name has ever existed, or its deletion has been removed.
@@ -288,7 +288,7 @@ class ObjectStore(WithBucketRights):
         """Create a link, a second name for an object, and return the link's description. `get` and `open` follow links.
 
         Args:
-            name: Name of the link.
+            name: Name of the link. An existing link of this name is replaced.
             target: Name of an object in this bucket, or the description of an object in any bucket.
 
         Raises:
@@ -365,8 +365,8 @@ class ObjectStore(WithBucketRights):
     ) -> ObjectInfo:
         """Write an object to a file, and return its description.
 
-        The content is written to a temporary file in the same directory, which is then renamed. So ``path`` never
-        contains an incomplete object.
+        The content is written to a temporary file in the same directory, which is then renamed. If the call fails or is
+        cancelled, the temporary file is removed, and a file that already exists at ``path`` doesn't change.
 
         The other arguments are the same as for `get`. Raises the same errors, and ``OSError`` if the file can't be
         written.
@@ -444,7 +444,7 @@ class ObjectStore(WithBucketRights):
     # --- the bucket --------------------------------------------------------------------------------------
 
     async def status(self) -> ObjectStoreStatus:
-        """Request the status of the bucket from the server, such as its size and its options.
+        """Request the status of the bucket, such as its size and its options, from the server.
 
         Raises `BucketNotFoundError` if the bucket was deleted, or any other request error.
         """

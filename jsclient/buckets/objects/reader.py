@@ -55,6 +55,9 @@ class ObjectReader(ReadHandle[bytes]):
 
     The reader survives reconnects, server restarts and the loss of its consumer. Its buffer is bounded, so if you stop
     reading, the server stops sending.
+
+    ``async for`` ends only at the end of the object. If the reader or its connection is closed earlier, the loop raises
+    `ClosedError`, so you can't take an incomplete object for complete.
     """
 
     _state = State.NEW
@@ -116,7 +119,8 @@ class ObjectReader(ReadHandle[bytes]):
             ObjectIncompleteError: Parts of the content are missing.
             ConfigError: The reader isn't open.
 
-        May also raise any error of `OrderedConsumer.next`.
+        After one of the errors about the content, further calls raise the same error. May also raise any error of
+        `OrderedConsumer.next`.
         """
         site, info, check = self._opened()
         if self.is_closed:
@@ -274,6 +278,9 @@ class ObjectReader(ReadHandle[bytes]):
                 remaining bytes are returned.
 
         Raises the same errors as `next`. However, the end of the object doesn't raise `ClosedError`.
+
+        If a call with ``size`` is cancelled, no bytes are lost. A call without ``size`` that fails or is cancelled
+        loses the bytes that it has read so far. Use `seek` to go back to them.
         """
         if size == 0:
             return b""

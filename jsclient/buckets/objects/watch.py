@@ -9,14 +9,16 @@ __all__ = ["ObjectWatch"]
 
 
 class ObjectWatch(BucketWatch[ObjectInfo]):
-    """An asynchronous iterator over the descriptions of objects, then their changes. Returned by `ObjectStore.watch`.
+    """An asynchronous iterator that returns the description of each object, and then each change as it happens.
 
-    Use it in an ``async with`` block::
+    Returned by `ObjectStore.watch`. Use it in an ``async with`` block::
 
         async with store.watch() as watch:
             async for info in watch:
                 print(info.name, "deleted" if info.is_deleted else info.size)
 
     The watch survives reconnects, server restarts and the loss of its consumer. It may skip intermediate descriptions
-    of an object in these cases, but it never misses the latest one. The revisions of the descriptions always increase.
+    of an object in these cases, but it never misses the latest one. Each description has a higher revision than the one
+    before. There is one exception. If the bucket is recreated or restored, the event `StreamReset` reports this, and
+    the watch returns the descriptions from the first one again.
     """

@@ -190,12 +190,12 @@ class OrderedMessages(ReadHandle[Message]):
 
     @property
     def in_use(self) -> str:
-        """Error message for other readers that are used while this one has exclusive access. Internal."""
+        """Error message for other readers that are used while this one has exclusive access. For internal use."""
         return _ITERATED if self._stays else _NEXT
 
     @property
     def is_in_use(self) -> bool:
-        """Whether this reader currently has exclusive access, so no other reader may start. Internal."""
+        """Whether this reader currently has exclusive access, so no other reader may start. For internal use."""
         return not self.is_closed and (self._stays or self._waiting > 0)
 
     async def next(self, timeout: float | None = None) -> Message:
@@ -316,7 +316,7 @@ class OrderedConsumer(Handle):
 
     @property
     def position(self) -> int:
-        """Stream sequence of the last message returned, or 0. All matching messages up to it have been returned.
+        """Stream sequence of the last message returned, or 0 before the first. All matching messages up to it are read.
 
         Save the position to continue later or in another process: start an ordered consumer at ``position + 1``.
         """
@@ -366,7 +366,7 @@ class OrderedConsumer(Handle):
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
             StreamNotFoundError: The stream was deleted. Like other errors that end the reader, it is raised only after
-                all messages in the buffer have been returned.
+                all messages in the buffer have been returned, and then by every further call.
             StatusError: The server refused the request.
             ConcurrentReadError: Another task is calling `fetch`.
             ClosedError: The reader was closed, or it was drained and all messages have been read.

@@ -104,8 +104,8 @@ class OrderedSubscription(Subscription):
     def begin_reading(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         """Start reading from the consumer described by ``info``.
 
-        For internal use: `JetStream.subscribe` calls this once. If messages are missed, later consumers replace this
-        one.
+        For internal use: `JetStream.subscribe` calls this method once. If messages are missed, later consumers replace
+        this one.
         """
         self._switch_to(inbox, intake, info)
         self.start_reading(inbox, intake)

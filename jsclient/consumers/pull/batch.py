@@ -32,8 +32,9 @@ class Batch(Sequence[Message]):
 
     Attributes:
         ending: The reason why the fetch ended, for example ``Ending.FULL`` or ``Ending.EXPIRED``.
-        error: The error that ended the fetch after some messages had arrived, or None. If no message had arrived,
-            `PullSubscription.fetch` raises the error instead of returning a batch.
+        error: The error that ended the fetch after some messages had arrived, or None. The messages can be handled in
+            either case. If no message had arrived, `PullSubscription.fetch` raises the error instead of returning a
+            batch.
     """
 
     __slots__ = ("_messages", "ending", "error")

@@ -225,6 +225,7 @@ class Consumer(PullReading):
     async def close(self) -> None:
         """Stop reading through this handle, and return unread messages to the server.
 
-        The consumer itself remains. To remove it from the server, call `delete`.
+        The consumer itself remains. To remove it from the server, call `delete`. Further reads through this handle
+        raise `ClosedError`. The methods that manage the consumer still work.
         """
         await self._puller.close(give_back=True)

@@ -402,7 +402,7 @@ class PullReading(Running):
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds.
 
-        Also raises the same errors as `fetch`.
+        Also raises the same errors as `fetch`. If the call is cancelled, no message is lost.
         """
         if group:
             check_arguments(PullReading.next, group, GroupOptions)

@@ -74,7 +74,7 @@ class Messages(ReadHandle[Message]):
         Raises:
             RequestTimeoutError: No message arrived within ``timeout`` seconds. You may call `next` again.
             ConsumerDeletedError: The consumer was deleted. Like all errors that end the iteration, this is raised only
-                after the messages in the buffer have been returned.
+                after the messages in the buffer have been returned, and then by every further call.
             ConsumerNotFoundError: The consumer doesn't exist.
             StatusError: The server refused a request.
             ClosedError: The iterator was closed, or it was drained and all messages have been read.
@@ -128,7 +128,7 @@ class Messages(ReadHandle[Message]):
         return DeliveredMessage(frame, self._channel)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Return up to ``most`` messages that have already arrived. Never waits. Internal."""
+        """Return up to ``most`` messages that have already arrived, without waiting. For internal use."""
         if self._puller.leftover and self._state is State.OPEN:
             return []  # keep the order: `next` returns the leftover messages before it reads the buffer
         frames, commands = self._tracker.take_many(most)
@@ -139,7 +139,7 @@ class Messages(ReadHandle[Message]):
 
     @property
     def has_unacked(self) -> bool:
-        """Whether the application still references the last message, and has yet to acknowledge it. Internal."""
+        """Whether the application still references the last message but hasn't acknowledged it. For internal use."""
         if self._newest is not None:
             state, self._newest = ack_state(self._newest), None
             self._handed = None if state is None else ref(state)
@@ -148,7 +148,7 @@ class Messages(ReadHandle[Message]):
         return handed is not None and not handed.acked
 
     def resize(self, max_messages: int) -> None:
-        """Change the maximum number of messages requested or buffered. Called by workers. Internal."""
+        """Change the maximum number of messages requested or buffered. For internal use by workers."""
         self._tracker.resize(max_messages)
         if self._state is State.OPEN:
             self._carry_out(self._tracker.next_requests())
@@ -274,7 +274,8 @@ class Messages(ReadHandle[Message]):
         """End the iteration now, and return the unread messages to the server.
 
         Unread messages and messages in flight are nak'ed, so the server immediately delivers them again, possibly to a
-        different reader.
+        different reader. With the ack policy "none", the server wouldn't deliver them again, so the next reader of the
+        same handle returns them.
 
         Calling `close` again does nothing. The call takes up to a second if the server doesn't answer.
         """

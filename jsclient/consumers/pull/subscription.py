@@ -78,7 +78,7 @@ class PullSubscription(PullReading, Handle):
 
     @property
     def open_loops(self) -> list[Messages]:
-        """The iterators of this subscription that are still open. Internal."""
+        """The iterators of this subscription that are still open. For internal use."""
         from .messages import Messages
 
         return [reader for reader in self._puller.readers if isinstance(reader, Messages)]
@@ -153,7 +153,8 @@ class PullSubscription(PullReading, Handle):
         """End the subscription. If this subscription created the consumer, it is deleted (see `created`).
 
         If the consumer isn't deleted, messages that arrived for cancelled calls are nak'ed, so the server delivers them
-        again. Calling `unsubscribe` again does nothing.
+        again. Calling `unsubscribe` again does nothing. If the call is cancelled, the consumer may remain, and another
+        call deletes it.
 
         Raises:
             ApiError: The server refused to delete the consumer. The subscription is closed anyway.
@@ -193,7 +194,7 @@ class PullSubscription(PullReading, Handle):
             )
 
     async def abandon(self) -> None:
-        """End the subscription because the connection is closing. Internal.
+        """End the subscription because the connection is closing. For internal use.
 
         A durable consumer is kept even if this subscription created it. An ephemeral consumer is deleted.
         """

@@ -96,7 +96,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def subject(self) -> str:
-        """NATS subject to which the consumer delivers its messages. It isn't the subject of the messages themselves."""
+        """NATS subject to which the consumer delivers. `Message.subject` is the subject of the message itself."""
         return self._binding.deliver_subject or ""
 
     @property
@@ -121,7 +121,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def dropped(self) -> int:
-        """Number of messages dropped because the buffer was full, as reported by the event `SlowConsumer`."""
+        """Number of messages dropped since the start, because the buffer was full. `SlowConsumer` reports them, too."""
         return self._buffer.tracker.dropped
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
@@ -183,7 +183,8 @@ class Subscription(ReadHandle[Message], Running):
             ClosedError: The subscription was closed, or it was drained and all messages have been read.
             ConfigError: The subscription has a callback, so it passes all messages to the callback.
 
-        If the call is cancelled, no message is lost, because the next call returns it.
+        If the call is cancelled, no message is lost, because the next call returns it. If the consumer is deleted, the
+        event `ConsumerDeleted` reports this, but the call keeps waiting.
         """
         return await self._buffer.next(timeout)
 
@@ -209,7 +210,7 @@ class Subscription(ReadHandle[Message], Running):
         return await self._buffer.next_batch(max_messages)
 
     def take_arrived(self, most: int) -> list[Message]:
-        """Return up to ``most`` messages that have already arrived. Never waits. Internal."""
+        """Return up to ``most`` messages that have already arrived, without waiting. For internal use."""
         ready, channel = self._buffer.ready, self._buffer.channel
         return [DeliveredMessage(ready.popleft(), channel) for _ in range(min(most, len(ready)))]
 
@@ -238,7 +239,7 @@ class Subscription(ReadHandle[Message], Running):
         self._runner = worker.task
 
     def start_reading(self, inbox: Inbox, intake: HoldingSink) -> None:
-        """Start reading from the consumer. Internal."""
+        """Start reading from the consumer. For internal use."""
         self._context.attach(self, self._follow_connection)
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:
@@ -266,10 +267,7 @@ class Subscription(ReadHandle[Message], Running):
             self._check_consumer()
 
     def _look_up_consumer(self) -> None:
-        """Check that the consumer exists if a heartbeat is missing or, without heartbeats, if no message has arrived.
-
-        This is necessary because the server does not tell a subscriber that its consumer was deleted.
-        """
+        """Check that the consumer exists if nothing has arrived for a while. The server doesn't report its deletion."""
         assert self._check_timer is not None
         now, heartbeat = self._context.connection.now(), self._buffer.tracker.heartbeat
         if heartbeat is not None:
@@ -343,10 +341,11 @@ class Subscription(ReadHandle[Message], Running):
         consumer is deleted at the end. If the deletion fails, the event `DeleteFailed` is emitted.
 
         Args:
-            timeout: Maximum duration of the drain in seconds. Messages not handled by then are abandoned.
+            timeout: How long to wait, in seconds. After that, a running handler is cancelled. The messages that haven't
+                been handled are nak'ed, so the server delivers them again, unless the consumer is deleted.
 
         Raises:
-            RequestTimeoutError: The handler didn't end in time. The subscription is closed anyway.
+            RequestTimeoutError: The callback or worker didn't end in time. The subscription is closed anyway.
             ClosedError: The connection was closed during the drain.
 
         A second call waits for the same drain. If the callback itself calls `drain`, the call returns immediately. If
@@ -483,7 +482,7 @@ class Subscription(ReadHandle[Message], Running):
             self._buffer.log.close()
 
     async def abandon(self) -> None:
-        """End the subscription because the connection is closing. A durable consumer is kept. Internal."""
+        """End the subscription because the connection is closing. A durable consumer is kept. For internal use."""
         # A drain deletes even a durable consumer, so the consumer isn't kept if closing interrupts a drain.
         keeps = self._binding.is_durable and self._state is not State.DRAINING
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected

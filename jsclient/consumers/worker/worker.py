@@ -43,9 +43,9 @@ _log = logging.getLogger("jsclient.worker")
 class Worker(Coroutine[Any, Any, WorkCounts]):
     """Calls a handler with each message. Returned by the method ``run`` of a subscription or consumer.
 
-    ``await worker`` waits until the worker has ended and returns its `WorkCounts`. You can also pass the worker to
-    ``asyncio.TaskGroup.create_task``. ``async with worker`` stops the worker at the end of the block. If the worker
-    fails earlier, the block is cancelled, and the error of the worker is raised at the end of the block.
+    ``await worker`` waits until the worker has ended and returns its `WorkCounts`. ``asyncio.TaskGroup.create_task``
+    accepts the worker, too. If nobody waits for the worker, the event `WorkerFailed` reports its error. ``async with
+    worker`` stops it at the end of the block. If it fails earlier, the block is cancelled, and ends with its error.
     """
 
     if not TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     @property
     def counts(self) -> WorkCounts:
-        """Numbers of messages handled, failed and so on. They are updated while the worker runs."""
+        """Numbers of messages handled, failed and so on since the worker started. They are updated while it runs."""
         return self._counts
 
     @property
@@ -111,7 +111,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return f"<Worker of {self._source.stream}/{self._source.consumer} {self._counts}>"
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether ``task`` runs a handler of this worker. Internal."""
+        """Return whether ``task`` is running a handler of this worker. Always false for None. For internal use."""
         return self._pool is not None and self._pool.has(task)
 
     def stop(self, grace: float | None = None) -> None:
@@ -187,7 +187,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self.stop()
 
     def exception(self) -> BaseException | None:
-        """Return the error that ended the worker, or None if it is still running or has ended normally."""
+        """Return the error that ended the worker, or None if the worker is still running or has ended normally."""
         return self._error if self.task.done() else None
 
     async def __aenter__(self) -> Self:
@@ -222,7 +222,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             self._block.cancel()
 
     async def abandon(self) -> None:
-        """Stop the worker because the connection is closing. Internal."""
+        """Stop the worker because the connection is closing. For internal use."""
         self.stop()
         if not self.has(self._context.closer) and not self.has(asyncio.current_task()):
             await asyncio.wait({self.task})

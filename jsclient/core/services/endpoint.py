@@ -61,7 +61,7 @@ class Endpoint:
         return f"<Endpoint {self.info.name!r} on {self.info.subject!r}>"
 
     async def open(self, core: Core, *, max_pending: int, reply_prefixes: tuple[str, ...]) -> None:
-        """Start receiving requests. Called once, by `Service.add_endpoint`. Internal."""
+        """Start receiving requests. For internal use: `Service.add_endpoint` calls it once."""
         self._subscription = await core.subscribe(
             self.info.subject,
             queue=self.info.queue_group,
@@ -107,7 +107,8 @@ class Endpoint:
         To get the statistics of endpoints in other processes, use `Core.service_stats`.
 
         Args:
-            data: A JSON value to include in the statistics. Defaults to None.
+            data: A JSON value to include in the statistics. Defaults to None. The function passed to
+                `Service.add_stats_data` isn't called.
         """
         seconds = self._nanoseconds / 1e9
         return EndpointStats(
@@ -133,11 +134,11 @@ class Endpoint:
         return 0 if self._subscription is None else self._subscription.pending
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether ``task`` runs the handler of this endpoint. Internal."""
+        """Return whether ``task`` is running the handler. Always false for None. For internal use."""
         return self._subscription is not None and self._subscription.has(task)
 
     async def drain(self, timeout: float) -> None:
-        """Stop receiving requests, and wait until those already received have been handled. Internal.
+        """Stop receiving requests, and wait until those already received have been handled. For internal use.
 
         Raises:
             RequestTimeoutError: The handlers didn't end in time and were cancelled.

@@ -162,7 +162,7 @@ class Service(Handle):
         return f"<Service {self.name} {self.version} {self.id} {self._state.value}>"
 
     async def open(self) -> None:
-        """Start responding to discovery requests. Called once, by `Core.add_service`. Internal."""
+        """Start responding to discovery requests. For internal use: `Core.add_service` calls it once."""
         self._context.attach(self)
         try:
             for verb in VERBS:
@@ -222,7 +222,9 @@ class Service(Handle):
 
             service.add_stats_data(lambda stats: {"queue_length": len(queue)})
 
-        The function is called each time the statistics are requested.
+        The function is called each time the statistics are requested. It replaces the function of an earlier call. If
+        the function raises an exception, `stats` raises it too. A client that requests the statistics then receives no
+        response, and the event `HandlerFailed` reports the exception.
 
         Args:
             function: A plain function that is called with the `EndpointStats` of an endpoint. It returns a JSON value,
@@ -321,7 +323,7 @@ class Service(Handle):
         concurrency: int,
         max_pending: int,
     ) -> Endpoint:
-        """Add an endpoint, given its full subject (including any prefix) and queue group. Internal."""
+        """Add an endpoint, given its full subject (including any prefix) and queue group. For internal use."""
         if self._state is not State.OPEN:
             raise ClosedError(f"{self!r} has ended: add a new service")
         check_handler("handler", handler, "request")
@@ -345,12 +347,12 @@ class Service(Handle):
     async def stop(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Stop receiving requests, and wait until those already received have been handled.
 
-        A second call waits too. If a handler calls `stop`, the call returns immediately, and the instance stops in the
-        background.
+        A second call waits for the first one, whose timeout applies. If a handler calls `stop`, the call returns
+        immediately, and the instance stops in the background.
 
         Args:
-            timeout: Time limit of the whole call, in seconds. Handlers that are still running after the timeout are
-                cancelled.
+            timeout: Time limit of the whole call, in seconds. After that, handlers that are still running are
+                cancelled, and requests that haven't been handled are dropped.
 
         Raises:
             RequestTimeoutError: Some handlers didn't end in time. The instance has been stopped anyway.
@@ -390,7 +392,7 @@ class Service(Handle):
                 pass  # the connection is down, so the server has already removed the subscription
 
     async def abandon(self) -> None:
-        """Mark the instance as stopped because the connection is closing. Internal.
+        """Mark the instance as stopped because the connection is closing. For internal use.
 
         The endpoints need no cleanup, because their subscriptions end with the connection.
         """

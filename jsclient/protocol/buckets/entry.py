@@ -63,7 +63,7 @@ class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, gc=False):
         headers: Headers of the message, or None if it has none.
         size: Size of the value in bytes. Also available if ``meta_only`` omits the value.
         is_initial: True if the entry already existed when the watch was opened, and false if it is a later change.
-        decoded: Internal.
+        decoded: For internal use. Read the decoded value from `value`.
     """
 
     bucket: str

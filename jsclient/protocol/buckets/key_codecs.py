@@ -31,10 +31,13 @@ class KeyCodec(Protocol):
     """
 
     def encode(self, key: str) -> str:
-        """Return the key as the bucket stores it."""
+        """Return the key as the bucket stores it. If it raises an exception, the bucket raises `InvalidNameError`."""
 
     def decode(self, stored: str) -> str:
-        """Return the key that was stored as ``stored``. Raise ``ValueError`` if ``stored`` isn't an encoded key."""
+        """Return the key that was stored as ``stored``. Raise ``ValueError`` if ``stored`` isn't an encoded key.
+
+        In this case, or if `encode` wouldn't return ``stored`` for the result, readers return ``stored`` as the key.
+        """
 
     def encode_filter(self, pattern: str) -> str:
         """Return a filter that matches the stored keys. Leave wildcards as they are: any token may be ``*``, and the

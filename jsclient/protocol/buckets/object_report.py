@@ -20,7 +20,7 @@ class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
     """Chunks that belong to no object, found by `ObjectStore.check`.
 
     They were left behind by a failed upload, or belong to an upload that is still in progress. `ObjectStore.gc` removes
-    abandoned chunks, which only waste storage.
+    abandoned chunks, which only occupy storage.
 
     Attributes:
         nuid: Unique name under which the chunks are stored.
@@ -56,7 +56,7 @@ class ObjectStoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """Lists the problems found in an object store. Returned by `ObjectStore.check`.
 
     Attributes:
-        objects: Number of objects and links that were checked.
+        objects: Number of objects and links that were checked, without those whose description is invalid.
         orphans: Chunks that belong to no object, oldest first. `ObjectStore.gc` removes them.
         broken: Objects with missing chunks, an incorrect size or digest, or an invalid description.
         broken_links: Links whose targets don't exist or aren't objects.
@@ -69,7 +69,11 @@ class ObjectStoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether all objects and links can be read. Orphaned chunks are ignored, because they only waste storage."""
+        """Whether the check has found no object or link that can't be read.
+
+        Orphaned chunks are ignored, because they only occupy storage. A damaged content of the right size is found only
+        if ``digests=True`` was passed to `ObjectStore.check`.
+        """
         return not self.broken and not self.broken_links
 
 

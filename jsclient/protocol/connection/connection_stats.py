@@ -13,16 +13,15 @@ class ConnectionStats(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         messages_received: Number of messages received by subscriptions, including responses to requests and control
             messages such as heartbeats.
-        bytes_received: Number of bytes received, including the overhead of the protocol.
-        bytes_sent: Number of bytes sent, including the overhead of the protocol. For a nats-py connection, it counts
-            only payloads.
+        bytes_received, bytes_sent: Number of bytes received and sent, including the overhead of the protocol. For a
+            nats-py connection, only payloads are counted.
         reconnects: Number of times that the connection was restored after it had been lost.
         subscriptions: Number of NATS subscriptions at this moment, including the one that receives responses to
-            requests.
+            requests. For a nats-py connection, only the subscriptions of this client are counted.
         bytes_waiting: Number of bytes in the write buffer, which haven't been sent yet. If it keeps growing, the
             application publishes faster than the network allows.
         unconfirmed_acks: Number of acks that the server may not have received yet. If the connection is lost, the event
-            `AcksLost` reports them.
+            `AcksLost` reports them. Always 0 for a nats-py connection, which doesn't track acks.
     """
 
     messages_received: int = 0

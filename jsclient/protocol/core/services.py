@@ -58,12 +58,14 @@ class EndpointInfo(Model, frozen=True, kw_only=True):
 
 
 class EndpointStats(Model, frozen=True, kw_only=True):
-    """Statistics of an endpoint since its service was started or reset. It is part of `ServiceStats`.
+    """Statistics of an endpoint, counted by its instance since the endpoint was added or last reset.
+
+    It is part of `ServiceStats`.
 
     Attributes:
         name, subject, queue_group: See `EndpointInfo`.
-        num_requests: Number of requests that have been handled.
-        num_errors: Number of requests that failed with an error.
+        num_requests: Number of requests that have been handled, including those that failed.
+        num_errors: Number of requests whose handler raised an exception, such as a `ServiceError`.
         last_error: The most recent error in the form ``code: description``, or "" if there was none.
         processing_time: Total time spent in handlers, in seconds.
         average_processing_time: Average time per request, in seconds. 0 if there were no requests.

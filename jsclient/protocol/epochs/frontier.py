@@ -141,8 +141,8 @@ class Antichain(Generic[T]):
     same times.
 
     Attributes:
-        order: The order of the times.
-        elements: The times.
+        order: The partial order that compares the times.
+        elements: The times. They aren't checked, so use `minimal` or `maximal` to create an antichain from any times.
     """
 
     order: Order[T]
@@ -219,8 +219,8 @@ class MutableAntichain(Generic[T]):
     Use it to merge the frontiers of several publishers: add the times of each frontier, and apply every change.
 
     Attributes:
-        order: The order of the times.
-        frontier: The earliest times of the collection.
+        order: The partial order that compares the times.
+        frontier: The earliest times of the collection. Empty if the collection is empty.
     """
 
     order: Order[T]
@@ -235,8 +235,8 @@ class MutableAntichain(Generic[T]):
         """Create a collection that contains ``times``.
 
         Args:
-            order: The order of the times.
-            times: The times. If a time is repeated, each occurrence is counted.
+            order: The partial order that compares the times.
+            times: The times to add. If a time is repeated, each occurrence is counted.
         """
         return cls(order, Counter(times))
 

@@ -57,8 +57,9 @@ T = TypeVar("T", bound=Hashable)
 class EpochState(enum.Enum):
     """The progress of an epoch in one partition. Returned by `PartitionPublisher.state`.
 
-    An epoch is ``LATENT`` until some of its data has been sent, then ``ACTIVE``, and ``COMPLETED`` when the publisher
-    can't send any more of its data.
+    * ``LATENT``: No data of the epoch has been sent yet.
+    * ``ACTIVE``: Some data of the epoch has been sent, or may have been sent by an earlier publisher of the partition.
+    * ``COMPLETED``: The publisher can't send any more data of the epoch, even if it has never sent any.
     """
 
     LATENT = "latent"

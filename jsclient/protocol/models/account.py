@@ -17,7 +17,8 @@ __all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats", "storage_a
 class AccountLimits(Model, frozen=True, kw_only=True):
     """Limits of an account or of one of its tiers. They are set by the operator of the server.
 
-    -1 means that there is no limit. For the size of a single stream, 0 means that there is no limit.
+    -1 means that there is no limit. For the size of a single stream, 0 means that there is no limit. None means that
+    the server doesn't report the limit.
 
     Attributes:
         max_memory: Maximum number of bytes stored in memory.
@@ -41,13 +42,16 @@ class AccountLimits(Model, frozen=True, kw_only=True):
 
 
 class ApiStats(Model, frozen=True, kw_only=True):
-    """Statistics of an account's JetStream API. They are part of `AccountInfo`.
+    """Statistics of an account's JetStream API, counted by the servers since they started. Part of `AccountInfo`.
 
     Attributes:
-        level: API level of the server, a number that increases when new features are added. 0 before nats-server 2.11.
-        total: Number of API requests.
-        errors: Number of API requests that failed.
-        inflight: Number of API requests currently being processed.
+        level: API level of the server, which tells what features it has. A server with new features has a higher level.
+            0 before nats-server 2.11.
+        total: Number of API requests of the account, including those that failed. In a cluster, it is the sum over all
+            servers.
+        errors: Number of API requests of the account that failed.
+        inflight: Number of API requests currently being processed. Always 0 if the server doesn't report it for an
+            account, as in nats-server 2.15.
     """
 
     level: int = 0

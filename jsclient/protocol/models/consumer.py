@@ -165,16 +165,18 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
         opt_start_time: Time to start at, for the policy "by_start_time", as an aware ``datetime`` or RFC 3339 string.
         ack_policy: Which messages must be acknowledged.
         ack_wait: How long the server waits for an acknowledgement before it redelivers the message, in seconds.
-        max_deliver: Maximum number of deliveries of a message, or -1 for no limit.
-        backoff: How long to wait before each redelivery, as a list of seconds. The first value replaces ``ack_wait``.
+            Defaults to 30.
+        max_deliver: Maximum number of deliveries of a message, or -1 (the default) for no limit.
+        backoff: How long to wait before each redelivery, as a list of seconds. The first value replaces ``ack_wait``,
+            and the last one applies to all further redeliveries.
         filter_subject: Deliver only messages of this subject, which may contain wildcards.
         filter_subjects: Deliver only messages of these subjects, which may contain wildcards.
         replay_policy: How fast stored messages are delivered.
         rate_limit_bps: Maximum delivery rate in bits per second. For push consumers.
         sample_freq: Percentage of acknowledgements that the server reports in advisories, as a string such as "100".
-        max_waiting: Maximum number of waiting pull requests. For pull consumers.
+        max_waiting: Maximum number of waiting pull requests. For pull consumers. Defaults to 512.
         max_ack_pending: Maximum number of delivered but unacknowledged messages, or -1 for no limit. While it is
-            reached, the server delivers no further messages.
+            reached, the server delivers no further messages. Usually defaults to 1,000.
         flow_control: Whether the server waits for responses from the subscriber, so that a slow subscriber isn't
             flooded. For push consumers. It requires ``idle_heartbeat``.
         headers_only: Whether to deliver headers (with an additional ``Nats-Msg-Size``) but no payloads.
@@ -186,14 +188,15 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
         idle_heartbeat: If there are no messages for this many seconds, the server sends a heartbeat. For push
             consumers.
         inactive_threshold: If there is no subscriber or pull request for this many seconds, the server removes the
-            consumer.
+            consumer. Defaults to 5 for an ephemeral consumer. By default, a durable consumer is never removed.
         num_replicas: Number of replicas of the consumer's state, or 0 for as many as the stream has.
         mem_storage: Whether the consumer's state is stored in memory.
         metadata: Key-value pairs supplied by the user. Keys that start with ``_nats.`` are reserved for the server.
         pause_until: Time until which no messages are delivered.
         priority_groups: Names of the priority groups. Their requests are served according to ``priority_policy``.
         priority_policy: How the pull requests of a priority group share the messages.
-        priority_timeout: If a pinned client sends no pull request for this many seconds, it is unpinned.
+        priority_timeout: If a pinned client sends no pull request for this many seconds, it is unpinned. Defaults to
+            120.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {
@@ -292,11 +295,11 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
         num_waiting: Number of pull requests that are waiting for messages.
         num_pending: Number of messages that match the filter and haven't been delivered yet.
         cluster: Servers that have replicas of the consumer, or None if the server isn't part of a cluster.
-        push_bound: Whether there is a subscriber on the deliver subject. For push consumers.
+        push_bound: Whether there is a subscriber on the deliver subject. Always false for pull consumers.
         paused: Whether delivery is paused.
         pause_remaining: How long a pause still lasts, in seconds. None if the consumer isn't paused.
         priority_groups: State of each priority group, or None if there are none.
-        ts: Time at which the server collected this information.
+        ts: Time at which the server collected this information, or None if the server doesn't report it.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"stream_name", "name", "config"})

@@ -19,7 +19,8 @@ __all__ = ["LostStreamData", "StreamAlternate", "StreamInfo", "StreamSourceInfo"
 class LostStreamData(Model, frozen=True, kw_only=True):
     """Messages that a stream has lost because a file was damaged. It is part of `StreamState`.
 
-    ``msgs`` contains the stream sequences of the lost messages, and ``bytes`` is their total size in bytes.
+    ``msgs`` contains the stream sequences of the lost messages, or is None if the server doesn't report them. ``bytes``
+    is their total size in bytes.
     """
 
     msgs: list[int] | None = None
@@ -31,12 +32,13 @@ class StreamState(Model, frozen=True, kw_only=True):
 
     Attributes:
         messages, bytes: Number of messages, and their total size in bytes.
-        first_seq: Stream sequence of the oldest message, or ``last_seq + 1`` if the stream is empty.
+        first_seq: Stream sequence of the oldest message. ``last_seq + 1`` if all messages have been removed. May be 0
+            if no message was ever stored.
         first_ts: Time at which the oldest message was stored, or None if the stream is empty.
         last_seq: The last sequence that was assigned. It doesn't change when messages are removed.
-        last_ts: Time at which the last message was stored.
+        last_ts: Time at which the last message was stored, or None if no message was ever stored.
         consumer_count: Number of consumers.
-        num_subjects: Number of different subjects.
+        num_subjects: Number of different subjects of the stored messages.
         num_deleted: Number of messages between the first and the last sequence that have been removed.
         deleted: Stream sequences of the removed messages, if requested by `Stream.info`. Otherwise None.
         lost: Messages that were lost because a file was damaged, or None if there are none.
@@ -64,10 +66,11 @@ class StreamSourceInfo(Model, frozen=True, kw_only=True):
         name: Name of the stream that is copied.
         external: Account or domain of the copied stream, or None if it is in the same account and domain.
         lag: Number of messages not copied yet.
-        active: How long ago the server last heard from the copied stream, in seconds. Negative if it never has.
+        active: How long ago the server last heard from the copied stream, in seconds. Negative if it never has. None if
+            the server doesn't report it.
         error: The server's description of a failure, or None if there is none.
         filter_subject: Subject of the messages that are copied, or None if all messages are copied.
-        subject_transforms: Transforms that are applied to the subjects of copied messages.
+        subject_transforms: Transforms that are applied to the subjects of copied messages, or None if there are none.
     """
 
     name: str = ""
@@ -80,12 +83,12 @@ class StreamSourceInfo(Model, frozen=True, kw_only=True):
 
 
 class StreamAlternate(Model, frozen=True, kw_only=True):
-    """A mirror that can be read instead of the stream, for example because it is nearer. It is part of `StreamInfo`.
+    """A stream or one of its mirrors, which contain the same messages. Found in ``alternates`` of `StreamInfo`.
 
     Attributes:
-        name: Name of the mirror.
-        domain: JetStream domain of the mirror, or None if there is none.
-        cluster: Name of the cluster that stores the mirror.
+        name: Name of the stream or mirror.
+        domain: JetStream domain of the stream or mirror, or None if there is none.
+        cluster: Name of the cluster that stores the stream or mirror.
     """
 
     name: str = ""
@@ -104,9 +107,11 @@ class StreamInfo(Model, frozen=True, kw_only=True):
         cluster: Servers that have replicas of the stream, or None if the server isn't part of a cluster.
         mirror: How far the stream has caught up, if it is a mirror. Otherwise None.
         sources: How far the stream has caught up with each source, or None if it has none.
-        alternates: Mirrors that can be read instead of the stream, nearest first.
-        did_create: In the response to a create request, whether the stream is new.
-        ts: Time at which the server collected this information.
+        alternates: The stream itself and its mirrors, sorted by the distance of their clusters, nearest first. None if
+            the stream has no mirrors, or if the server isn't part of a cluster.
+        did_create: True in the response to a create request. The stream isn't necessarily new, because the server also
+            sets it if the same stream already existed. False in all other responses.
+        ts: Time at which the server collected this information, or None if the server doesn't report it.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"config"})

@@ -111,7 +111,7 @@ class Placement(Model, frozen=True, kw_only=True):
     Attributes:
         cluster: Name of the cluster, or None for any cluster.
         tags: Tags that all of the servers must have. They are set in the configuration of the servers.
-        preferred: Name of the server that should become the leader.
+        preferred: Name of the server that should become the leader, or None if any server may.
     """
 
     cluster: str | None = None
@@ -184,7 +184,8 @@ class RePublish(Model, frozen=True, kw_only=True):
     Attributes:
         src: Subject of the messages to publish again. It may contain wildcards.
         dest: Subject to publish to. It must not be stored by the same stream.
-        headers_only: Whether to publish only the headers, including the size of the payload.
+        headers_only: Whether to publish only the headers, with the size of the payload in ``Nats-Msg-Size``. Defaults
+            to False.
     """
 
     src: str | None = None
@@ -268,9 +269,10 @@ class StreamConfig(Model, frozen=True, kw_only=True):
         discard: What happens when the stream reaches a limit.
         discard_new_per_subject: Whether the policy "new" of ``discard`` also applies to ``max_msgs_per_subject``.
         storage: Whether messages are stored in files or in memory.
-        num_replicas: Number of replicas in the cluster, from 1 to 5.
+        num_replicas: Number of replicas in the cluster, from 1 (the default) to 5.
         no_ack: If true, the server doesn't acknowledge published messages, so `JetStream.publish` times out.
-        duplicate_window: How long the server remembers message IDs to detect duplicates, in seconds.
+        duplicate_window: How long the server remembers message IDs to detect duplicates, in seconds. Usually defaults
+            to 120, or to ``max_age`` if that is less.
         placement: Which servers may store the stream.
         mirror: The stream of which this stream is a copy. A mirror has no subjects of its own.
         sources: Streams whose messages are copied to this stream.
@@ -280,10 +282,10 @@ class StreamConfig(Model, frozen=True, kw_only=True):
         allow_rollup_hdrs: Whether a message may replace all earlier messages (``Nats-Rollup``).
         allow_direct: Whether all replicas respond to direct gets, which are needed for `Stream.get_batch`.
         mirror_direct: Whether a mirror responds to direct gets on behalf of its origin.
-        republish: How stored messages are published again.
-        subject_transform: How subjects are changed before messages are stored.
+        republish: How stored messages are published again. By default, they aren't.
+        subject_transform: How subjects are changed before messages are stored. By default, they aren't.
         compression: How files are compressed.
-        first_seq: Stream sequence of the first message.
+        first_seq: Stream sequence that the first message gets. Defaults to 1.
         metadata: Key-value pairs supplied by the user. Keys that start with ``_nats.`` are reserved for the server.
         consumer_limits: Defaults for the consumers of the stream.
         allow_msg_ttl: Whether a message may have its own time to live (``Nats-TTL``).

@@ -1,10 +1,9 @@
 """The rules by which a peer decides about an event.
 
 `RequestRules` decides requests of the peer itself, and `MessageRules` decides messages of other peers. Both return
-records to store and commands, and change no state.
-
-A message of another peer is matched by its channel, never by the Id alone, since a sender on one relationship's
-channel must not reach another. A message on a public channel has to name Id and the requester's channel (D25).
+records to store and commands, and change no state. A message of another peer is matched by its channel, never by the
+Id alone, since a sender on one relationship's channel must not reach another. A message on a public channel has to name
+Id and the requester's channel (D25).
 """
 
 from __future__ import annotations
@@ -117,10 +116,7 @@ class CloseChannel(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """Reports the stored value of ``key``, after a `StoreValue`, at the start, or after a conflict.
-
-    ``value`` is None if the key has no value. The next `StoreValue` must expect ``revision``.
-    """
+    """Reports the stored value of ``key``, or None. The next `StoreValue` of the key must expect ``revision``."""
 
     key: str
     value: Relationship | StoredChannel | None
@@ -150,10 +146,8 @@ PeerEvent: TypeAlias = (
 class StoreValue(msgspec.Struct, frozen=True):
     """Write ``value`` under ``key``, or delete the key if it is None.
 
-    ``revision`` is the key's expected revision, or 0.
-
-    The runtime must then report `Stored`. After a conflict, `Stored` contains the value that is in the store, and the
-    event must be handled again.
+    ``revision`` is the key's expected revision, or 0. The runtime must then report `Stored`, as for each key at the
+    start. After a conflict, `Stored` contains the value that is in the store, and the event must be handled again.
     """
 
     key: str
@@ -169,7 +163,13 @@ class Redeliver(msgspec.Struct, frozen=True):
 
 
 class Refusal(Enum):
-    """Why a peer refused an event or a query. The value of each member says so in a few words."""
+    """Why a peer refused an event or a query.
+
+    ``NO_CHANNEL``: There is no such channel. ``CHANNEL_GONE``: The channel's relationship has ended. ``POLICY``: The
+    channel's policy doesn't accept the message. ``NOT_INSTALLED``: The peer was opened with ``capability=False``.
+    ``MALFORMED``: The message is invalid. ``HOST``: The sender's NATS system isn't among the ``allowed_hosts``.
+    ``FOREIGN``: The message concerns a relationship to which the channel doesn't belong.
+    """
 
     NO_CHANNEL = "no such channel"
     CHANNEL_GONE = "the channel was deleted"

@@ -32,8 +32,8 @@ class CounterEntry(msgspec.Struct, frozen=True, kw_only=True):
         subject: Subject of the counter.
         value: Current value of the counter.
         increment: Amount that the last change added. It may be negative.
-        sources: For a stream that sums up the counters of other streams, what each of them contributes. It maps the
-            name of a stream to a dict from subject to value. Empty if the stream has no such sources.
+        sources: The contribution of each source stream, as a dict from stream name to a dict from subject to value.
+            Empty if the stream doesn't sum up the counters of other streams.
         seq: Stream sequence of the last change.
         time: Time of the last change, in UTC.
     """

@@ -141,7 +141,8 @@ class Extent:
     Attributes:
         stream: Name of the stream.
         incarnation: Creation time of the stream, as a string. See `Position`.
-        first_seq: Sequence of the first stored record, or ``last_seq`` + 1 if the stream is empty.
+        first_seq: Sequence of the first stored record. ``last_seq`` + 1 if all records have been removed. May be 0 if
+            no record was ever stored.
         last_seq: Sequence of the last record that was ever stored, or 0 if there was none.
         first_time_ns: The time at which the first record was stored, in nanoseconds since 1970, or 0 if the stream is
             empty.

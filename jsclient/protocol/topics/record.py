@@ -19,15 +19,19 @@ __all__ = ["NO_HEADERS", "Aside", "Kind", "Record", "RecordHeaders", "RecordQueu
 
 
 class Kind(enum.Enum):
-    """What a record means: an ordinary value, or a marker that ends the topic. The value of `Record.kind`."""
+    """What a record means: an ordinary value, or a marker that ends the topic. The value of `Record.kind`.
+
+    * ``VALUE``: An ordinary record.
+    * ``FINISH``: The last record of a subject, whose payload is the completion. The producer has finished the topic.
+    * ``FAIL``: The last record of a subject, whose payload is the reason. The producer has ended the topic because of a
+      failure.
+    * ``FRONTIER``: Not a value, but the progress of a partition. Stored only by the publishers of an epoch topic.
+    """
 
     VALUE = "value"
     FINISH = "finish"
-    """The last record, which completes the topic."""
     FAIL = "fail"
-    """The last record, which contains the reason why the topic failed."""
     FRONTIER = "frontier"
-    """Not a value, but a frontier record of a topic of epochs. See `jsclient.protocol.epochs.trackers`."""
 
 
 class RecordHeaders(Headers):
@@ -116,7 +120,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     @property
     def size(self) -> int:
-        """Approximate size of subject, payload and headers, in bytes. Readers use it to limit their queues."""
+        """Approximate size of the subject, the payload and the headers, in bytes. It limits the queues of readers."""
         size = len(self.subject) + len(self.data)
         if headers := self.headers:
             size += headers.size if isinstance(headers, RecordHeaders) else RecordHeaders(headers).size

@@ -108,7 +108,7 @@ class Headers(dict[str, str]):
         return list(values) if values and values[0] == self[name] else [self[name]]
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return every header as a ``(name, value)`` tuple. The values of a repeated header are adjacent."""
+        """Return all headers as a list of ``(name, value)`` tuples. The values of a repeated header are adjacent."""
         return [(name, value) for name in self for value in self.get_all(name)]
 
     def copy(self) -> Headers:

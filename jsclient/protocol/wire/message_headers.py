@@ -80,7 +80,7 @@ class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
         return self._read().get_all(name) if self._value(name) is not None else []
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return every header as a ``(name, value)`` tuple. The values of a repeated header are adjacent."""
+        """Return all headers as a list of ``(name, value)`` tuples. The values of a repeated header are adjacent."""
         return self._read().pairs()
 
     def copy(self) -> Headers:

@@ -156,7 +156,8 @@ class JetStreamListener(StreamingQueryListener):
     def prometheus(self) -> str:
         """Return the figures in the text format of Prometheus, version 0.0.4. Serve it from your metrics endpoint.
 
-        May be called from any thread.
+        Counters start at 0 again when a query is restarted. If the listener is added later, it counts only the rows of
+        the batches that follow. Figures that are unknown are left out. The method may be called from any thread.
         """
         with self._lock:
             return prometheus_text(self._queries.values(), time.monotonic())

@@ -47,6 +47,7 @@ class CompletedEpoch(Generic[T]):
         """Whether the items are in memory.
 
         If False, the epoch was too large to keep. Iterating over the epoch then reads the items from the stream again.
+        A live topic has no stream, so iterating raises `EpochsLostError` instead.
         """
         return self._batches is not None
 
@@ -153,7 +154,8 @@ class CompletedEpochs(Generic[T]):
             ProtocolError: Data can't be decoded. Every further call raises the same error.
             PositionInvalidError: The stream was deleted and created again.
 
-        May also raise a request error that retrying can't fix, for example `PermissionDeniedError`.
+        May also raise a request error that retrying can't fix, for example `PermissionDeniedError`. If the call is
+        cancelled, no epoch is lost.
         """
         while not self._ready:
             try:
@@ -299,7 +301,8 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
 
         Args:
             max_bytes: Maximum size of the data to keep in memory, in bytes. If there is more, the data of the largest
-                epochs is dropped, and read from the stream again when you iterate over these epochs.
+                epochs is dropped, and read from the stream again when you iterate over these epochs. In a live topic,
+                this data is lost, and iterating over these epochs raises `EpochsLostError`.
 
         Raises:
             ConfigError: Data has already been read from the subscription, so the first epochs would be incomplete.

@@ -80,7 +80,7 @@ class LivePublisher(Handle, Generic[T]):
         self._watching: asyncio.Task[None] | None = None
 
     async def begin_publishing(self, *, takeover: bool) -> None:
-        """Listen for subscribers. Internal: called by `EpochTopic.live_publisher`.
+        """Listen for subscribers. For internal use: `EpochTopic.live_publisher` calls this method.
 
         Raises:
             PublisherExistsError: Another live publisher is active, and ``takeover`` is false.
@@ -122,16 +122,19 @@ class LivePublisher(Handle, Generic[T]):
 
     @property
     def refused(self) -> int:
-        """The number of requests refused so far.
+        """The number of requests refused since the publisher was opened.
 
         A request is refused if it is malformed, if its reply subject isn't an inbox, or if ``max_subscribers``
-        subscribers are already connected.
+        subscribers are already connected. The event `ErrorRaised` reports the 1st, 2nd, 4th, 8th refusal and so on.
         """
         return self._refused
 
     @property
     def put_out(self) -> int:
-        """The number of subscribers disconnected so far because they read too slowly and their queue was full."""
+        """How many subscribers were disconnected since the opening because they read too slowly and filled their queue.
+
+        Such a subscriber connects again by itself, and its next read raises `EpochsLostError`.
+        """
         return self._broadcast.put_out
 
     def state(self, time: T) -> EpochState:
@@ -141,6 +144,7 @@ class LivePublisher(Handle, Generic[T]):
     async def send(self, time: T, items: Any) -> None:
         """Send a batch of items of one epoch to all connected subscribers.
 
+        The call returns once the batch is in the queue of each subscriber, without waiting until it has been received.
         If the queue of a subscriber is long, the call waits until it becomes shorter.
 
         Args:
@@ -343,7 +347,7 @@ class LivePublisher(Handle, Generic[T]):
         await self._presence.end_answering()
 
     async def abandon(self) -> None:
-        """Release the publisher because its connection is being closed. Internal."""
+        """Release the publisher because its connection is being closed. For internal use."""
         await self.release()
 
     async def __aexit__(

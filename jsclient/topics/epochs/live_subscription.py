@@ -87,7 +87,7 @@ class LiveSubscription(EpochEvents[T]):
         self._tending: asyncio.Task[None] | None = None
 
     async def begin_reading(self, *, wait: bool) -> None:
-        """Connect, and wait until all partitions have a publisher. Internal: called by `EpochTopic.live_subscribe`.
+        """Connect, and wait until all partitions have a publisher. For internal use by `EpochTopic.live_subscribe`.
 
         Raises:
             TopicNotFoundError: Some partitions have no publisher, and ``wait`` is false.
@@ -114,7 +114,10 @@ class LiveSubscription(EpochEvents[T]):
 
     @property
     def skipped(self) -> int:
-        """The number of invalid messages skipped so far. The event `ErrorRaised` reports them."""
+        """The number of invalid messages skipped since the opening.
+
+        The event `ErrorRaised` reports the 1st, 2nd, 4th, 8th message and so on.
+        """
         return self._skipped
 
     async def _more(self, deadline: float | None, timeout: float) -> None:
@@ -270,5 +273,5 @@ class LiveSubscription(EpochEvents[T]):
             await self._connection.unsubscribe(self._inbox)
 
     async def abandon(self) -> None:
-        """Close the subscription because its connection is being closed. Internal."""
+        """Close the subscription because its connection is being closed. For internal use."""
         await self.close()

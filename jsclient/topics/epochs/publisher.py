@@ -282,11 +282,11 @@ class PartitionPublisher(Handle, Generic[T]):
             )
 
     async def announce(self, home: Home) -> None:
-        """Answer other publishers that ask whether this partition has one. Internal."""
+        """Answer other publishers that ask whether this partition has one. For internal use."""
         self._presence = await home.announce(self._partition, lambda: self.is_alive)
 
     def keep_record(self, every: float) -> None:
-        """Store the frontier again every ``every`` seconds, before the stream removes it for its age. Internal."""
+        """Store the frontier every ``every`` seconds, before the stream removes it for its age. For internal use."""
         self._rewriting = self._log.tasks.start(self._keep_record(every), "frontier record kept")
 
     async def _keep_record(self, every: float) -> None:

@@ -45,7 +45,7 @@ class EpochSubscription(EpochEvents[T]):
     `Data` and `FrontierUpdate` events. The time of every later `Data` event is at or after an element of `frontier`.
 
     With the default ``filter``, "atomic", an epoch is skipped if some of its data was sent before the subscription
-    started. Iteration ends when all partitions have ended. Cancelling a read doesn't lose events.
+    started. Iteration ends when all partitions have ended. If a read is cancelled, no event is lost.
 
     If records were removed from the stream before they were read, the next read raises `EpochsLostError` once. Part of
     the data of the epochs named in the error is lost, so discard what you have received of these epochs. Reading then
@@ -76,10 +76,11 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def frontier_age(self) -> float:
-        """How long ago the frontier last moved, in seconds. 0 if this is unknown.
+        """How long ago the frontier last moved, in seconds, or 0 if no movement is known yet.
 
-        The value grows while a publisher is gone or doesn't advance, so you can use it for monitoring. It is computed
-        from the clocks of the server and of this machine, which should therefore be synchronized.
+        The value grows while a publisher is gone or doesn't advance, so you can use it for monitoring. An alert must
+        treat 0 as unknown. The value is computed from the clocks of the server and of this machine, which should
+        therefore be synchronized.
         """
         return max(0.0, (clock.time_ns() - self._moved_ns) / 1e9) if self._moved_ns else 0.0
 
@@ -97,16 +98,19 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def refused(self) -> int:
-        """The number of data messages skipped because they name no publisher, or one that had already been replaced."""
+        """The number of data messages skipped because they name no publisher, or one that had already been replaced.
+
+        It is counted since the subscription was opened. No event reports these messages.
+        """
         return self._reading.refused
 
     @property
     def skipped(self) -> int:
-        """The number of invalid records skipped so far. The event `RecordSkipped` reports them."""
+        """The number of invalid records skipped since the opening. The event `RecordSkipped` reports them."""
         return self._skipped
 
     async def begin_reading(self, start: EpochStart = "now", *, wait: bool) -> None:
-        """Find out where to start, and start reading. Internal: called by `EpochTopic.subscribe`.
+        """Find out where to start, and start reading. For internal use: `EpochTopic.subscribe` calls this method.
 
         Raises the errors that `EpochTopic.subscribe` describes.
         """

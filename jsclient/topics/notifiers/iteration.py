@@ -8,8 +8,7 @@ A producer creates the iteration, and consumers read it in order as an asynchron
 - An `IterationSubscription` is lossless. It returns every value from its start to the end.
 
 Both read from a *source*, so they work in the same way in this process (`jsclient.kits.make_notifier_kit`,
-`jsclient.kits.make_subscription_kit`) and on a server. Producer and consumers are separate: neither gives access to the
-other, and the producer neither knows its consumers nor waits for them.
+`jsclient.kits.make_subscription_kit`) and on a server. The producer neither knows its consumers nor waits for them.
 
 Source: Agoric's notifier package, first form (seed 000), and decisions D13 to D16.
 """
@@ -159,7 +158,8 @@ class Producer:
     The producer doesn't know its consumers and never waits for them.
 
     Each method publishes immediately, even if you don't await its result, and calls take effect in order. Await the
-    result to wait until the value has been stored, and to get its number. Numbers grow from value to value.
+    result to wait until the value has been stored, and to get its number, which grows from value to value. If a value
+    can't be stored and nobody awaits its result, the event `PublishFailed` reports this, and the next call raises it.
 
     If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, it raises `ConfigError`.
     In both cases, nothing is published.
@@ -211,12 +211,12 @@ class Notifier:
             record = await notifier.get_update_since()
             record = await notifier.get_update_since(record.update_count)  # waits for a change
 
-        If there is no state yet, the call waits for the first one. After the producer has finished, it returns the
-        completion with the count None. If the call is cancelled, no state is lost.
+        If there is no state yet, the call waits for the first one. After the producer has finished, every call returns
+        the value passed to `Producer.finish`, with None as the count. If the call is cancelled, no state is lost.
 
         Args:
-            previous_update_count: The ``update_count`` of the previous result. With None or any other value, the
-                current state is returned.
+            previous_update_count: The ``update_count`` of the previous result. If it is the count of the current state,
+                the call waits for the next one. Otherwise, for example with None, it returns the current state.
 
         Raises:
             Exception: The producer failed, and this exception is the reason.
@@ -251,7 +251,7 @@ class Notifier:
 
 
 class SubscriptionIterator(AsyncIterator[Any]):
-    """Reads the values of a subscription. Returned by ``aiter(subscription)``. Cancelling a read loses no value.
+    """Reads the values of a subscription. Returned by ``aiter(subscription)``. No value is lost if a read is cancelled.
 
     Attributes:
         completion: The value that the producer passed to `Producer.finish`. None until the iterator reaches the end.
@@ -304,8 +304,9 @@ class SubscriptionIterator(AsyncIterator[Any]):
 class IterationSubscription:
     """Lets any number of consumers read every value that a `Producer` publishes, in order and at their own pace.
 
-    ``async for value in subscription`` begins at the start of the subscription. The loop stops when the producer
-    finishes the iteration, and raises the reason if the producer fails.
+    Each ``async for value in subscription`` begins at the same value. It is the first value of the kit or, if the
+    subscription was created by `SubscriptionIterator.subscribe`, the first value that the iterator hadn't returned. The
+    loop stops when the producer finishes the iteration, and raises the reason if the producer fails.
     """
 
     __slots__ = ("_position", "_source")

@@ -81,7 +81,7 @@ class WorkVerdict:
 
 @dataclass(slots=True)
 class WorkCounts:
-    """Statistics of a worker. Returned by ``await worker``, and available at any time from `Worker.counts`.
+    """Statistics of a worker since it started. Returned by ``await worker``, and at any time by `Worker.counts`.
 
     Attributes:
         handled: Number of messages that were handled and acked. Includes messages settled by the handler itself.
