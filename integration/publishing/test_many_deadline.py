@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import FAST, PATIENT
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import LostTime, eventually, within
 from integration.kit.network import match
@@ -88,8 +88,9 @@ async def test_connection_late_and_no_stream(js: Any, tap: Proxy, stream: OwnStr
     assert [type(why) for _, why in error.failures] == [NoRespondersError] * 3
 
 
-async def test_progress_prolongs_call(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_progress_prolongs_call(connect: Any, tap: Proxy, stream: OwnStream) -> None:
     """A call that continues storing messages may take longer than its timeout."""
+    js = await connect(tap, **PATIENT)  # its PONGs wait behind the messages
     tap.rate(40_000)  # half a second for the messages in flight
     began = time.monotonic()
     result = await js.publish_many(stream.subject("x"), [bytes(10_000)] * 20, max_in_flight=2, timeout=3.0)
