@@ -48,12 +48,12 @@ async def test_close_ends_requests_in_flight(tap: Any, near: Any, stream: OwnStr
 
 
 async def test_close_with_a_silent_server(tap: Any, near: Any, stream: OwnStream) -> None:
-    for _ in range(20):
+    for _ in range(30):
         await near.subscribe(stream.all)
     tap.stall()
     started = time.monotonic()
     await near.close()
-    assert time.monotonic() - started < 15, "not a second and more for each subscription"
+    assert time.monotonic() - started < 25, "not a second and more for each subscription"
     tap.unstall()
 
 
