@@ -45,6 +45,7 @@ from integration.kit.servers.nats_server import NEWEST, NoServerError, OwnServer
 
 _LIMIT = 120.0
 _CLOSE_LIMIT = 30.0
+_OPEN_LIMIT = 30.0
 
 _choice = pytest.StashKey[Choice | NoServerError]()
 
@@ -221,7 +222,8 @@ async def oracle_for() -> AsyncIterator[Callable[..., Awaitable[Oracle]]]:
 
 @pytest.fixture
 async def oracle(server: ServerUnderTest) -> AsyncIterator[Oracle]:
-    async with Oracle(server.url) as oracle:
+    # This server is never harmed, so an answer that is late comes from a busy machine.
+    async with Oracle(server.url, timeout=30.0) as oracle:
         yield oracle
 
 
@@ -256,11 +258,16 @@ def events() -> list[Any]:
 
 @pytest.fixture
 async def connect(events: list[Any]) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    """Connect jsclient: `await connect(proxy)`. Closed after the test, events go to `events`."""
+    """Connect jsclient: `await connect(proxy)`. Closed after the test, events go to `events`.
+
+    A short `connect_timeout` is for the attempts to reconnect. On a busy machine the first connect may need several.
+    """
     jsclient = importlib.import_module("jsclient")
     opened: list[Any] = []
 
     async def start(server: Any, **options: Any) -> Any:
+        if options.get("connect_timeout", _OPEN_LIMIT) < 5:
+            options = {"wait": _OPEN_LIMIT, **options}
         js = await jsclient.connect(getattr(server, "url", server), **{"on_event": events.append, **options})
         opened.append(js)
         return js

@@ -119,7 +119,7 @@ async def test_healthy() -> None:
 
 
 async def test_flood() -> None:
-    passed([await flood(Options(SEED, 0), Size(forged=4000, seconds=2.0, dead=40, acked=300))])
+    passed([await flood(Options(SEED, 0), Size(forged=4000, seconds=6.0, dead=40, acked=300))])
 
 
 @pytest.mark.full

@@ -28,7 +28,8 @@ CANARY = "canary-callout"
 class Callout:
     """The service. It accepts the token `CANARY`, as user ann of account APP, while `open` is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: int = 20) -> None:
+        self.timeout = timeout  # seconds for which the server waits for an answer
         self.issuer = Key.make(nkeys.PREFIX_BYTE_ACCOUNT)
         self.open = self.answers = True
         self.asked: list[dict[str, Any]] = []
@@ -41,7 +42,7 @@ class Callout:
                 "AUTH": {"users": [{"user": "auth", "password": "auth"}]},
                 "APP": {"jetstream": "enabled"},
             },
-            "authorization": {"timeout": 2, "auth_callout": auth},
+            "authorization": {"timeout": self.timeout, "auth_callout": auth},
         }
 
     async def answer(self, message: Any) -> None:
@@ -82,7 +83,7 @@ async def test_accepted_refused_and_accepted_again(own_server: Any, connect: Any
         js = await connect(own.url, token=CANARY, **FAST)
         assert (await js.account_info()).streams == 0
         with pytest.raises(AuthenticationError, match="refused the credentials"):
-            await jsclient.connect(own.url, token="other")
+            await jsclient.connect(own.url, token="other", connect_timeout=20.0)
         # The service changes its mind, and the server forgets the connection.
         callout.open = False
         js._connection.transport.abort()
@@ -100,7 +101,7 @@ async def test_all_that_was_given_reaches_the_service(own_server: Any, connect: 
     callout = Callout()
     own = await own_server(config=callout.config)
     async with serving(own, callout):
-        js = await connect(own.url, token=CANARY, user="ann", password="x", name="billing")
+        js = await connect(own.url, token=CANARY, user="ann", password="x", name="billing", **FAST)
         assert await user_of(js) != ""
     given = {"auth_token": CANARY, "user": "ann", "pass": "x", "name": "billing"}
     assert callout.asked[-1] | given == callout.asked[-1]
@@ -108,7 +109,7 @@ async def test_all_that_was_given_reaches_the_service(own_server: Any, connect: 
 
 @pytest.mark.full
 async def test_service_without_an_answer(own_server: Any) -> None:
-    callout = Callout()
+    callout = Callout(timeout=2)
     callout.answers = False
     own = await own_server(config=callout.config)
     async with serving(own, callout):

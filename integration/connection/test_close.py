@@ -30,7 +30,7 @@ async def tap(proxy: Any) -> Any:
 @pytest.fixture
 async def near(tap: Any, connect: Any) -> Any:
     """A jsclient connection through the proxy."""
-    return await connect(tap, reconnect_time_wait=0.1, timeout=2.0)
+    return await connect(tap, reconnect_time_wait=0.1, timeout=10.0)
 
 
 async def test_close_ends_requests_in_flight(tap: Any, near: Any, stream: OwnStream) -> None:
@@ -48,12 +48,12 @@ async def test_close_ends_requests_in_flight(tap: Any, near: Any, stream: OwnStr
 
 
 async def test_close_with_a_silent_server(tap: Any, near: Any, stream: OwnStream) -> None:
-    for _ in range(5):
+    for _ in range(30):
         await near.subscribe(stream.all)
     tap.stall()
     started = time.monotonic()
     await near.close()
-    assert time.monotonic() - started < 4.5
+    assert time.monotonic() - started < 25, "not a second and more for each subscription"
     tap.unstall()
 
 
@@ -65,7 +65,7 @@ async def test_reset_after_cancelled_wait(background: Any) -> None:
         transport = TcpTransport()
         port = server.sockets[0].getsockname()[1]
         await transport.connect(urlsplit(f"nats://127.0.0.1:{port}"))
-        peer = await within(5, peers.get(), "the connection")
+        peer = await within(30, peers.get(), "the connection")
         transport.write(b"x" * 20_000_000)  # more than fits, so that it does not close at once
         transport.close()
         waiting = asyncio.create_task(transport.wait_closed())
@@ -74,7 +74,7 @@ async def test_reset_after_cancelled_wait(background: Any) -> None:
         waiting.cancel()
         await asyncio.wait([waiting])
         peer.transport.abort()
-        await eventually(lambda: transport.failure() or transport._lost, 5, "the reset")
+        await eventually(lambda: transport.failure() or transport._lost, 60, "the reset")
         await asyncio.sleep(0)
         del waiting
     gc.collect()
@@ -107,10 +107,10 @@ async def test_cancelled_close_closes_at_once(
         await asyncio.wait([closing])
         assert js.is_closed
         assert worker is not None
-        ended = await within(3, asyncio.gather(asking, return_exceptions=True), "the reader")
+        ended = await within(30, asyncio.gather(asking, return_exceptions=True), "the reader")
         assert isinstance(ended[0], jsclient.ClosedError)
-        await eventually(lambda: not left(before), 3, "the end of all tasks")
-        await within(10, js.close(), "a second close")
+        await eventually(lambda: not left(before), 30, "the end of all tasks")
+        await within(30, js.close(), "a second close")
         if foreign:
             await nc.flush()  # the user's connection is not closed
         else:
@@ -123,9 +123,10 @@ def left(before: set[Any]) -> list[str]:
 
 async def test_cancelled_close_delivers_events(server: Any, connect: Any) -> None:
     events: list[Any] = []
+    closed = asyncio.Event()
 
     async def slow(event: Any) -> None:
-        await asyncio.sleep(0.05)
+        await closed.wait()
         events.append(event)
 
     js = await connect(server, on_event=slow)
@@ -135,7 +136,8 @@ async def test_cancelled_close_delivers_events(server: Any, connect: Any) -> Non
     closing.cancel()
     await asyncio.wait([closing])
     assert events == []
-    await eventually(lambda: len(events) == 1, 3, "the event")
+    closed.set()
+    await eventually(lambda: len(events) == 1, what="the event")
 
 
 @pytest.mark.nats_py
@@ -162,8 +164,8 @@ async def test_nats_py_reads_on_after_a_late_pong(way: str, own_server: Any) -> 
                 await asyncio.wait([cut])
         finally:
             own.resume()
-        await within(5, nc.flush(), "a PONG")
-        await within(5, nc.request("$JS.API.INFO", b""), "an answer")
+        await within(30, nc.flush(20), "a PONG")
+        await within(30, nc.request("$JS.API.INFO", b"", timeout=20), "an answer")
         await js.close()
 
 
@@ -196,10 +198,10 @@ async def test_close_with_a_frozen_server_and_a_full_socket(kind: str, own_serve
         with contextlib.suppress(TimeoutError):  # a close that is cut short can be repeated
             await asyncio.wait_for(js.close(), 0.5)
         await js.close()
-        assert time.monotonic() - started < 7
+        assert time.monotonic() - started < 20
         assert js.is_closed
         ends = [task for task in (flooding, running) if task is not None]
-        results = await within(3, asyncio.gather(*ends, return_exceptions=True), "the users of it")
+        results = await within(30, asyncio.gather(*ends, return_exceptions=True), "the users of it")
         assert not any(isinstance(result, asyncio.CancelledError) for result in results)
     finally:
         own.resume()
@@ -214,7 +216,7 @@ import asyncio, sys, time
 import jsclient
 
 async def main():
-    js = await jsclient.connect(sys.argv[1])
+    js = await jsclient.connect(sys.argv[1], connect_timeout=20, timeout=20)
     kind, stream, kept = sys.argv[2], sys.argv[3], []
     async def handle(message):
         await asyncio.sleep(0.2)
@@ -264,12 +266,12 @@ async def test_program_that_forgets_close_ends_quickly_and_quietly(
         sys.executable, "-c", PROGRAM, server.url, kind, stream,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    out, err = await within(30, program.communicate(), "the program")
+    out, err = await within(90, program.communicate(), "the program")
     if kind in ("worker", "pull worker", "messages"):
         assert await oracle.consumer_names(stream) == ["d"]
     await oracle.delete_stream(stream)
     assert err.decode() == ""
-    assert float(out.decode().split()[-1]) < 2
+    assert float(out.decode().split()[-1]) < 4.5
 
 
 OPENING = """
@@ -277,7 +279,7 @@ import asyncio, os, sys
 import jsclient
 
 async def main(number):
-    js = await jsclient.connect(sys.argv[1])
+    js = await jsclient.connect(sys.argv[1], connect_timeout=20)
     stream = sys.argv[2]
     async def handle(message):
         pass
@@ -307,7 +309,7 @@ print("ended")
 """
 
 
-@pytest.mark.limit(150)
+@pytest.mark.limit(270)
 async def test_program_that_ends_while_a_subscription_opens_is_quiet(server: Any, oracle: Any) -> None:
     """The undo of a request is started while `asyncio.run` cancels: "Task was destroyed but it is pending!"."""
     stream = "FORGETS_opening"
@@ -321,7 +323,7 @@ async def test_program_that_ends_while_a_subscription_opens_is_quiet(server: Any
         )
         for _ in range(2)
     ]  # fmt: skip
-    ends = await within(120, asyncio.gather(*(program.communicate() for program in programs)), "the programs")
+    ends = await within(240, asyncio.gather(*(program.communicate() for program in programs)), "the programs")
     await oracle.delete_stream(stream)
     assert [(out.decode(), err.decode()) for out, err in ends] == [("ended\n", "")] * 2
 
@@ -335,7 +337,7 @@ async def main():
     def heard(event):
         if isinstance(event, jsclient.Disconnected):
             lost.set()
-    js = await jsclient.connect(sys.argv[1], timeout=60, on_event=heard)
+    js = await jsclient.connect(sys.argv[1], timeout=60, connect_timeout=20, on_event=heard)
     async def handle(message):
         pass
     async def push():

@@ -31,6 +31,7 @@ from jsclient import AuthenticationError, ConfigError, ConnectError, Reconnected
 
 # --- the next server -----------------------------------------------------------------------------------------
 
+HANGING = {"silent", "half a handshake"}  # those that only a timeout ends
 BAD = ["refuses", "silent", "closes", "full", "not NATS", "half a handshake", "closes after CONNECT"]
 
 
@@ -63,20 +64,22 @@ async def _bad_server(kind: str) -> AsyncIterator[str]:
 @pytest.mark.parametrize("kind", BAD)
 async def test_failing_server_leads_to_next(kind: str, server: Any) -> None:
     async with _bad_server(kind) as bad:
-        connecting = jsclient.connect([bad, server.url], dont_randomize=True, connect_timeout=1.0)
-        js = await within(20, connecting, "the next server")
+        timeout = 3.0 if kind in HANGING else 20.0
+        connecting = jsclient.connect([bad, server.url], dont_randomize=True, connect_timeout=timeout)
+        js = await within(60, connecting, "the next server")
         await js.account_info()
         await js.close()
 
 
 @pytest.mark.parametrize("kind", BAD)
 async def test_failing_server_named(kind: str) -> None:
+    timeout = 0.5 if kind in HANGING else 20.0
     async with _bad_server(kind) as bad:
         with pytest.raises(ConnectError, match=bad):
-            await jsclient.connect(bad, connect_timeout=0.5)
+            await jsclient.connect(bad, connect_timeout=timeout)
         absent = f"nats://127.0.0.1:{free_port()}"
         with pytest.raises(ConnectError) as caught:
-            await jsclient.connect([bad, absent], connect_timeout=0.5)
+            await jsclient.connect([bad, absent], connect_timeout=timeout)
         assert bad in str(caught.value)
         assert absent in str(caught.value)
         if kind == "full":
@@ -99,7 +102,7 @@ async def test_failing_server_does_not_hold_reconnect(
 
 async def test_refused_credentials_lead_to_next(own_server: Any, server: Any) -> None:
     closed = await own_server(config={"authorization": {"user": "a", "password": "b"}})
-    js = await jsclient.connect([closed.url, server.url], dont_randomize=True)
+    js = await jsclient.connect([closed.url, server.url], dont_randomize=True, connect_timeout=20.0)
     assert js.is_connected
     await js.close()
     with pytest.raises(AuthenticationError, match=str(closed.port)):
@@ -126,7 +129,7 @@ async def test_full_server_says_so_over_websocket(own_server: Any) -> None:
     async with jsclient.connect(own.url, wait=10):
         for _ in range(10):
             with pytest.raises(ConnectError, match="takes no more connections"):
-                await jsclient.connect(f"ws://127.0.0.1:{port}")
+                await jsclient.connect(f"ws://127.0.0.1:{port}", connect_timeout=20.0)
 
 
 # --- URLs and options -----------------------------------------------------------------------------------------
@@ -208,7 +211,7 @@ async def test_wait_ends() -> None:
     started = time.monotonic()
     with pytest.raises(ConnectError):
         await jsclient.connect(f"nats://127.0.0.1:{free_port()}", wait=1.0)
-    assert 0.6 < time.monotonic() - started < 3
+    assert 0.6 < time.monotonic() - started < 20
 
 
 def waiting(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -241,7 +244,7 @@ async def test_wait_that_is_repeated_is_logged_again(
 async def test_wait_does_not_hide_refused_credentials(own_server: Any) -> None:
     own = await own_server(config={"authorization": {"user": "a", "password": "b"}})
     with pytest.raises(AuthenticationError):
-        await within(5, _connected(own.url, wait=60.0), "connect")
+        await within(30, _connected(own.url, wait=600.0), "connect")
 
 
 async def test_pauses_grow_to_their_bound_and_vary(connect: Any, proxy: Any) -> None:
@@ -255,11 +258,11 @@ async def test_pauses_grow_to_their_bound_and_vary(connect: Any, proxy: Any) -> 
         pauses.add(pool.servers[0].last_attempt)
         return len(pauses) > 14
 
-    await eventually(several, 20, "attempts", interval=0.01)
+    await eventually(several, 60, "attempts", interval=0.01)
     times = sorted(pauses)
     gaps = [after - before for before, after in itertools.pairwise(times)]
     assert min(gaps[-6:]) > 0.1, gaps
-    assert max(gaps[1:]) < 1.5, gaps
+    assert max(gaps[1:]) < 10, gaps  # they would double to minutes
     assert len({round(gap, 3) for gap in gaps[-6:]}) > 1
     await tap.accept()
     await eventually(lambda: js.is_connected, what="the connection")
@@ -277,7 +280,7 @@ async def test_connect_cancelled_twice_leaves_nothing() -> None:
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        await within(2, fake.clients[0].gone.wait(), "the end of the socket")
+        await within(20, fake.clients[0].gone.wait(), "the end of the socket")
     await eventually(lambda: not running_tasks() - {asyncio.current_task()}, what="no task left")
 
 
@@ -300,7 +303,7 @@ async def test_cancelling_all_tasks_leaves_a_connection_that_works(
     reconnecting = js._connection._restorer.task
     reconnecting._task.cancel()
     await tap.accept()
-    await eventually(lambda: js.is_connected, 10, "the connection")
+    await eventually(lambda: js.is_connected, what="the connection")
     await js.account_info()
 
 
@@ -425,7 +428,7 @@ async def _uses(js: Any) -> None:
     async with js.publisher() as pub:
         for number in range(300):
             await pub.publish("s.a", b"%d" % number + b"x" * 10_000)
-    got = [await sub.next(timeout=5) for _ in range(300)]
+    got = [await sub.next(timeout=60) for _ in range(300)]
     assert [int(message.data.partition(b"x")[0]) for message in got] == list(range(300))
     await sub.unsubscribe()
     await js.ping()
@@ -451,7 +454,7 @@ async def test_wss_sends(own_server: Any, connect: Any, tmp_path: Path) -> None:
     js = await connect(f"wss://127.0.0.1:{port}", tls=context(ca))
     await _uses(js)
     with pytest.raises(ConnectError, match=r"(?i)certificate"):
-        await jsclient.connect(f"wss://127.0.0.1:{port}", connect_timeout=2.0)
+        await jsclient.connect(f"wss://127.0.0.1:{port}", connect_timeout=20.0)
 
 
 async def test_websocket_failing_server_leads_to_next(own_server: Any) -> None:
@@ -462,7 +465,7 @@ async def test_websocket_failing_server_leads_to_next(own_server: Any) -> None:
         silent.listen()
         bad = f"ws://127.0.0.1:{silent.getsockname()[1]}"
         good = f"ws://127.0.0.1:{port}"
-        js = await jsclient.connect([bad, good], dont_randomize=True, connect_timeout=1.0)
+        js = await jsclient.connect([bad, good], dont_randomize=True, connect_timeout=3.0)
         await js.account_info()
         await js.close()
 
@@ -474,7 +477,7 @@ async def test_websocket_closes_with_a_frozen_server(own_server: Any) -> None:
     own.pause()
     started = time.monotonic()
     try:
-        await within(10, js.close(), "close")
+        await within(30, js.close(), "close")
     finally:
         own.resume()
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 20

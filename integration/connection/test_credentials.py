@@ -20,7 +20,7 @@ from nats.aio.client import RawCredentials
 
 import jsclient
 from integration.connection.test_secrets import texts
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.reading import of
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.servers.creds import USER, Key, Operator
@@ -309,7 +309,7 @@ async def test_file_replaced_while_reconnecting(
 ) -> None:
     """A file that cannot be used is told once, and the attempts continue until it can. Nats-py stood still for ever."""
     tap = await proxy(await own_server(config=secret.operator.config()))
-    js = await connect(tap, user_credentials=secret.file, **FAST)
+    js = await connect(tap, user_credentials=secret.file, **PATIENT)
     if what == "expired":
         secret.write(time.time() - 3600)
     else:
@@ -351,11 +351,14 @@ async def test_errors_after_an_expiry_say_so(
 ) -> None:
     """They said only that there is no connection."""
     own = await own_server(config=secret.operator.config())
-    secret.write(time.time() + 2)
-    js = await connect(own, user_credentials=secret.file, timeout=2.0, **FAST)
+    js = await connect(own, user_credentials=secret.file, timeout=20.0, **PATIENT)
     await js.create_stream("S", subjects=["s.>"], storage="memory")
     puller = await js.pull_subscribe("s.>")
     publisher = js.publisher()
+    # All that needs the server is open, so the JWT may expire at any moment.
+    secret.write(time.time() + 3)
+    await js.reconnect(60)
+    js._context.timeout = 2.0
     await eventually(lambda: of(ErrorRaised, events) and not js.is_connected, what="the expiry")
     refused = "refused the credentials"  # in the second of the expiry the server accepts them once more
     await eventually(lambda: refused in js._connection.problem, what="an attempt that is refused")
@@ -382,7 +385,7 @@ async def test_errors_after_an_expiry_say_so(
 
 async def test_errors_with_a_server_away_say_why(connect: Any, proxy: Any) -> None:
     tap = await proxy()
-    js = await connect(tap, **FAST)
+    js = await connect(tap, **PATIENT)
     tap.refuse()
     tap.cut()
     await eventually(lambda: "then" in js._connection.problem, what="an attempt that fails")

@@ -171,12 +171,14 @@ async def test_accepted_and_refused(
     assert await user_of(js) == case.user
     if case.refused is not None:
         with pytest.raises(AuthenticationError) as caught:
-            await jsclient.connect(url.replace(case.user_info, ""), **options, **case.refused)
+            await jsclient.connect(
+                url.replace(case.user_info, ""), connect_timeout=20.0, **options, **case.refused
+            )
         assert [text for text in texts(caught.value) if SECRET in text] == []
 
 
 async def user_of(js: Any) -> str:
     """Whom the server takes the client for. Who has a token has no name, and 2.10 tells the token."""
-    answer = await js.core.request("$SYS.REQ.USER.INFO", b"", timeout=5.0)
+    answer = await js.core.request("$SYS.REQ.USER.INFO", b"", timeout=20.0)
     name = json.loads(answer.data)["data"].get("user", "")
     return "" if name in {"[REDACTED]", "[TOKEN]", SECRET} else name

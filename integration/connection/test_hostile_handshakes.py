@@ -29,7 +29,7 @@ from jsclient import (
 )
 
 CANARY = "canary-hostile"
-FAST = {"reconnect_time_wait": 0.05, "connect_timeout": 5.0}
+FAST = {"reconnect_time_wait": 0.05, "connect_timeout": 20.0}
 MEGABYTES = 1 << 20
 
 
@@ -39,7 +39,7 @@ def memory() -> float:
 
 async def refused(url: str, **options: Any) -> ConnectError:
     """Connect to a hostile server, and return the error, which has no secret in it."""
-    options = {"connect_timeout": 2.0, "user": "ann", "password": CANARY, **options}
+    options = {"connect_timeout": 20.0, "user": "ann", "password": CANARY, **options}
     before = running_tasks()
     with pytest.raises(ConnectError) as caught:
         await jsclient.connect(url, **options)
@@ -94,7 +94,7 @@ async def test_info_every_millisecond(connect: Any, events: list[Any]) -> None:
             fake.send_info(connect_urls=[f"127.0.0.1:{1000 + turn}"], max_payload=1000 + turn)
             await asyncio.sleep(0.001)
         fake.send_message("a", b"still here")
-        assert (await sub.next(timeout=5)).data == b"still here"
+        assert (await sub.next(timeout=60)).data == b"still here"
         assert len(js._connection._connector.pool.servers) == 2
         assert js._connection.max_payload == 1499
         assert of(Disconnected, events) == []
@@ -203,14 +203,8 @@ ANSWERS = {
 @pytest.mark.parametrize("text", ANSWERS)
 async def test_error_as_answer_to_connect(text: str) -> None:
     async with FakeServer(answer_pings=False) as fake:
-
-        async def refuse() -> None:
-            await fake.wait_for(lambda frame: frame.op == "CONNECT")
-            fake.send_error(text)
-
-        refusing = asyncio.create_task(refuse())
+        fake.answer_connect = f"-ERR '{text}'\r\n".encode()
         error = await refused(fake.url)
-        await refusing
         assert type(error) is ANSWERS[text]
         assert text in str(error)
 
@@ -229,14 +223,10 @@ async def test_error_as_answer_to_connect(text: str) -> None:
 )
 async def test_nonsense_as_answer_to_connect(answer: bytes) -> None:
     async with FakeServer(answer_pings=False) as fake:
-
-        async def reply() -> None:
-            await fake.wait_for(lambda frame: frame.op == "CONNECT")
-            fake.send(answer)
-
-        replying = asyncio.create_task(reply())
-        await refused(fake.url, connect_timeout=0.5)
-        await replying
+        fake.answer_connect = answer
+        # On a busy machine the time of an attempt may be over before it sends CONNECT.
+        while not any(client.greeted for client in fake.clients):
+            await refused(fake.url, connect_timeout=0.5)
 
 
 # --- during the connection -----------------------------------------------------------------------------------
@@ -252,9 +242,9 @@ async def test_flood_of_pings(connect: Any, events: list[Any]) -> None:
             fake.send(b"PING\r\n" * 5000)
             await asyncio.sleep(0)
         fake.send_message("a", b"still here")
-        assert (await sub.next(timeout=10)).data == b"still here"
+        assert (await sub.next(timeout=60)).data == b"still here"
         pongs = lambda: len(fake.find(lambda frame: frame.op == "PONG"))  # noqa: E731
-        await eventually(lambda: pongs() == 100_000, 20, "the PONGs")
+        await eventually(lambda: pongs() == 100_000, 100, "the PONGs")
         assert of(Disconnected, events) == []
 
 
@@ -314,9 +304,9 @@ async def test_greeting_changes_at_each_reconnect(connect: Any, events: list[Any
             fake.greeting = greeting
             before = len(fake.clients)
             fake.drop()
-            await eventually(lambda: len(fake.clients) > before + 1, 20, "attempts")  # noqa: B023
+            await eventually(lambda: len(fake.clients) > before + 1, 60, "attempts")  # noqa: B023
             fake.greeting = None
-            await eventually(lambda: js.is_connected, 20, "the connection")
+            await eventually(lambda: js.is_connected, 60, "the connection")
             assert await js.ping() < 5
         assert of(ErrorRaised, events) == []
         assert DEFAULT_INFO["version"] == js.server_version

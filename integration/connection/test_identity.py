@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.reading import numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
@@ -33,7 +33,7 @@ def users(*names: str) -> dict[str, Any]:
 async def refused(url: str, **options: Any) -> None:
     started = time.monotonic()
     with pytest.raises(AuthenticationError):
-        await jsclient.connect(url, **options)
+        await jsclient.connect(url, connect_timeout=20.0, **options)
     assert time.monotonic() - started < 10, "a refusal is not repeated"
 
 
@@ -118,12 +118,14 @@ async def test_callbacks_that_fail(own_server: Any, name: str, function: Any, sa
         {name: function} if name != "user_jwt_cb" else {name: function, "signature_cb": lambda _: b"c2ln"}
     )
     with pytest.raises(ConnectError) as caught:
-        await jsclient.connect(own.url, **options)
+        await jsclient.connect(own.url, connect_timeout=20.0, **options)
     assert not isinstance(caught.value, AuthenticationError)
     assert str(caught.value).startswith(f"cannot connect to {own.url}: {name} {says}")
     assert isinstance(caught.value.__cause__, KeyError if function is raising else type(None))
     with pytest.raises(ConnectError) as caught:
-        await jsclient.connect([own.url, own.url.replace("127.0.0.1", "localhost")], **options)
+        await jsclient.connect(
+            [own.url, own.url.replace("127.0.0.1", "localhost")], connect_timeout=20.0, **options
+        )
     assert isinstance(caught.value.__cause__, KeyError if function is raising else type(None))
 
 
@@ -138,7 +140,7 @@ async def test_callback_at_each_connect(own_server: Any, connect: Any, events: l
             raise KeyError("vault")
         return "secret-two"
 
-    js = await connect(own, token=token, **FAST)
+    js = await connect(own, token=token, **PATIENT)
     await own.kill()
     await own.start()
     await wait_for_event(Reconnected, events)
@@ -160,7 +162,7 @@ async def test_discovered_servers_get_user(
     first, second = await pair(own_server, own)
     urls = [server.url.replace("nats://", f"nats://{info}@") for server in (first, second)]
     await (await connect(urls[1])).ping()
-    js = await connect(urls[0], **FAST)
+    js = await connect(urls[0], **PATIENT)
     assert await js.ping() < 5
     await first.kill()
     back = await wait_for_event(Reconnected, events)
@@ -217,7 +219,7 @@ async def test_user_revoked_and_restored_goes_on(
     own = await own_server(config=users("ann", "judge"))
     oracle = await oracle_for(own.url.replace("nats://", "nats://judge:secret-one@"))
     stream = await OwnStream.create(oracle, "revoked", storage="file")
-    js = await connect(own, **USER, **FAST)
+    js = await connect(own, **USER, **PATIENT)
     sub = await js.subscribe(stream.all, durable="d")
     await stream.publish(1)
     assert numbers(await take(sub, 1)) == [1]
@@ -242,7 +244,7 @@ async def test_account_full_tried_again(own_server: Any, connect: Any, events: l
     own = await own_server(config={"max_connections": 1})
     # Whoever asked whether it runs counts too until the server has seen the end of that.
     await eventually(lambda: _empty(own), what="a server without connections")
-    js = await connect(own, **FAST)
+    js = await connect(own, **PATIENT)
     with pytest.raises(ConnectError):
         await jsclient.connect(own.url)
     assert await js.ping() < 5

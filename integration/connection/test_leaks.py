@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.leaks import no_leaks, running_tasks
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import numbers, of, take
@@ -127,8 +127,8 @@ async def test_reconnects_leave_nothing(
 ) -> None:
     """R12: 20 reconnects of 10 subscriptions: 10 consumers, 10 subscriptions, 0 tasks, nothing twice."""
     tap = await proxy()
-    js = await connect(tap, **FAST)
-    config = ConsumerConfig(idle_heartbeat=2.0)
+    js = await connect(tap, **PATIENT)
+    config = ConsumerConfig(idle_heartbeat=2.0, ack_wait=600)  # nothing is acked here
     subs = [await js.subscribe(stream.all, ordered=True, config=config) for _ in range(6)]
     subs += [await js.subscribe(stream.all, durable=f"d{n}", config=config) for n in range(4)]
     await stream.publish(1)
@@ -173,8 +173,8 @@ async def test_closing_ends_everything_at_once(server: Any, oracle: Oracle, stre
             asyncio.create_task(_exhaust(push)),
         ]
         await stream.until_asked(psub.consumer, 2)
-        await asyncio.wait_for(js.close(), 10)
-        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+        await asyncio.wait_for(js.close(), 30)
+        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
     assert [type(result) for result in results[:2]] == [jsclient.ClosedError, jsclient.ClosedError]
     assert results[2] == 5
 

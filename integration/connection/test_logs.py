@@ -22,7 +22,7 @@ async def quiet(server: Any, caplog: pytest.LogCaptureFixture) -> Any:
 
 
 async def logged(caplog: pytest.LogCaptureFixture, event: str) -> logging.LogRecord:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             for record in caplog.records:
                 if getattr(record, "event", "") == event:
@@ -99,7 +99,7 @@ async def test_traceback_of_a_dead_letter_alone(
 
     sub = await quiet.pull_subscribe(stream.all, config=ConsumerConfig(max_deliver=1))
     async with sub.run(handle):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(caplog.get_records("call")) < 2:
                 await asyncio.sleep(0.02)
     first, second = caplog.get_records("call")

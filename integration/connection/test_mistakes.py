@@ -77,7 +77,10 @@ async def test_existing_stream_says_what_differs(js: Any, stream: OwnStream) -> 
     says(error, stream.name, "subjects: wanted ['other.subject'], found", "max_age", "ensure_stream")
 
 
-async def test_overlap_names_other_stream(js: Any, stream: OwnStream) -> None:
+async def test_overlap_names_other_stream(
+    js: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jsclient._runtime.refusals._TIMEOUT", 30.0)  # of the question that finds the name
     subject = stream.all
     says(await refusal(js.create_stream("OVERLAP", [subject])), stream.name, repr(subject), "overlap")
 
@@ -484,7 +487,7 @@ import asyncio, sys, jsclient
 
 async def main():
     js = await jsclient.connect(sys.argv[1])
-    publisher = js.publisher(timeout=1.5)  # a slow machine has received the refusal by then
+    publisher = js.publisher(timeout=30)  # a slow machine has received the refusal by then
     future = await publisher.publish("nowhere", b"")
     if sys.argv[2] == "failed":
         await asyncio.wait([future])

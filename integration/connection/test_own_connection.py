@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.leaks import describe_task, running_tasks
 from integration.kit.judge.reading import numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
@@ -21,7 +21,7 @@ async def test_everything_works_end_to_end(
 ) -> None:
     """Publish, push, pull, ordered, headers, reconnect, drain, close."""
     tap = await proxy()
-    js = await connect(tap, **FAST, name="own")
+    js = await connect(tap, **PATIENT, name="own")
     push = await js.subscribe(stream.all, durable="push")
     ordered = await js.subscribe(stream.all, ordered=True)
     psub = await js.pull_subscribe(stream.all, durable="pull")
@@ -54,7 +54,7 @@ async def test_everything_works_end_to_end(
 async def test_lost_cancellation_ends(proxy: Any, connect: Any, monkeypatch: Any, events: list[Any]) -> None:
     """R12: `asyncio.wait_for` of Python 3.11 gives a result that comes together with a cancellation."""
     tap = await proxy()
-    js = await connect(tap, **FAST)
+    js = await connect(tap, **PATIENT)
     tries: list[int] = []
 
     async def stubborn(*_: Any) -> None:
@@ -80,7 +80,7 @@ async def test_connection_lost_after_handshake(
 ) -> None:
     """The server ends it before it has confirmed the subscriptions, three times. None of them counts as restored."""
     tap = await proxy()
-    js = await connect(tap, **FAST)
+    js = await connect(tap, **PATIENT)
     sub = await js.core.subscribe("lost.after")
     deliver, lost = TcpTransport.deliver_to, []
 

@@ -21,7 +21,8 @@ from jsclient import (
     PermissionDeniedError,
 )
 
-LIMIT = 4.0  # a request without an answer takes 5 s
+LIMIT = 30.0
+PATIENCE = 90.0  # of a request without an answer
 WITHOUT_INBOX = """
 accounts { A { jetstream: enabled, users: [
   { user: a, password: b, permissions: { publish: ">", subscribe: "nothing" } }
@@ -80,7 +81,7 @@ async def test_call_not_allowed_says_so(
     """X3: 2 to 5 s and a generic timeout in nats-py."""
     subject, call = CALLS[what]
     own, stream = await restricted(own_server, oracle_for, publish=[subject], subscribe=["nothing"])
-    js = await connect(own, user="ann", password="x")
+    js = await connect(own, user="ann", password="x", timeout=PATIENCE)
     started = time.monotonic()
     with pytest.raises(PermissionDeniedError) as caught:
         await call(js)
@@ -98,7 +99,7 @@ async def test_call_not_allowed_says_so(
 async def test_denied_deliver_subject(own_server: Any, oracle_for: Any, connect: Any) -> None:
     """X3: a subscription is refused after the server has read it, behind our back."""
     own, stream = await restricted(own_server, oracle_for, publish=["nothing"], subscribe=["Deliver.Here"])
-    js = await connect(own, user="ann", password="x")
+    js = await connect(own, user="ann", password="x", timeout=PATIENCE)
     started = time.monotonic()
     config = ConsumerConfig(deliver_subject="Deliver.Here")
     with pytest.raises(PermissionDeniedError) as caught:
@@ -111,7 +112,7 @@ async def test_denied_deliver_subject(own_server: Any, oracle_for: Any, connect:
 async def test_denied_inbox_fails_first(own_server: Any, oracle_for: Any, connect: Any) -> None:
     """X3, X8: with the right prefix it works."""
     own, _ = await restricted(own_server, oracle_for, publish=["nothing"], subscribe=["_INBOX.>"])
-    js = await connect(own, user="ann", password="x")
+    js = await connect(own, user="ann", password="x", timeout=PATIENCE)
     started = time.monotonic()
     with pytest.raises(PermissionDeniedError):
         await js.stream("Mixed_Case")
@@ -128,16 +129,16 @@ async def test_pull_not_allowed_says_so(
     subject = "$JS.API.CONSUMER.MSG.NEXT.Mixed_Case.d"
     own, stream = await restricted(own_server, oracle_for, publish=[subject], subscribe=["nothing"])
     await stream.create_consumer("d")
-    js = await connect(own, user="ann", password="x")
+    js = await connect(own, user="ann", password="x", timeout=PATIENCE)
     psub = await js.pull_subscribe(stream="Mixed_Case", consumer="d")
     started = time.monotonic()
     if kind == "fetch":
         with pytest.raises(PermissionDeniedError):
-            await psub.fetch(1, expires=5.0)
+            await psub.fetch(1, expires=PATIENCE)
     else:
         reader = psub.messages()
         with pytest.raises(PermissionDeniedError):
-            await asyncio.wait_for(reader.next(timeout=4), 5)
+            await reader.next(timeout=PATIENCE)
     took = time.monotonic() - started
     print(f"{kind}: {took:.3f} s")
     assert took < LIMIT
@@ -150,7 +151,7 @@ async def test_ack_not_allowed_reported(
     """X3: `ack()` succeeds and redelivery is endless in nats-py. Here an event, and `ack_sync` raises."""
     own, stream = await restricted(own_server, oracle_for, publish=["$JS.ACK.>"], subscribe=["nothing"])
     await stream.publish(2)
-    js = await connect(own, user="ann", password="x")
+    js = await connect(own, user="ann", password="x", timeout=PATIENCE)
     sub = await js.subscribe("Orders.>", stream="Mixed_Case")
     first, second = await take(sub, 2)
     started = time.monotonic()
@@ -166,7 +167,7 @@ async def test_ack_not_allowed_reported(
 async def test_two_calls_match_both_reported(own_server: Any, oracle_for: Any, connect: Any) -> None:
     """X3: and a call to another subject is not."""
     own, _ = await restricted(own_server, oracle_for, publish=["Orders.New"], subscribe=["nothing"])
-    js = await connect(own, user="ann", password="x")
+    js = await connect(own, user="ann", password="x", timeout=PATIENCE)
     results = await asyncio.gather(
         js.publish("Orders.New", b"1"),
         js.publish("Orders.Old", b"2"),
@@ -181,12 +182,12 @@ async def test_requests_without_an_inbox() -> None:
     """Each is refused by name, without waiting for an answer that cannot come."""
     async with jsclient.server.NatsServer(port=0, config=WITHOUT_INBOX) as server:
         url = server.url.replace("nats://", "nats://a:b@")
-        async with jsclient.connect(url, on_event=lambda _: None) as js:
+        async with jsclient.connect(url, on_event=lambda _: None, timeout=PATIENCE) as js:
             for _ in range(3):
                 started = time.monotonic()
                 with pytest.raises(jsclient.PermissionDeniedError):
                     await js.account_info()
-                assert time.monotonic() - started < 4, "not the 5 s of a timeout"
+                assert time.monotonic() - started < LIMIT, "not a timeout"
 
 
 async def test_denied_acks_reported_once(
@@ -194,7 +195,7 @@ async def test_denied_acks_reported_once(
 ) -> None:
     """One event for each of many acks hid everything else."""
     own, stream = await restricted(own_server, oracle_for, publish=["$JS.ACK.>"], subscribe=["nothing"])
-    js = await connect(own, user="ann", password="x")
+    js = await connect(own, user="ann", password="x", timeout=PATIENCE)
     await stream.publish(50)
     for name in ("one", "two"):
         sub = await js.pull_subscribe("Orders.>", stream="Mixed_Case", durable=name)

@@ -29,7 +29,7 @@ class Blocking:
         self.threads.append(threading.current_thread())
         turned = threading.Event()
         self.loop.call_soon_threadsafe(turned.set)
-        assert turned.wait(5), "the event loop is blocked"
+        assert turned.wait(30), "the event loop is blocked"
         return "done"
 
     async def called(self, times: int = 1) -> None:
@@ -43,7 +43,7 @@ async def test_callback_in_a_thread(js: Any, stream: OwnStream, options: dict[st
     async with js.subscribe(stream.all, callback=handler, **options) as sub:
         await stream.publish(3)
         await handler.called(3)
-        await within(5, sub.drain(), "the drain")
+        await within(30, sub.drain(), "the drain")
     assert len(handler.threads) == 3
 
 
@@ -79,7 +79,7 @@ async def test_peers_in_a_thread(js: Any) -> None:
         peer = await engine.peer("lamp", handlers={"door:*": raised})
         peer.answers("door", "state")(requests)
         channel = await peer.new_channel(policy=Policy(events=("door:*",), queries=("door:*",)))
-        await within(5, peer.event_send(channel.eci, "door", "opened"), "the event")
+        await within(30, peer.event_send(channel.eci, "door", "opened"), "the event")
         await raised.called()
         assert await peer.query(channel.eci, "door", "state") == "done"
         await requests.called()
@@ -164,13 +164,13 @@ async def test_unsubscribe_does_not_wait_for_a_thread(js: Any, stream: OwnStream
 
     def handle(_: Any) -> None:
         started.set()
-        free.wait(20)
+        free.wait(100)
 
     sub = await js.subscribe(stream.all, callback=handle)
     try:
         await stream.publish(1)
         await eventually(started.is_set, what="the call")
-        await within(5, sub.unsubscribe(), "unsubscribing")
+        await within(30, sub.unsubscribe(), "unsubscribing")
     finally:
         free.set()
 
@@ -187,7 +187,7 @@ class Held:
 
     def __call__(self, given: Any) -> None:
         self.calls.append(given)
-        assert self.free.wait(20), "the handler was never freed"
+        assert self.free.wait(100), "the handler was never freed"
 
     async def begun(self, times: int) -> None:
         await eventually(lambda: len(self.calls) == times, what=f"{times} calls")
@@ -216,7 +216,7 @@ async def test_no_call_begins_after_close(js: Any, stream: OwnStream, kind: str)
     sub = await ENDED[kind](js, stream, held)
     await stream.publish(5, "a")
     await held.begun(1)
-    await within(5, sub.close(), "the close")
+    await within(30, sub.close(), "the close")
     await held.let_go()
     assert len(held.calls) == 1
 
@@ -228,7 +228,7 @@ async def test_no_call_begins_after_the_end_of_a_worker(js: Any, stream: OwnStre
         await stream.publish(10)
         await held.begun(2)
         worker.stop()
-        await within(10, worker, "the end of the worker")
+        await within(30, worker, "the end of the worker")
         await held.let_go()
     assert len(held.calls) == 2
 
@@ -265,11 +265,11 @@ async def test_waiting_calls_of_a_closed_peer_are_dropped(js: Any, monkeypatch: 
         await eventually(lambda: len(noted) == 10, what="all events")
         await held.begun(8)
         asking = asyncio.create_task(peer.query(channels[0].eci, "door", "state"))
-        await within(5, requests.wait(), "the query")
+        await within(30, requests.wait(), "the query")
         closing = asyncio.create_task(peer.close())
         await workers_ended()
         held.free.set()
-        await within(10, closing, "the close")
+        await within(30, closing, "the close")
         await held.let_go()
         assert len(held.calls) == 8
         asking.cancel()
@@ -290,7 +290,7 @@ async def test_no_handler_begins_after_the_peer_closed_itself(js: Any) -> None:
         peer.on("door:opened", called.append)
         channel = await peer.new_channel(policy=OPEN)
         await peer.event_send(channel.eci, "door", "opened")
-        await within(10, closed.wait(), "the close")
+        await within(30, closed.wait(), "the close")
         await workers_ended()
     assert called == []
     await eventually(lambda: not of_handlers(threading.enumerate()), what="no thread")
@@ -373,5 +373,5 @@ async def test_refused_before_a_message(js: Any, stream: OwnStream, name: str) -
     async with js.pull_subscribe(stream.all) as sub, Engine(js) as engine:
         sub.peer = await engine.peer("lamp")
         with pytest.raises(jsclient.ConfigError, match=name):
-            await within(5, REFUSED[name](js, sub, stream), "the refusal")
+            await within(30, REFUSED[name](js, sub, stream), "the refusal")
         assert (await sub.consumer_info()).num_ack_pending == 0

@@ -41,14 +41,14 @@ async def test_question_whose_answer_is_lost_is_asked_again(
     await stream.publish(1)
     await stream.create_consumer("c")
     tap = await proxy()
-    js = await connect(tap, timeout=20.0, inbox_prefix="_INBOX_q")
+    js = await connect(tap, timeout=20.0, inbox_prefix="_INBOX_q")  # it is repeated after 5 s
     handle = await js.stream(stream.name)
     consumer = await handle.consumer("c")
     rule = tap.drop_frames(delivered("_INBOX_q.>"), count=1)
     started = time.monotonic()
     await QUESTIONS[question](js, handle, consumer)
     assert rule.count == 1
-    assert 4.5 < time.monotonic() - started < 8
+    assert 4.5 < time.monotonic() - started < 18
     requests = [frame for frame in tap.frames if published(f"$JS.API.{question}")(frame)]
     first, second = requests[-2:]
     assert (first.reply, first.payload) == (second.reply, second.payload)
@@ -71,7 +71,7 @@ async def test_question_is_asked_again_after_a_reconnect(
     await own.kill()
     await eventually(lambda: not js.is_connected, what="the connection is lost")
     await own.start()
-    await within(15, asking, "the answer")
+    await within(25, asking, "the answer")
     assert js._context.requests._waiting == js._context.requests._repeated == {}
 
 
@@ -84,7 +84,7 @@ async def test_a_change_fails_with_the_connection(own_server: Any, connect: Any)
     await eventually(lambda: bool(js._context.requests._waiting), what="the request is in flight")
     await own.kill()
     with pytest.raises(DisconnectedError):
-        await within(5, purging, "the error")
+        await within(15, purging, "the error")
 
 
 async def test_questions_end_with_close(own_server: Any, connect: Any) -> None:
@@ -97,7 +97,7 @@ async def test_questions_end_with_close(own_server: Any, connect: Any) -> None:
     await eventually(lambda: not js.is_connected, what="the connection is lost")
     await js.close()
     with pytest.raises(ClosedError):
-        await within(5, asking, "the error")
+        await within(30, asking, "the error")
 
 
 async def test_answers_after_the_first_are_dropped(proxy: Any, connect: Any, stream: OwnStream) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.wire import TO_SERVER
 from jsclient import JetStreamError, RequestTimeoutError
@@ -84,10 +84,11 @@ async def test_timeouts_with_a_server_away_say_why(
     of: Any, connect: Any, proxy: Any, own_server: Any
 ) -> None:
     tap = await proxy(await own_server())
-    js = await connect(tap, timeout=SHORT * 5, **FAST)
+    js = await connect(tap, timeout=20.0, **PATIENT)
     await js.create_stream("S", subjects=["s.>"], storage="memory", allow_direct=True)
     async with AsyncExitStack() as stack:
         calls = await of(js, stack)
+        js._context.timeout = SHORT * 5
         tap.refuse()
         tap.cut()
         await eventually(lambda: "then" in js._connection.problem, what="an attempt that fails")
@@ -105,7 +106,7 @@ async def test_timeouts_with_a_server_away_say_why(
 async def test_request_on_its_way_says_why(connect: Any, proxy: Any) -> None:
     """It was sent, and its answer was lost with the connection."""
     tap = await proxy()
-    js = await connect(tap, timeout=2.0, **FAST)
+    js = await connect(tap, timeout=2.0, **PATIENT)
     tap.stall(TO_SERVER)
     asking = asyncio.create_task(js.account_info())
     await asyncio.sleep(0)

@@ -281,7 +281,7 @@ async def _(site: Site) -> Any:
 
 @case("a server of SSH", ConnectError, "no NATS server: it does not begin with INFO")
 async def _(site: Site) -> Any:
-    return await site.answering(b"SSH-2.0-OpenSSH_9.6\r\n"), {"connect_timeout": 0.5}
+    return await site.answering(b"SSH-2.0-OpenSSH_9.6\r\n"), {"connect_timeout": 20.0}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.waiting import eventually, within
 from jsclient import Disconnected, ErrorRaised, Reconnected
@@ -22,7 +22,7 @@ async def test_error_that_no_server_causes_does_not_end_the_attempts(
 ) -> None:
     """A subscription that cannot be written fails each attempt. It is reported, and the attempts continue."""
     tap = await proxy()
-    js = await connect(tap, **FAST)
+    js = await connect(tap, **PATIENT)
     subscriptions = js._connection.subscriptions
     odd = subscriptions.add("\ud800", "")
     tap.cut()
@@ -30,14 +30,14 @@ async def test_error_that_no_server_causes_does_not_end_the_attempts(
     assert "UnicodeEncodeError" in str(event)
     assert not js.is_connected
     subscriptions.remove(odd)
-    await wait_for_event(Reconnected, events, timeout=5.0)
+    await wait_for_event(Reconnected, events)
     await js.account_info()
     assert len(of(Disconnected, events)) == 1
 
 
 async def test_reason_names_the_loss_and_the_newest_attempt(connect: Any, proxy: Any) -> None:
     tap = await proxy()
-    js = await connect(tap, **FAST)
+    js = await connect(tap, **PATIENT)
     restorer = js._connection._restorer
     assert isinstance(restorer, Restorer)
     assert str(restorer) == ""

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 import jsclient
 from integration.connection.test_secrets import texts
 from integration.connection.test_tls import context
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.reading import wait_for_event
 from integration.kit.judge.waiting import eventually
 from jsclient import ConfigError, DisconnectedError, ErrorRaised, Reconnected
@@ -71,13 +71,13 @@ async def test_reconnect_uses_new_files(
 ) -> None:
     """The authority of both sides is replaced: neither the old certificate nor the old authority is of use."""
     own = await own_server(config={"tls": files.server()})
-    js = await connect(own.url, **files.client, **FAST)
+    js = await connect(own.url, **files.client, **PATIENT)
     for _ in range(2):
         await own.kill()
         files.replace_authority()
         await own.start()
         with pytest.raises(DisconnectedError, match=r"certificate|authority"):
-            await eventually(lambda: _refused(js), 10, "an attempt with the old files")
+            await eventually(lambda: _refused(js), 60, "an attempt with the old files")
         files.write_client()
         await wait_for_event(Reconnected, events)
         await js.account_info()
@@ -101,7 +101,7 @@ async def test_half_a_file_is_tried_again(
     name: str, files: Certificates, own_server: Any, connect: Any, events: list[Any]
 ) -> None:
     own = await own_server(config={"tls": files.server()})
-    js = await connect(own.url, **files.client, **FAST)
+    js = await connect(own.url, **files.client, **PATIENT)
     path = files.client[name]
     text = path.read_text()
     path.write_text(text[: len(text) // 2])
@@ -124,7 +124,7 @@ async def test_context_of_the_program_is_used_as_it_is(
     mine.load_cert_chain(files.client["tls_cert"], files.client["tls_key"])
     for path in files.client.values():
         path.unlink()
-    await connect(own.url, tls=mine, **FAST)
+    await connect(own.url, tls=mine, **PATIENT)
     await own.kill()
     await own.start()
     await wait_for_event(Reconnected, events)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import pickle
@@ -14,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 import jsclient
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.reading import of
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.fake_server import FakeServer
@@ -58,21 +57,15 @@ async def test_failing_connect_shows_no_secret(way: str, fault: str, caplog: Any
         fake.info["auth_required"] = True
         if fault == "refused":
             fake.answer_pings = False
+            fake.answer_connect = b"-ERR 'Authorization Violation'\r\n"
         url, options = arguments(way, fake.url)
         if fault == "no server":
             url = url.replace(str(fake.port), "1")
         if fault == "TLS":
             url = url.replace("nats://", "tls://")
 
-        async def refuse() -> None:
-            await fake.wait_for(lambda frame: frame.op == "CONNECT")
-            fake.send_error("Authorization Violation")
-
-        refusing = asyncio.create_task(refuse()) if fault == "refused" else None
         with pytest.raises(ConnectError) as caught:
-            await jsclient.connect(url, connect_timeout=1.0, **options)
-        if refusing is not None:
-            await refusing
+            await jsclient.connect(url, connect_timeout=20.0, **options)
         connects = fake.find(lambda frame: frame.op == "CONNECT")
         # The control: it was there, and was sent only where it had to be.
         assert [CANARY in frame.args for frame in connects] == ([True] if fault == "refused" else [])
@@ -95,12 +88,12 @@ async def test_connection_shows_no_secret_in_life(
     events: list[Any] = []
     shown: list[str] = []
     on_event = None if log else events.append
-    async with jsclient.connect(url, on_event=on_event, timeout=1.0, **FAST, **options) as js:
+    async with jsclient.connect(url, on_event=on_event, timeout=20.0, **PATIENT, **options) as js:
         stream = await js.create_stream("S", subjects=["s.>"], storage="memory")
         sub = await js.subscribe("s.>")
         psub = await js.pull_subscribe("s.>")
         await js.publish("s.x", b"x")
-        message = await sub.next(timeout=5)
+        message = await sub.next(timeout=30)
         for actual in (js, js._connection, js._context, stream, sub, psub, message):
             shown += [repr(actual), str(actual)]
         # errors quote what was asked for, and must not quote the credentials
@@ -109,10 +102,11 @@ async def test_connection_shows_no_secret_in_life(
                 await failing
             shown += texts(caught.value)
         tap.cut()
-        await eventually(lambda: len(tap.links) == 2 and js.is_connected, what="the reconnect")
+        await eventually(lambda: len(tap.links) > 1 and js.is_connected, what="the reconnect")
+        links = len(tap.links)
         changed = {"token": "other"} if "token" in way else {"users": [{"user": "ann", "password": "other"}]}
         own.reload({"authorization": changed})
-        await eventually(lambda: len(tap.links) > 3, what="attempts that are refused")
+        await eventually(lambda: len(tap.links) > links + 1, what="attempts that are refused")
         with pytest.raises(JetStreamError) as caught:
             await js.publish("s.x", b"x", timeout=0.3)
         shown += texts(caught.value)

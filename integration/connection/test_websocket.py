@@ -151,7 +151,7 @@ async def test_unsent_bytes_are_discarded(own_server: Any, connect: Any, events:
         for _ in range(30):
             js._connection.send("nobody", b"x" * 1_000_000)
         await wait_for_event(Disconnected, events)
-        await eventually(lambda: raw.fileno() < 0, timeout=15, what="the end of the socket")
+        await eventually(lambda: raw.fileno() < 0, what="the end of the socket")
     finally:
         own.resume()
     await wait_for_event(Reconnected, events)

@@ -66,7 +66,7 @@ async def test_requests_at_once(core: Any, subject: str) -> None:
         await request.respond(request.data)
 
     async with core.subscribe(subject, callback=answer, concurrency=50):
-        replies = await asyncio.gather(*(core.request(subject, b"%d" % n) for n in range(500)))
+        replies = await asyncio.gather(*(core.request(subject, b"%d" % n, timeout=60) for n in range(500)))
     assert [int(reply.data) for reply in replies] == list(range(500))
 
 

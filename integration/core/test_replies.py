@@ -32,7 +32,11 @@ async def read(replies: Any) -> list[int]:
 async def test_ends_at_timeout(core: Any, subject: str) -> None:
     async with AsyncExitStack() as stack:
         await responders(stack, core, subject, 3)
-        assert await read(core.request_many(subject, timeout=0.3)) == [0, 1, 2]
+        for timeout in (0.3, 1.0, 5.0, 20.0):  # all come in time, if the machine has any
+            numbers = await read(core.request_many(subject, timeout=timeout))
+            if len(numbers) == 3:
+                break
+        assert numbers == [0, 1, 2]
 
 
 async def test_ends_at_stall(core: Any, subject: str) -> None:

@@ -130,14 +130,14 @@ async def test_small_backlog_memory(
     if kind == "messages":
         psub = await js.pull_subscribe(stream.all, config=ConsumerConfig(max_ack_pending=-1))
         reader: Any = psub.messages(max_messages=5000)
-        first = await reader.next(timeout=10)
-        await eventually(lambda: reader.pending >= 2499, 20, "a full buffer")
+        first = await reader.next(timeout=60)
+        await eventually(lambda: reader.pending >= 2499, 60, "a full buffer")
     else:
         options: dict[str, Any] = {"ordered": True} if kind == "ordered" else {}
         policy = "none" if kind == "push" else None
         config = ConsumerConfig(idle_heartbeat=5.0, flow_control=True, ack_policy=policy)
         reader = await js.subscribe(stream.all, config=config, **options)
-        first = await reader.next(timeout=10)
+        first = await reader.next(timeout=60)
         quiet = _Quiet(reader)
         await eventually(quiet, 30, "the server to wait", interval=0.1)
     grown = (resident() - before) / MEGABYTE
@@ -145,7 +145,7 @@ async def test_small_backlog_memory(
     seen = 1
     assert first.metadata.stream_seq == 1
     while seen < count:
-        message = await reader.next(timeout=20)
+        message = await reader.next(timeout=60)
         seen += 1
         assert message.metadata.stream_seq == seen
     print(f"{kind}: {waiting} waited, {grown:.1f} MB grown, {seen} read")

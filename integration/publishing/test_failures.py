@@ -11,7 +11,7 @@ import pytest
 import jsclient
 from integration.kit.calls.publisher import results
 from integration.kit.clients.foreign import flushed
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.streams import OwnStream
@@ -36,7 +36,7 @@ async def tap(proxy: Any) -> Proxy:
 
 @pytest.fixture
 async def js(connect: Any, tap: Proxy) -> Any:
-    return await connect(tap, **FAST)
+    return await connect(tap, **PATIENT)
 
 
 # --- failures --------------------------------------------------------------------------------------------
@@ -124,14 +124,14 @@ async def test_outage_longer_than_timeout_names_lost_ones(js: Any, tap: Proxy, s
     """The publish that finds no connection raises. Those in flight, whose outcome is unknown, are in its note."""
     with pytest.raises(RequestTimeoutError, match="not connected") as caught:  # noqa: PT012
         async with js.publisher(timeout=0.5) as pub:
-            await (await pub.publish(stream.subject("a"), b"0"))
+            await (await pub.publish(stream.subject("a"), b"0", timeout=30))
             tap.drop_frames(match.is_publish_ack)
             for number in range(3):
                 await pub.publish(stream.subject("a"), b"%d" % number, msg_id=f"id-{number}")
             tap.refuse()
             tap.cut()
             await eventually(lambda: not js.is_connected, what="the outage")
-            await within(5, pub.publish(stream.subject("b"), b"late"), "the publish without a connection")
+            await within(30, pub.publish(stream.subject("b"), b"late"), "the publish without a connection")
     [note] = caught.value.__notes__
     assert note.startswith(
         f"3 other publishes failed, or their outcome is unknown, the first: {stream.subject('a')!r}: "
@@ -165,9 +165,9 @@ async def test_unanswered_frees_place(js: Any, tap: Proxy, stream: OwnStream) ->
     tap.drop_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=2, timeout=0.3) as pub:
         short = await pub.publish(stream.subject("x"), b"1")
-        long = await pub.publish(stream.subject("x"), b"2", timeout=2.0)
+        long = await pub.publish(stream.subject("x"), b"2", timeout=4.0)
         started = time.monotonic()
-        third = await within(5, pub.publish(stream.subject("x"), b"3"), "a place")
+        third = await within(30, pub.publish(stream.subject("x"), b"3"), "a place")
         assert time.monotonic() - started > 0.25
         assert short.done()
         assert not long.done()
@@ -178,7 +178,7 @@ async def test_unanswered_frees_place(js: Any, tap: Proxy, stream: OwnStream) ->
 
 async def test_lost_answer_with_id_once(js: Any, tap: Proxy, stream: OwnStream) -> None:
     dropped = tap.drop_frames(match.is_publish_ack, count=3)
-    async with js.publisher(timeout=15) as pub:
+    async with js.publisher(timeout=60) as pub:
         futures = [await pub.publish(stream.subject("x"), b"%d" % n, msg_id=f"id-{n}") for n in range(5)]
         acks = await results(futures)
     assert dropped.count == 3
@@ -202,9 +202,9 @@ async def test_no_resend_is_unknown(js: Any, tap: Proxy, stream: OwnStream) -> N
 async def test_second_try_finds_stored(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Servers judge sequences before ids: the message itself is what its repetition does not expect."""
     tap.drop_frames(match.is_publish_ack, count=1)
-    async with js.publisher(timeout=15) as pub:
+    async with js.publisher(timeout=60) as pub:
         future = await pub.publish(stream.subject("x"), b"1", msg_id="id", expected_last_subject_seq=0)
-        ack = await within(15, future, "the publish")
+        ack = await within(60, future, "the publish")
     assert (ack.seq, ack.duplicate) == (1, True)
     assert [message.payload for message in await stream.messages()] == [b"1"]
 
@@ -214,15 +214,15 @@ async def test_late_refusal_of_old_try(js: Any, tap: Proxy, stream: OwnStream) -
     refusal = b'{"error":{"code":503,"err_code":10077,"description":"full"}}'
     dropped = tap.drop_frames(match.is_publish_ack, count=1)
     hold = tap.hold_frames(match.is_publish_ack)
-    async with js.publisher(timeout=15) as pub:
+    async with js.publisher(timeout=60) as pub:
         future = await pub.publish(stream.subject("x"), b"1", msg_id="id")
         await dropped.wait(1)
-        await hold.wait(1, timeout=10)
+        await hold.wait(1)
         tap.inject_message(tap.sent(stream.all)[0].reply or "", refusal)
         await js.ping()
         assert not future.done()
         hold.release()
-        assert (await within(5, future, "the publish")).duplicate
+        assert (await within(30, future, "the publish")).duplicate
 
 
 @pytest.mark.row(129)
@@ -247,10 +247,12 @@ async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: Own
 async def test_stream_appears_meanwhile(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle) -> None:
     """Row 129: Retry."""
     subject = f"{stream.prefix}x.soon"
-    async with js.publisher() as pub:
+    async with js.publisher(timeout=60) as pub:
         futures = [await pub.publish(subject, b"%d" % n) for n in range(10)]
         await tap.wait_for(match.with_status("503"))
+        again = tap.hold_frames(match.published(subject))  # the second attempts, 250 ms later
         await oracle.update_stream(stream.name, subjects=[stream.all, f"{stream.prefix}x.>"])
+        again.release()
         acks = await results(futures)
     assert [ack.seq for ack in acks] == list(range(1, 11))
 
@@ -289,12 +291,12 @@ async def test_denied_subject(own_server: Any, oracle_for: Any, connect: Any) ->
     own, stream = await denied(own_server, oracle_for, publish={"deny": ["*.secret.>"]})
     js = await connect(own.url.replace("nats://", "nats://ann:x@"))
     started = time.monotonic()
-    async with js.publisher() as pub:
+    async with js.publisher(timeout=90) as pub:
         good = [await pub.publish(stream.subject("x"), b"%d" % n) for n in range(50)]
         bad = [await pub.publish(stream.subject("secret", n % 2), msg_id=f"{n}") for n in range(100)]
         outcomes = await results(bad)
         await results(good)
-    assert time.monotonic() - started < 4.5, "before the timeout of a publish"
+    assert time.monotonic() - started < 40, "before the timeout of a publish"
     assert {type(error) for error in outcomes} == {PermissionDeniedError}
     assert [error.subject for error in outcomes] == [stream.subject("secret", n % 2) for n in range(100)]
     assert (await stream.state())["messages"] == 50
@@ -303,10 +305,10 @@ async def test_denied_subject(own_server: Any, oracle_for: Any, connect: Any) ->
 async def test_inbox_this_user_may_not_have(own_server: Any, oracle_for: Any, connect: Any) -> None:
     own, stream = await denied(own_server, oracle_for, subscribe={"deny": ["_INBOX.>"]})
     js = await connect(own.url.replace("nats://", "nats://ann:x@"))
-    async with js.publisher() as pub:
+    async with js.publisher(timeout=90) as pub:
         for _ in range(2):
             with pytest.raises(PermissionDeniedError) as caught:
-                await within(3, await pub.publish(stream.subject("x")), "the publish")
+                await within(30, await pub.publish(stream.subject("x")), "the publish")
             assert caught.value.operation == "subscribe"
 
     async def both() -> bool:

@@ -34,6 +34,13 @@ async def stream(oracle: Any, make_stream: Any) -> OwnStream:
     return await make_stream(allow_batched=True)
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stands still causes no PINGs: the tests compare all that was sent."""
+    monkeypatch.setattr("jsclient.publishing.ingest_channel.PING_AFTER", 60.0)
+    monkeypatch.setattr("jsclient.publishing.ingest_channel.KEEP_ALIVE", 60.0)
+
+
 # --- all is well -------------------------------------------------------------------------------------------
 
 

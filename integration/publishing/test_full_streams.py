@@ -20,6 +20,12 @@ FULL: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The errors say what the server answers to a further question, also if a busy machine answers late."""
+    monkeypatch.setattr("jsclient._runtime.refusals._TIMEOUT", 30.0)
+
+
 @pytest.mark.parametrize(("limits", "what", "remedy"), FULL, ids=[next(iter(case[0])) for case in FULL])
 async def test_limit_is_named(
     own_server: Any, connect: Any, limits: dict[str, Any], what: str, remedy: str

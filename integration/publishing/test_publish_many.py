@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
 from integration.kit.network import match
@@ -27,7 +27,7 @@ async def tap(proxy: Any) -> Proxy:
 
 @pytest.fixture
 async def js(connect: Any, tap: Proxy) -> Any:
-    return await connect(tap, **FAST)
+    return await connect(tap, **PATIENT)
 
 
 async def test_many_are_stored_in_order(js: Any, stream: OwnStream) -> None:
@@ -46,7 +46,7 @@ async def test_many_are_stored_in_order(js: Any, stream: OwnStream) -> None:
 
 async def test_many_without_stream_names_failures(js: Any) -> None:
     with pytest.raises(jsclient.PublishManyError) as caught:
-        await within(10, js.publish_many("nowhere.at.all", [b"1", b"2"]), "publish_many")
+        await within(60, js.publish_many("nowhere.at.all", [b"1", b"2"]), "publish_many")
     error = caught.value
     assert [(index, type(why)) for index, why in error.failures] == [
         (0, NoRespondersError),
@@ -76,11 +76,11 @@ async def test_many_over_a_cut(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """With ids all are stored once although answers are lost with the connection."""
     held = tap.hold_frames(match.is_publish_ack)
     ids = [f"id-{n}" for n in range(500)]
-    task = asyncio.create_task(js.publish_many(stream.subject("x"), [b"x"] * 500, msg_ids=ids, timeout=20))
+    task = asyncio.create_task(js.publish_many(stream.subject("x"), [b"x"] * 500, msg_ids=ids, timeout=60))
     await held.wait(1)
     tap.cut()
     held.release()
-    actual = await within(20, task, "publish_many")
+    actual = await within(60, task, "publish_many")
     assert actual.stored == 500
     assert len(await stream.messages()) == 500
 
@@ -103,7 +103,7 @@ async def test_many_without_ids_over_a_cut(js: Any, tap: Proxy, stream: OwnStrea
     tap.cut()
     held.release()
     with pytest.raises(jsclient.PublishManyError) as caught:
-        await within(20, task, "publish_many")
+        await within(60, task, "publish_many")
     error = caught.value
     assert error.sent == 50 == error.stored + len(error.failures)
     assert {type(why) for _, why in error.failures} == {DisconnectedError}

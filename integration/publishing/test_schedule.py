@@ -348,9 +348,9 @@ async def test_new_schedule_takes_place_of_old_one(js: Any, planned: OwnStream) 
 @FIRST
 async def test_cancelled_schedule_does_not_come(js: Any, planned: OwnStream) -> None:
     subject, target = planned.subject("s"), planned.subject("t")
-    await js.schedule(subject, target, b"never", at=soon(2))
+    await js.schedule(subject, target, b"never", at=soon(4))
     # One that is sent after it says when it would have come.
-    await js.schedule(planned.subject("s", "2"), target, b"after", at=soon(2.5))
+    await js.schedule(planned.subject("s", "2"), target, b"after", at=soon(4.5))
     assert await js.cancel_schedule(subject)
     assert not await js.cancel_schedule(subject), "there is none any more"
     assert [message.payload for message in await arrived(planned, "t")] == [b"after"]
@@ -386,13 +386,13 @@ async def test_cancel_keeps_new_schedule(js: Any, tap: Proxy, planned: OwnStream
 async def test_message_ends_schedule_with(js: Any, planned: OwnStream) -> None:
     """ADR-51 §Ending: sent before its time, once and not twice."""
     subject, target = planned.subject("s"), planned.subject("t")
-    plan = await js.schedule(subject, target, b"later", at=soon(2))
+    plan = await js.schedule(subject, target, b"later", at=soon(4))
     with pytest.raises(jsclient.WrongLastSequenceError):
         await js.finish_schedule(subject, target, b"no", expected_seq=plan.seq + 1)
     assert len(await on(planned, "s")) == 1
     await js.finish_schedule(subject, target, b"now", expected_seq=plan.seq)
     assert await on(planned, "s") == []
-    await js.schedule(planned.subject("s", "2"), planned.subject("u"), b"after", at=soon(2.5))
+    await js.schedule(planned.subject("s", "2"), planned.subject("u"), b"after", at=soon(4.5))
     await arrived(planned, "u")
     assert [message.payload for message in await on(planned, "t")] == [b"now"]
     with pytest.raises(jsclient.WrongLastSequenceError):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import PATIENT
 from integration.kit.judge.reading import wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
@@ -35,12 +35,12 @@ async def tap(proxy: Any) -> Proxy:
 
 @pytest.fixture
 async def js(connect: Any, tap: Proxy) -> Any:
-    return await connect(tap, **FAST)
+    return await connect(tap, **PATIENT)
 
 
 async def results(futures: list[Any]) -> list[Any]:
     """The outcome of each future, an ack or an error."""
-    return await within(20, asyncio.gather(*futures, return_exceptions=True), "the futures")
+    return await within(60, asyncio.gather(*futures, return_exceptions=True), "the futures")
 
 
 @pytest.mark.smoke
@@ -98,8 +98,8 @@ async def test_full_window_raises_and_recovers(js: Any, tap: Proxy, stream: OwnS
         await eventually(lambda: pub.waiting == 1, what="the publish that waits")
         await held.wait(3)
         held.release()
-        await within(5, futures[0], "the first ack")
-        await results([await within(5, waiting, "the publish that waited")])
+        await within(30, futures[0], "the first ack")
+        await results([await within(30, waiting, "the publish that waited")])
         await results([pub.send(stream.subject("x"), b"4")])
     assert [message.payload for message in await stream.messages()] == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -115,7 +115,7 @@ async def test_not_before_a_publish_that_waits(js: Any, tap: Proxy, stream: OwnS
             pub.send(stream.subject("x"), b"1")
         await held.wait(1)
         held.release()
-        await results([await within(5, large, "the publish that waited")])
+        await results([await within(30, large, "the publish that waited")])
     assert pub.stored == 2
 
 
@@ -123,7 +123,7 @@ async def test_outage_raises_and_in_flight_go_again(
     js: Any, tap: Proxy, stream: OwnStream, events: list[Any]
 ) -> None:
     acks = tap.drop_frames(match.is_publish_ack)
-    async with js.publisher(timeout=20) as pub:
+    async with js.publisher(timeout=60) as pub:
         known = pub.send(stream.subject("x"), b"1", msg_id="1")
         unknown = pub.send(stream.subject("x"), b"2")
         await acks.wait(2)
@@ -165,7 +165,7 @@ async def test_closed(js: Any, tap: Proxy, stream: OwnStream) -> None:
     tap.drop_frames(match.is_publish_ack)
     pub = js.publisher()
     future = pub.send(stream.subject("x"))
-    await within(5, pub.close(), "close")
+    await within(30, pub.close(), "close")
     assert isinstance((await results([future]))[0], ClosedError)
     unused = js.publisher()
     await js.close()
@@ -204,6 +204,6 @@ def test_wrong_loop_refused(server: ServerUnderTest) -> None:
             pub.send("no.stream")
         second.run_until_complete(refused(pub))
         assert (pub.published, pub.in_flight) == (published, 0)
-    first.run_until_complete(within(5, js.close(), "close"))
+    first.run_until_complete(within(30, js.close(), "close"))
     first.close()
     second.close()

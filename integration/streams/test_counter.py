@@ -89,8 +89,12 @@ async def test_every_counter_is_read_once(js: Any, tap: Proxy, counting: OwnStre
     """More counters than one answer of the server may contain (1,024)."""
     counter = await js.counter(counting.name)
     assert [entry async for entry in counter.entries()] == []
-    await asyncio.gather(*(counter.add(counting.subject("n", number), number) for number in range(1500)))
-    await asyncio.gather(*(counter.add(counting.subject("n", number), 1) for number in range(0, 1500, 3)))
+    await asyncio.gather(
+        *(counter.add(counting.subject("n", number), number, timeout=60) for number in range(1500))
+    )
+    await asyncio.gather(
+        *(counter.add(counting.subject("n", number), 1, timeout=60) for number in range(0, 1500, 3))
+    )
     actual = {entry.subject: entry.value async for entry in counter.entries()}
     assert actual == {counting.subject("n", number): number + (number % 3 == 0) for number in range(1500)}
     requests = tap.sent("$JS.API.DIRECT.GET.>")
@@ -194,9 +198,10 @@ async def test_id_retried_counted_once(js: Any, tap: Proxy, counting: OwnStream)
 
 async def test_no_id_lost_answer_unknown(js: Any, tap: Proxy, counting: OwnStream) -> None:
     counter = await js.counter(counting.name)
-    tap.drop_frames(match.is_publish_ack)
+    dropped = tap.drop_frames(match.is_publish_ack)
     with pytest.raises(jsclient.RequestTimeoutError):
         await counter.add(counting.subject("hits"), timeout=0.4)
+    await dropped.wait()
     assert len(tap.sent(counting.subject("hits"))) == 1
     assert await counter.load(counting.subject("hits")) == 1
 

@@ -267,10 +267,10 @@ async def test_created_in_between(near: Any, tap: Any, stream: OwnStream, on_dri
     held.release()
     if on_drift == "error":
         with pytest.raises(jsclient.ConfigMismatchError) as caught:
-            await within(5, ensuring, "the error")
+            await within(30, ensuring, "the error")
         assert caught.value.mismatches == [("max_deliver", 4, 3)]
     else:
-        actual = await within(5, ensuring, "the consumer")
+        actual = await within(30, ensuring, "the consumer")
         assert actual.config.max_deliver == (4 if on_drift == "update" else 3)
         assert actual.config.description == "theirs"
     assert "CONSUMER.INFO" in " ".join(api_requests(tap)[-2:])
@@ -284,7 +284,7 @@ async def test_deleted_in_between(near: Any, tap: Any, stream: OwnStream) -> Non
     await held.wait(1)
     await stream.delete_consumer("c")
     held.release()
-    assert (await within(5, ensuring, "the consumer")).config.max_deliver == 4
+    assert (await within(30, ensuring, "the consumer")).config.max_deliver == 4
 
 
 async def test_looking_again_has_an_end(near: Any, tap: Any, stream: OwnStream) -> None:
@@ -297,10 +297,11 @@ async def test_looking_again_has_an_end(near: Any, tap: Any, stream: OwnStream) 
         lambda frame: frame.but(payload=json.dumps({"error": error}).encode()).raw,
     )
     with pytest.raises(jsclient.ConsumerExistsError):
-        await within(5, handle.ensure_consumer(durable_name="c", max_deliver=4), "the error")
+        await within(30, handle.ensure_consumer(durable_name="c", max_deliver=4), "the error")
     assert len(tap.sent("$JS.API.CONSUMER.CREATE.>")) <= 5
 
 
+@pytest.mark.limit(300)
 @pytest.mark.core_cases(1)
 @pytest.mark.row(136)
 @pytest.mark.parametrize("on_drift", ["error", "update", "ignore"])
@@ -430,10 +431,10 @@ async def test_stream_created_in_between(
     held.release()
     if on_drift == "error":
         with pytest.raises(jsclient.ConfigMismatchError) as caught:
-            await within(5, ensuring, "the error")
+            await within(30, ensuring, "the error")
         assert caught.value.mismatches == [("max_msgs", 4, 3)]
     else:
-        actual = await within(5, ensuring, "the stream")
+        actual = await within(30, ensuring, "the stream")
         assert actual.config.max_msgs == (4 if on_drift == "update" else 3)
         assert actual.config.description == "theirs"
 
@@ -447,9 +448,10 @@ async def test_stream_deleted_in_between(near: Any, tap: Any, oracle: Oracle, na
     await held.wait(1)
     await oracle.delete_stream(name)
     held.release()
-    assert (await within(5, ensuring, "the stream")).config.max_msgs == 4
+    assert (await within(30, ensuring, "the stream")).config.max_msgs == 4
 
 
+@pytest.mark.limit(300)
 @pytest.mark.core_cases(1)
 @pytest.mark.row(136)
 @pytest.mark.parametrize("how", ["ensure", "create_or_update"])

@@ -139,7 +139,9 @@ async def test_domain_in_subjects(
         assert message.metadata.domain == ("hub" if own.ack_v2 else None)
         await sub.unsubscribe()
         names.append(sub.consumer)
-    assert [(frame.subject or "").removeprefix("$JS.hub.API.") for frame in tap.sent("$JS.*.API.>")] == [
+    sent = [(frame.subject or "").removeprefix("$JS.hub.API.") for frame in tap.sent("$JS.*.API.>")]
+    # The info is asked for again while an ack may not have been counted, or the end of the reader not been noticed.
+    assert [subject for subject, _ in groupby(sent)] == [
         "STREAM.NAMES",
         f"CONSUMER.CREATE.{stream.name}",
         f"CONSUMER.DELETE.{stream.name}.{names[0]}",
@@ -147,7 +149,6 @@ async def test_domain_in_subjects(
         f"CONSUMER.INFO.{stream.name}.d",
         f"CONSUMER.DURABLE.CREATE.{stream.name}.d",
         f"CONSUMER.INFO.{stream.name}.d",  # what is left in it
-        f"CONSUMER.INFO.{stream.name}.d",  # an ack may not have been counted yet
         f"CONSUMER.DELETE.{stream.name}.d",
     ]
     assert api_requests(tap) == []

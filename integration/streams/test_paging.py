@@ -27,14 +27,14 @@ async def tap(proxy: Any) -> Proxy:
 
 @pytest.fixture
 async def js(connect: Any, tap: Proxy) -> Any:
-    return await connect(tap)
+    return await connect(tap, timeout=60.0)
 
 
 async def test_streams_in_pages(own_server: Any, proxy: Any, connect: Any, oracle_for: Any) -> None:
     """Row 136: 256 infos and 1,024 names are the server's pages."""
     own = await own_server()
-    oracle, tap = await oracle_for(own), await proxy(own)
-    js = await connect(tap)
+    oracle, tap = await oracle_for(own, timeout=30.0), await proxy(own)
+    js = await connect(tap, timeout=60.0)
     expected = [f"S{number:04}" for number in range(1030)]
 
     async def make(names: list[str]) -> None:

@@ -130,7 +130,7 @@ class Crew:
 async def lose_a_crew(url: str, size: Size) -> None:
     """Someone takes messages in waves, and dies with them."""
     js = await jsclient.connect(url)
-    config = ConsumerConfig(ack_wait=max(2.0, size.seconds / 2), max_deliver=1)
+    config = ConsumerConfig(ack_wait=max(4.0, size.seconds / 2), max_deliver=1)
     sub = await js.pull_subscribe("jobs.>", durable=CREW, config=config, delete_on_close=False)
     for _ in range(WAVES):
         messages = await sub.fetch(size.dead // WAVES)

@@ -105,7 +105,7 @@ class Stranger:
             await self.nc.connect(
                 with_user(self._site.own.url, "stranger"),
                 allow_reconnect=False,
-                connect_timeout=2,
+                connect_timeout=20,
                 error_cb=keep,
                 inbox_prefix="_INBOX_stranger",
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import nats.micro
@@ -16,6 +17,17 @@ async def echo(request: Any) -> None:
     await request.respond(request.data)
 
 
+async def answers(ask: Callable[[], Awaitable[list[Any]]], count: int = 1) -> list[Any]:
+    """The answers, once there are this many. A busy machine may need longer than a question waits, which is 1 s."""
+
+    async def complete() -> list[Any] | None:
+        results = await ask()
+        return results if len(results) >= count else None
+
+    results: list[Any] = await eventually(complete, what=f"{count} answers")
+    return results
+
+
 async def test_instances(core: Any, subject: str) -> None:
     options = {"description": "bills", "metadata": {"team": "a"}}
     async with (
@@ -24,12 +36,16 @@ async def test_instances(core: Any, subject: str) -> None:
     ):
         await one.add_endpoint("e", echo, subject=subject, metadata={"format": "json"})
         await core.flush()
-        infos = {info.id: info for info in await core.services(subject)}
+        infos = {info.id: info for info in await answers(lambda: core.services(subject), 2)}
         assert infos == {one.id: one.info(), two.id: two.info()}
         assert infos[one.id].metadata == {"team": "a"}
         (endpoint,) = infos[one.id].endpoints
         assert (endpoint.name, endpoint.subject, endpoint.metadata) == ("e", subject, {"format": "json"})
-        assert {info.id for info in await core.services()} >= {one.id, two.id}
+
+        async def among_all() -> bool:
+            return {info.id for info in await core.services()} >= {one.id, two.id}
+
+        await eventually(among_all, what="both among all services")
     assert await core.services(subject) == []
 
 
@@ -39,7 +55,7 @@ async def test_counters(core: Any, subject: str) -> None:
         service.add_stats_data(lambda stats: {"twice": 2 * stats.num_requests})
         await core.request(subject)
         await eventually(lambda: service.stats().endpoints[0].num_requests == 1)
-        (stats,) = await core.service_stats(subject)
+        (stats,) = await answers(lambda: core.service_stats(subject))
         assert stats == service.stats()
         assert stats.endpoints[0].data == {"twice": 2}
 
@@ -86,8 +102,8 @@ async def test_odd_answers_passed_over(js: Any) -> None:
         js.core.add_service("s", "1.0.0") as service,
     ):
         await js.core.flush()
-        assert [info.id for info in await js.core.services("s")] == [service.id]
-        assert [stats.id for stats in await js.core.service_stats("s")] == [service.id]
+        assert [info.id for info in await answers(lambda: js.core.services("s"))] == [service.id]
+        assert [stats.id for stats in await answers(lambda: js.core.service_stats("s"))] == [service.id]
 
 
 @pytest.mark.full
@@ -118,11 +134,11 @@ async def test_service_of_nats_py(js: Any, oracle: Any, subject: str) -> None:
 
         await service.add_endpoint(name="e", subject=subject, handler=refuse)
         await oracle.nc.flush()
-        (info,) = await js.core.services(subject)
+        (info,) = await answers(lambda: js.core.services(subject))
         assert (info.id, info.metadata, info.endpoints[0].subject) == (service.id, {"a": "b"}, subject)
         reply = await js.core.request(subject)
         assert (reply.error.code, reply.error.description) == (404, "none")
-        (stats,) = await js.core.service_stats(subject)
+        (stats,) = await answers(lambda: js.core.service_stats(subject))
         assert (stats.endpoints[0].num_requests, stats.endpoints[0].num_errors) == (1, 1)
 
 

@@ -175,7 +175,11 @@ async def test_back_after_restart(own_server: Any, connect: Any, events: list[An
         await own.start()
         await wait_for_event(Reconnected, events)
         assert (await js.core.request(subject, b"x", timeout=30)).data == b"x"
-        assert [one.id for one in await js.core.services("s")] == [service.id]
+
+        async def discovered() -> bool:
+            return [one.id for one in await js.core.services("s")] == [service.id]
+
+        await eventually(discovered, what="the instance")
 
 
 async def test_instance_killed(server: Any, js: Any) -> None:
@@ -189,7 +193,12 @@ async def test_instance_killed(server: Any, js: Any) -> None:
         for process in processes:
             assert process.stdout is not None
             assert await process.stdout.readline() == b"ready\n"
-        assert len(await js.core.services("echo", timeout=6)) == 10
+
+        async def answering(count: int) -> bool:
+            """Whether so many instances answer. A question does not wait for a process that is late."""
+            return len(await js.core.services("echo", timeout=3)) == count
+
+        await eventually(lambda: answering(10), what="ten instances")
         outcomes: Counter[str] = Counter()
         instances: set[str] = set()
         replies: Counter[bytes] = Counter()
@@ -215,7 +224,7 @@ async def test_instance_killed(server: Any, js: Any) -> None:
         assert max(replies.values()) == 1
         assert sum(outcomes.values()) <= 3 * 64, "only what the killed instances had in hand"
         assert len(instances) == 10
-        assert len(await js.core.services("echo", timeout=3)) == 7
+        await eventually(lambda: answering(7), what="seven instances")
     finally:
         for process in processes:
             if process.returncode is None:

@@ -18,6 +18,9 @@ ACK_WAIT = 3.0
 FAST = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "ping_interval": 0.5}
 """Options of a connection that finds out fast."""
 
+PATIENT = {"reconnect_time_wait": 0.05, "connect_timeout": 20.0}
+"""Options of a connection that reconnects fast when it is cut, and that no busy machine ends."""
+
 Reader = Callable[[Any, OwnStream, Tally], contextlib.AbstractAsyncContextManager[Any]]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from integration.kit.judge.leaks import describe_task, running_tasks
 
 _SETTLE = 1.0
+_TURNS = 50  # waits of equal length, because a machine that stood still must not use up the time at once
 
 
 class Background:
@@ -52,9 +53,11 @@ async def watched() -> AsyncIterator[Background]:
     loop.set_exception_handler(background.handle)
     try:
         yield background
-        remaining = running_tasks() - before
-        if remaining:
-            await asyncio.wait(remaining, timeout=_SETTLE)
+        for _ in range(_TURNS):
+            remaining = running_tasks() - before
+            if not remaining:
+                break
+            await asyncio.wait(remaining, timeout=_SETTLE / _TURNS)
         leaked = [f"leaked task: {describe_task(task)}" for task in running_tasks() - before]
         # A task's exception that no one fetched is reported only when the task is freed.
         del remaining

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from integration.kit.judge.oracle import CONNECTION_NAME, Oracle, OracleError
 from integration.kit.servers.monitor import connections
 
 _POLL = 0.02
+_LOOKS = 25  # at least, because a machine that stood still leaves no time between two of them
 
 
 @dataclass
@@ -37,7 +39,8 @@ async def no_leaks(
     """Fail when the block leaves anything that did not exist before it.
 
     Looks at the tasks of the loop, at the consumers of `streams` (through `oracle`) and, with the `monitor` URL of the
-    server, at its connections and their subscriptions. They may end up to `settle` seconds after the block.
+    server, at its connections and their subscriptions. They may end up to `settle` seconds after the block, and while
+    fewer than 25 looks were taken.
     One inbox with a wildcard is allowed on a connection that had none: clients make it at their first request and keep
     it. `ignore_tasks` are the qualified names of coroutines that may remain, such as the coroutine of nats-py for that
     inbox (`Subscription._wait_for_msgs`). Better is a first request before the block.
@@ -52,11 +55,11 @@ async def no_leaks(
     yield
     loop = asyncio.get_running_loop()
     deadline = loop.time() + settle
-    while True:
+    for looks in itertools.count(1):
         leaked = _compare(before, await _look(oracle, streams, monitor), ignored)
         if not leaked:
             return
-        if loop.time() >= deadline:
+        if looks >= _LOOKS and loop.time() >= deadline:
             raise AssertionError(f"left behind after {settle} s:\n  " + "\n  ".join(leaked))
         await asyncio.sleep(_POLL)
 

@@ -6,11 +6,12 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 T = TypeVar("T")
 
 _UNTRIED = object()
+_TICK = 0.01
 
 
 @overload
@@ -87,6 +88,35 @@ async def within(timeout: float, awaitable: Awaitable[T], what: str = "the call"
         if not limit.expired():
             raise
         raise AssertionError(f"{what}: still not done after {timeout} s") from None
+
+
+class LostTime:
+    """How long the event loop did not get its turn: `async with LostTime() as lost`, then `lost.seconds`.
+
+    A bound on time allows for it, because timers are late by as much.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        try:
+            while True:
+                await asyncio.sleep(_TICK)
+                self.seconds += max(0.0, loop.time() - before - 2 * _TICK)
+                before = loop.time()
+        finally:
+            self.seconds += max(0.0, loop.time() - before - 2 * _TICK)
 
 
 def eventually_sync(fn: Callable[[], object], timeout: float, what: str, *, interval: float = 0.1) -> None:

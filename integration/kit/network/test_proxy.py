@@ -85,7 +85,7 @@ async def test_drop_first_acks_of_publishes(proxy: MakeProxy, stream: OwnStream)
         for _ in range(2):
             with pytest.raises(nats.errors.TimeoutError):
                 await nc.request(stream.subject(), b"x", timeout=0.2)
-        await nc.request(stream.subject(), b"x", timeout=2)
+        await nc.request(stream.subject(), b"x", timeout=30)
     assert rule.count == 2
     assert (await stream.state())["messages"] == 3
     assert [f.fate for f in tap.find(match.is_publish_ack)] == ["dropped", "dropped", "passed"]
@@ -193,17 +193,21 @@ async def test_stall_loses_nothing(proxy: MakeProxy) -> None:
 @pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT, None])
 async def test_blackhole_is_silent(proxy: MakeProxy, direction: Any) -> None:
     tap = await proxy()
-    async with client(tap, ping_interval=0.1, max_outstanding_pings=2) as nc:
+    async with client(tap, ping_interval=0.3, max_outstanding_pings=2) as nc:
         seen = await subscribed(nc, "s")
+        link, links = tap.link, len(tap.links)
         tap.blackhole(direction)
         await nc.publish("s", b"lost")
-        await eventually(lambda: any(p.lost for p in tap.links[0].pipes.values()), what="a lost byte")
+        await eventually(lambda: any(p.lost for p in link.pipes.values()), what="a lost byte")
         tap.heal()
-        await tap.wait_links(2)
+        await tap.wait_links(links + 1)
         await eventually(lambda: nc.is_connected, what="the reconnect after missing PONGs")
-        await flushed(nc)
-        await nc.publish("s", b"seen")
-        await eventually(lambda: seen, what="a message on the new connection")
+
+        async def heard() -> list[Any]:
+            await nc.publish("s", b"seen")
+            return seen
+
+        await eventually(heard, what="a message on the new connection", interval=0.1)
         assert seen[0].data == b"seen"
 
 
@@ -233,11 +237,11 @@ async def test_delay_and_rate(proxy: MakeProxy) -> None:
         tap.delay(0.1)
         started = time.monotonic()
         await flushed(nc)
-        assert 0.2 <= time.monotonic() - started < 2
+        assert 0.2 <= time.monotonic() - started < 30
         tap.heal()
         tap.rate(200_000, TO_SERVER)
         started = time.monotonic()
         # Not by a flush: nats-py sends its PING ahead of what is still buffered.
         await nc.publish("x", bytes(60_000))
         await eventually(lambda: seen, what="the slow message")
-        assert 0.25 <= time.monotonic() - started < 3
+        assert 0.25 <= time.monotonic() - started < 30

@@ -37,6 +37,7 @@ class FakeServer(Recording):
     `info` has fields of the INFO that each new connection receives. They replace sensible defaults. None removes a
     field. `greeting` replaces the whole first line: any bytes, or `b""` for silence. `next_greetings` has first lines
     for the next connections only, one for each. `answer_pings` off makes it a server that has died without saying so.
+    `answer_connect` is what it says to each CONNECT.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class FakeServer(Recording):
         self.greeting = greeting
         self.next_greetings: deque[bytes] = deque()
         self.answer_pings = answer_pings
+        self.answer_connect = b""
         self.port = 0
         self.clients: list[FakeClient] = []
         """Every connection ever made, oldest first."""
@@ -88,7 +90,7 @@ class FakeServer(Recording):
         """The frames that clients sent, without the last CRLF."""
         return [frame.raw.removesuffix(b"\r\n") for frame in self.frames]
 
-    async def wait_clients(self, count: int, timeout: float = 5.0) -> FakeClient:
+    async def wait_clients(self, count: int, timeout: float = 60.0) -> FakeClient:
         """Return the newest client once `count` have connected in all and it has sent CONNECT."""
         await eventually(
             lambda: len(self.clients) >= count and self.clients[-1].greeted,
@@ -97,7 +99,7 @@ class FakeServer(Recording):
         )
         return self.clients[-1]
 
-    async def wait_sub(self, subject: str, timeout: float = 5.0) -> Frame:
+    async def wait_sub(self, subject: str, timeout: float = 60.0) -> Frame:
         """Return the SUB of a client that would receive `subject`."""
 
         def fits(frame: Frame) -> bool:
@@ -212,6 +214,8 @@ class FakeServer(Recording):
     def _answer_to(self, frame: Frame) -> bytes | None:
         if frame.op == "PING":
             return b"PONG\r\n" if self.answer_pings else None
+        if frame.op == "CONNECT":
+            return self.answer_connect or None
         if frame.op not in PUBLISH_OPS:
             return None
         for pattern, answer in self._answers:
