@@ -13,7 +13,7 @@ from typing import Any
 
 from integration.kit.judge.leaks import describe_task, running_tasks
 
-_SETTLE = 1.0
+_SETTLE = 5.0
 
 
 class Background:
@@ -40,8 +40,8 @@ class Background:
 
 
 @contextlib.asynccontextmanager
-async def watched() -> AsyncIterator[Background]:
-    """Fail at the end of the block for tasks it left running and errors it left unseen.
+async def watched(settle: float = _SETTLE) -> AsyncIterator[Background]:
+    """Fail for tasks that the block left running for ``settle`` seconds, and for errors it left unseen.
 
     Raises:
         AssertionError: names them.
@@ -54,7 +54,7 @@ async def watched() -> AsyncIterator[Background]:
         yield background
         remaining = running_tasks() - before
         if remaining:
-            await asyncio.wait(remaining, timeout=_SETTLE)
+            await asyncio.wait(remaining, timeout=settle)
         leaked = [f"leaked task: {describe_task(task)}" for task in running_tasks() - before]
         # A task's exception that no one fetched is reported only when the task is freed.
         del remaining

@@ -249,7 +249,7 @@ class Oracle:
         return int((await self.consumer_info(stream, name))["ack_floor"]["stream_seq"])
 
     async def wait_consumer(
-        self, stream: str, name: str, fits: Callable[[Json], object], timeout: float = 5.0, what: str = ""
+        self, stream: str, name: str, fits: Callable[[Json], object], timeout: float = 30.0, what: str = ""
     ) -> Json:
         """Return the consumer's info once it fits, such as `lambda info: not info["num_pending"]`."""
 

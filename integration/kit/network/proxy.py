@@ -75,7 +75,7 @@ class Proxy(Recording):
         assert links, "no connection is open through the proxy"
         return links[-1]
 
-    async def wait_links(self, count: int, timeout: float = 5.0) -> None:
+    async def wait_links(self, count: int, timeout: float = 30.0) -> None:
         """Return once `count` connections were made in all: 2 after one reconnect."""
         await eventually(
             lambda: len(self.links) >= count and self.links[-1].open,

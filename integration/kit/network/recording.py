@@ -43,7 +43,7 @@ class Recording:
     def unsubs(self, since: int = 0) -> list[Frame]:
         return self.find(lambda frame: frame.op == "UNSUB", since)
 
-    async def wait_for(self, predicate: Predicate, timeout: float = 5.0, since: int = 0) -> Frame:
+    async def wait_for(self, predicate: Predicate, timeout: float = 30.0, since: int = 0) -> Frame:
         """Return the first frame that fits, from those recorded already or to come.
 
         Raises:

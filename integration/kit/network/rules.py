@@ -35,7 +35,7 @@ class Rule:
         """Let every further frame pass."""
         self.active = False
 
-    async def wait(self, count: int = 1, timeout: float = 5.0) -> list[Frame]:
+    async def wait(self, count: int = 1, timeout: float = 30.0) -> list[Frame]:
         """Return once the rule has acted `count` times.
 
         Raises:

@@ -88,7 +88,7 @@ class FakeServer(Recording):
         """The frames that clients sent, without the last CRLF."""
         return [frame.raw.removesuffix(b"\r\n") for frame in self.frames]
 
-    async def wait_clients(self, count: int, timeout: float = 5.0) -> FakeClient:
+    async def wait_clients(self, count: int, timeout: float = 30.0) -> FakeClient:
         """Return the newest client once `count` have connected in all and it has sent CONNECT."""
         await eventually(
             lambda: len(self.clients) >= count and self.clients[-1].greeted,
@@ -97,7 +97,7 @@ class FakeServer(Recording):
         )
         return self.clients[-1]
 
-    async def wait_sub(self, subject: str, timeout: float = 5.0) -> Frame:
+    async def wait_sub(self, subject: str, timeout: float = 30.0) -> Frame:
         """Return the SUB of a client that would receive `subject`."""
 
         def fits(frame: Frame) -> bool:
