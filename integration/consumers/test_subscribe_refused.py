@@ -189,7 +189,10 @@ async def test_lost_answer_is_timeout(
             getattr(js, kind)(stream.all, durable=durable, config=ConsumerConfig(inactive_threshold=6.0)),
             "the subscribe call",
         )
-    assert dropped.count == 1
+    if pattern == "CONSUMER.CREATE.>":
+        assert dropped.count == 1
+    else:
+        assert dropped.count >= 1, "a request that changes nothing is sent again"
     await js.ping()
     assert {frame.sid for frame in delivers(tap)} <= {frame.sid for frame in tap.unsubs()}
     if pattern == "CONSUMER.CREATE.>":
@@ -205,7 +208,7 @@ async def test_unanswered_lookup_by_kind(tap: Proxy, js: Any, stream: OwnStream)
     with pytest.raises(jsclient.RequestTimeoutError):
         await js.subscribe(stream.all, consumer="push")
     sub = await js.pull_subscribe(stream.all, consumer="pull")
-    assert dropped.count == 2
+    assert dropped.count >= 2, "each asks, and may ask again"
     assert delivers(tap) == []
     assert [message.data for message in await sub.fetch(2)] == [b"1", b"2"]
     await sub.unsubscribe()
