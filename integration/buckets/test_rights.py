@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -43,8 +42,7 @@ async def site(own_server: Any, connect: Any) -> Any:
         own = await own_server(config={"authorization": {"users": [ADMIN, *users]}})
         top = await connect(own, user="top", password="x")
         clients = {
-            role: await connect(own, user=role, password="x", inbox_prefix=f"_INBOX_{role}", timeout=2.0)
-            for role in ROLES
+            role: await connect(own, user=role, password="x", inbox_prefix=f"_INBOX_{role}") for role in ROLES
         }
         return top, clients, own
 
@@ -158,9 +156,14 @@ async def test_writer_writes(cfg: Any, events: list[Any]) -> None:
     await kv.purge("new")
     await kv.update_with("n", lambda value: b"%d" % (int(value or 0) + 1))
     if fits(own.version, ">=2.11"):
-        async with kv.lock("lock", ttl=1) as lock:
+        async with kv.lock("lock", ttl=4) as lock:
+            taken = (await kv.get("lock")).revision
             await lock.put("locked", b"1")
-            await asyncio.sleep(0.5)  # it is renewed meanwhile
+
+            async def is_renewed() -> bool:
+                return bool((await kv.get("lock")).revision > taken)
+
+            await eventually(is_renewed, what="the renewal")
     if fits(own.version, ">=2.12"):
         async with kv.transaction() as tx:
             tx.put("a", b"3")
@@ -335,7 +338,7 @@ async def account_site(own_server: Any, connect: Any, bucket: Any) -> tuple[Any,
     rights = json.loads(json.dumps(draft.account_rights("APP", "GUESTS")))
     own = await own_server(config=two_accounts(rights))
     top = await connect(own, user="top", password="x")
-    guest = await connect(own, user="guest", password="x", prefix="JS.APP.API", timeout=1.0)
+    guest = await connect(own, user="guest", password="x", prefix="JS.APP.API", timeout=3.0)
     return top, guest, rights
 
 
@@ -388,7 +391,7 @@ async def test_guests_are_told_of_changes(own_server: Any, connect: Any) -> None
     rights["GUESTS"]["imports"].append({"stream": {"account": "APP", "subject": "$KV.cfg.>"}})
     own = await own_server(config=two_accounts(rights))
     kv = await (await connect(own, user="top", password="x")).create_key_value("cfg", storage="memory")
-    guest = await connect(own, user="guest", password="x", prefix="JS.APP.API", timeout=1.0)
+    guest = await connect(own, user="guest", password="x", prefix="JS.APP.API", timeout=3.0)
     theirs = await guest.key_value("cfg")
     async with guest.core.subscribe("$KV.cfg.>") as hints:
         await guest.ping()

@@ -16,6 +16,8 @@ from integration.kit.network import match
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
 WINDOW = 32 << 20
 """Bytes that the server may have in flight to a push consumer."""
+BEAT = 0.6
+"""Seconds between heartbeats of pull requests. Twice as long the server of a busy machine may be silent."""
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ async def test_idle_ordered_holds_server(tap: Any, near: Any, stream: OwnStream,
     assert sub.pending < count
     assert tap.find(match.is_flow_control_reply) == []
     most = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         for number in range(1, count + 1):
             assert numbers([await sub.next()]) == [number]
             most = max(most, sub.pending_bytes)
@@ -110,14 +112,14 @@ async def test_idle_pull_no_alarm(
     """The status that the consumer was deleted is lost. Only silence shows it, long before the request expires."""
     sub = await near.pull_subscribe(stream.all)
     if way == "messages":
-        call = sub.messages(expires=30, idle_heartbeat=0.2).next()
+        call = sub.messages(expires=60, idle_heartbeat=BEAT).next()
     elif way == "fetch":
-        call = sub.fetch(3, expires=30, idle_heartbeat=0.2)
+        call = sub.fetch(3, expires=60, idle_heartbeat=BEAT)
     else:
-        call = sub.next(timeout=3)  # its heartbeat is a quarter of the time
+        call = sub.next(timeout=60)  # with the longest heartbeat, 2 s
     waiting = asyncio.create_task(call)
     await eventually(
-        lambda: len(tap.find(match.is_heartbeat)) >= (1 if way == "next" else 5), 15, "heartbeats"
+        lambda: len(tap.find(match.is_heartbeat)) >= (1 if way == "next" else 4), what="heartbeats"
     )
     assert not waiting.done()
     assert alarms(events) == []
@@ -126,12 +128,12 @@ async def test_idle_pull_no_alarm(
     await stream.delete_consumer(sub.consumer)
     if way == "messages":
         with pytest.raises(jsclient.ConsumerDeletedError):
-            await within(10, waiting, "the error")
-        assert (await wait_for_event(jsclient.HeartbeatMissed, events)).silent_for >= 2 * 0.2
+            await within(30, waiting, "the error")
+        assert (await wait_for_event(jsclient.HeartbeatMissed, events)).silent_for >= 2 * BEAT
         await wait_for_event(jsclient.ConsumerDeleted, events)
     else:
         with pytest.raises(jsclient.HeartbeatError):
-            await within(10, waiting, "the error")
+            await within(30, waiting, "the error")
 
 
 SILENT = ["404 No Messages", "408 Request Timeout", "408 Interest Expired", "409 Batch Completed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import jsclient
 from integration.kit.judge.reading import EventReader, alarms, numbers, of, wait_for_event
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually, within
+from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
 from integration.kit.network.deletes import DELETES, NO_DELETE
 
@@ -163,7 +164,7 @@ async def test_stuck_handler_ends_drain(near: Any, stream: OwnStream) -> None:
     beginning = time.monotonic()
     with pytest.raises(jsclient.RequestTimeoutError):
         await sub.drain(timeout=0.5)
-    assert 0.5 <= time.monotonic() - beginning < 5
+    assert 0.5 <= time.monotonic() - beginning < 20
     assert sub.is_closed
     assert await is_removed(stream)
 
@@ -207,7 +208,8 @@ async def test_unsubscribe_inside_handler(near: Any, stream: OwnStream) -> None:
 @pytest.mark.row(126)
 @pytest.mark.covers("J110", "J112")
 async def test_drain_keeps_found_consumer(near: Any, stream: OwnStream) -> None:
-    await stream.create_consumer("there", deliver_subject=f"deliver.{stream.prefix}", ack_wait=10**9)
+    # Long enough that nothing is delivered again before the subscription has ended.
+    await stream.create_consumer("there", deliver_subject=f"deliver.{stream.prefix}", ack_wait=4 * 10**9)
     sub = await near.subscribe(stream=stream.name, consumer="there")
     await stream.publish(3)
     await eventually(lambda: sub.pending == 3, what="three wait")
@@ -215,7 +217,7 @@ async def test_drain_keeps_found_consumer(near: Any, stream: OwnStream) -> None:
     taken = [message async for message in sub]
     await taken[0].ack_sync(timeout=5)
     again = await near.subscribe(stream=stream.name, consumer="there")
-    messages = [await again.next(timeout=10) for _ in range(2)]
+    messages = [await again.next(timeout=30) for _ in range(2)]
     assert sorted(numbers(messages)) == [2, 3]
     assert {message.metadata.num_delivered for message in messages} == {2}
 
@@ -255,20 +257,18 @@ async def test_a_cancelled_drain_continues(js: Any, stream: OwnStream) -> None:
 
 async def test_drain_with_uncancellable_handler(js: Any, stream: OwnStream) -> None:
     seen: list[Any] = []
+    may_end = asyncio.Event()
 
     async def handle(message: Any) -> None:
         seen.append(message)
-        until = time.monotonic() + 3
-        while time.monotonic() < until:
-            try:
-                await asyncio.sleep(0.2)
-            except asyncio.CancelledError:
-                pass
+        while not may_end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await may_end.wait()
 
     sub = await js.subscribe(stream.all, callback=handle)
     await stream.publish(5)
     await eventually(lambda: seen, what="the first")
     with pytest.raises(jsclient.RequestTimeoutError):
-        await within(2.5, sub.drain(timeout=0.2), "drain")
-    await asyncio.sleep(2)
-    assert len(seen) == 1
+        await within(30, sub.drain(timeout=0.2), "drain")
+    may_end.set()
+    await never(lambda: len(seen) > 1, 1.0, "a message after the drain")

@@ -12,7 +12,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.network import match
 
-HEARTBEAT = jsclient.ConsumerConfig(idle_heartbeat=0.3)
+HEARTBEAT = jsclient.ConsumerConfig(idle_heartbeat=0.6)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
 
-BEAT = 0.3
+BEAT = 0.5
 CONFIG = jsclient.ConsumerConfig(idle_heartbeat=BEAT)
 
 
@@ -42,11 +42,11 @@ async def test_frozen_server_alarms(
     await stream.publish(1)
     await take(sub, 1)
     own.pause()
-    await eventually(lambda: len(of(jsclient.HeartbeatMissed, events)) >= 3, 20, "three alarms")
+    await eventually(lambda: len(of(jsclient.HeartbeatMissed, events)) >= 3, what="three alarms")
     own.resume()
     first, second, third = of(jsclient.HeartbeatMissed, events)[:3]
     assert (first.stream, first.consumer) == (stream.name, sub.consumer)
-    assert 3 * BEAT <= first.silent_for < 6 * BEAT + 3
+    assert 3 * BEAT <= first.silent_for < 6 * BEAT + 8
     assert first.silent_for + 2 * BEAT < second.silent_for < third.silent_for - 2 * BEAT
     assert of(jsclient.HeartbeatMissed, reader.events)[:3] == [first, second, third]
 
@@ -69,9 +69,9 @@ async def test_alarm_after_three_intervals(
     sub = await near.subscribe(stream.all, config=CONFIG, **options)
     await tap.wait_for(match.is_heartbeat)
     tap.drop_frames(match.is_heartbeat)
-    alarm = await wait_for_event(jsclient.HeartbeatMissed, events, timeout=15)
+    alarm = await wait_for_event(jsclient.HeartbeatMissed, events)
     allowed = (factor or 3.0) * BEAT
-    assert allowed <= alarm.silent_for < allowed + 2.0
+    assert allowed <= alarm.silent_for < allowed + 5.0
     await sub.unsubscribe()
 
 
@@ -82,10 +82,10 @@ async def test_messages_alone_hold_off_alarm(
 ) -> None:
     tap.drop_frames(match.is_heartbeat)
     sub = await near.subscribe(stream.all, config=CONFIG.replace(idle_heartbeat=2 * BEAT))
-    for number in range(1, 11):  # longer than three heartbeats, and each pause much shorter
+    for number in range(1, 18):  # longer than three heartbeats, and each pause much shorter
         await stream.publish(1, first=number)
         await asyncio.sleep(0.2)
-    assert sub.pending == 10
+    assert sub.pending == 17
     assert of(jsclient.HeartbeatMissed, events) == []
     # They were what held it off: without them it comes.
     await wait_for_event(jsclient.HeartbeatMissed, events)
@@ -100,7 +100,7 @@ async def test_statuses_alone_hold_off_alarm(
 ) -> None:
     tap.drop_frames(match.is_heartbeat)
     sub = await near.subscribe(stream.all, config=CONFIG.replace(idle_heartbeat=2 * BEAT))
-    for _ in range(10):
+    for _ in range(17):
         tap.inject_message(sub.subject, status=status)
         await asyncio.sleep(0.2)
     assert of(jsclient.HeartbeatMissed, events) == []
@@ -114,7 +114,7 @@ async def test_idle_heartbeats_no_alarm(tap: Any, near: Any, stream: OwnStream, 
     config = CONFIG.replace(flow_control=True)
     called = await near.subscribe(stream.all, config=config, callback=noting(got))
     requests = await near.subscribe(stream.all, config=config)
-    await eventually(lambda: len(tap.find(match.is_heartbeat)) >= 8, 15, "heartbeats")
+    await eventually(lambda: len(tap.find(match.is_heartbeat)) >= 8, what="heartbeats")
     assert got == []
     assert (called.pending, requests.pending) == (0, 0)
     with pytest.raises(jsclient.RequestTimeoutError):

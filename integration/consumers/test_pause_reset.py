@@ -18,6 +18,7 @@ from integration.kit.network.asking import api_requests, body, traffic
 
 LONG = timedelta(minutes=10)
 RACES = 200
+BEAT = 0.6  # seconds between heartbeats. A busy machine is silent for a moment
 
 
 @pytest.fixture
@@ -44,8 +45,10 @@ async def new_consumer(js: Any, stream: OwnStream, **fields: Any) -> Any:
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize("way", ["fetch", "next", "messages", "push"])
-async def test_paused_until_resumed(near: Any, stream: OwnStream, events: list[Any], way: str) -> None:
-    fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.2} if way == "push" else {}
+async def test_paused_until_resumed(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
+) -> None:
+    fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": BEAT} if way == "push" else {}
     consumer = await new_consumer(near, stream, **fields)
     until = await consumer.pause(LONG)
     assert until is not None
@@ -56,20 +59,22 @@ async def test_paused_until_resumed(near: Any, stream: OwnStream, events: list[A
     await stream.publish(2)
     if way == "push":
         sub = await near.subscribe(stream=stream.name, consumer="c")
-        call = sub.next(timeout=20)
+        call = sub.next(timeout=60)
     elif way == "fetch":
-        call = consumer.fetch(1, expires=20, idle_heartbeat=0.2)
+        call = consumer.fetch(1, expires=60, idle_heartbeat=BEAT)
     elif way == "next":
-        call = consumer.next(6)  # its heartbeat is a quarter of the time
+        call = consumer.next(60)  # with the longest heartbeat, 2 s
     else:
-        call = consumer.messages(idle_heartbeat=0.2).next()
+        call = consumer.messages(idle_heartbeat=BEAT).next()
     waiting = asyncio.create_task(call)
-    await asyncio.sleep(0.6)  # several heartbeats, if the consumer has any
+    await eventually(
+        lambda: len(tap.find(match.is_heartbeat)) >= (1 if way == "next" else 3), what="heartbeats"
+    )
     assert not waiting.done()
     assert (await consumer.info()).num_pending == 2
     await consumer.resume()
     # The server looks at the requests that wait with its next heartbeat to them.
-    got = await within(15, waiting, "the message")
+    got = await within(40, waiting, "the message")
     assert numbers(got if way == "fetch" else [got]) == [1]
     info = await consumer.info()
     assert (info.paused, info.pause_remaining) == (False, None)
@@ -112,8 +117,8 @@ async def test_pause_ends_automatically(near: Any, stream: OwnStream) -> None:
     consumer = await new_consumer(near, stream)
     assert await consumer.pause(datetime.now(UTC) - timedelta(seconds=1)) is None
     assert not (await consumer.info()).paused
-    assert await consumer.pause(0.3) is not None
-    assert numbers([await consumer.next(20)]) == [1]
+    assert await consumer.pause(2.0) is not None  # longer than the request takes
+    assert numbers([await consumer.next(30)]) == [1]
     assert not (await consumer.info()).paused
     await consumer.resume()  # it is not paused: as wished
 
@@ -165,9 +170,9 @@ async def test_paused_fetch_ends_in_time(tap: Any, near: Any, stream: OwnStream,
     await stream.publish(3)
     consumer = await new_consumer(near, stream)
     await consumer.pause(LONG)
-    batch = await within(10, consumer.fetch(3, expires=1.2, idle_heartbeat=0.2), "the fetch")
+    batch = await within(30, consumer.fetch(3, expires=3.0, idle_heartbeat=BEAT), "the fetch")
     assert (len(batch), batch.ending, batch.error) == (0, jsclient.Ending.EXPIRED, None)
-    assert len(tap.find(match.is_heartbeat)) >= 3
+    assert len(tap.find(match.is_heartbeat)) >= 2
     with pytest.raises(jsclient.RequestTimeoutError):
         await consumer.next(0.3)
     none = await within(5, consumer.fetch(3, no_wait=True), "the fetch without waiting")
@@ -182,18 +187,18 @@ async def test_readers_wait_out_pause(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     """Neither silence nor a gap is reported."""
-    fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.4} if way == "push" else {}
+    fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.8} if way == "push" else {}
     consumer = await new_consumer(near, stream, **fields)
     if way == "push":
         reader = await near.subscribe(stream=stream.name, consumer="c")
     else:
-        reader = consumer.messages(max_messages=10, expires=1.0, idle_heartbeat=0.4)
+        reader = consumer.messages(max_messages=10, expires=2.0, idle_heartbeat=0.8)
     await stream.publish(5)
     assert numbers(await take(reader, 5)) == [1, 2, 3, 4, 5]
     await consumer.pause(LONG)
     beats = len(tap.find(match.is_heartbeat))
     await stream.publish(5, first=6)
-    await eventually(lambda: len(tap.find(match.is_heartbeat)) >= beats + 4, 20, "heartbeats")
+    await eventually(lambda: len(tap.find(match.is_heartbeat)) >= beats + 4, what="heartbeats")
     assert reader.pending == 0
     await consumer.resume()
     assert numbers(await take(reader, 5)) == [6, 7, 8, 9, 10]
@@ -290,15 +295,15 @@ async def test_no_sequence_refused_before_wire(tap: Any, near: Any, stream: OwnS
 
 @pytest.mark.row(91)
 @pytest.mark.server(">=2.14")
-async def test_resetting_not_there_error_at_once(near: Any, stream: OwnStream) -> None:
-    """The server answers nothing: it must be found out."""
-    consumer = await new_consumer(near, stream)
+async def test_resetting_not_there_error_at_once(connect: Any, server: Any, stream: OwnStream) -> None:
+    """The server answers nothing: it must be found out, long before the timeout of a request."""
+    consumer = await new_consumer(await connect(server, timeout=60.0), stream)
     await consumer.delete()
     with pytest.raises(jsclient.ConsumerNotFoundError):
-        await within(3, consumer.reset(), "the error")
+        await within(20, consumer.reset(), "the error")
     await stream.delete()
     with pytest.raises(jsclient.StreamNotFoundError):
-        await within(3, consumer.reset(), "the error")
+        await within(20, consumer.reset(), "the error")
 
 
 @pytest.mark.row(91)
@@ -308,7 +313,7 @@ async def test_readers_go_on_over_a_reset(near: Any, stream: OwnStream, events: 
     """Messages that were not acked come again, and no gap is reported."""
     fields: dict[str, Any] = {}
     if way in ("push", "flow control"):
-        fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.2}
+        fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": BEAT}
         fields["flow_control"] = way == "flow control"
     consumer = await new_consumer(near, stream, **fields)
     if fields:
@@ -327,7 +332,7 @@ async def test_readers_go_on_over_a_reset(near: Any, stream: OwnStream, events: 
         await stream.until_asked("c")
     assert await consumer.reset() == 3
     await stream.publish(1, first=5)
-    again = await within(10, waiting, "what comes again")
+    again = await within(30, waiting, "what comes again")
     assert numbers(again) == [3, 4, 5]
     assert [message.metadata.consumer_seq for message in again] == [1, 2, 3]
     if fields:

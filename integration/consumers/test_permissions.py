@@ -33,7 +33,7 @@ async def world(own_server: Any, connect: Any) -> Any:
         owner = await prepare(await connect(server.url, user="owner", password="x"))
         events: list[Any] = []
         guest = await connect(
-            server.url, user="guest", password="x", inbox_prefix=INBOX, timeout=2.0, on_event=events.append
+            server.url, user="guest", password="x", inbox_prefix=INBOX, on_event=events.append
         )
         return owner, guest, events
 

@@ -54,7 +54,7 @@ async def handled(_: Any) -> None: ...
 
 
 async def reason(events: list[Any], code: str) -> ConsumerStalled:
-    event = await wait_for_event(ConsumerStalled, events, lambda one: one.reason == code, timeout=20)
+    event = await wait_for_event(ConsumerStalled, events, lambda one: one.reason == code)
     assert event.stream
     assert event.consumer == "c"
     assert event.evidence
@@ -199,7 +199,7 @@ async def test_lone_hanging_handler_reported(
 
     publishing = asyncio.create_task(publish())
     event = await reason(events, "handler")
-    assert f"{stream.subject('slow')!r} (stream sequence 1, attempt 1)" in event.evidence
+    assert f"{stream.subject('slow')!r} (stream sequence 1, attempt " in event.evidence
     assert "ack_wait is 0.3 s; it is kept alive" in event.evidence
     assert not str(event).startswith("nothing came")
     before = handled_others
@@ -221,14 +221,14 @@ async def test_handlers_long_by_nature_reported_once(
 
     async def long(_: Any) -> None:
         nonlocal ended
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.0)
         ended += 1
 
-    await stream.publish(5)
+    await stream.publish(4)
     (await quick.pull_subscribe(stream=stream.name, consumer="c")).run(long)
-    await eventually(lambda: ended == 5, 60)
+    await eventually(lambda: ended == 4)
     (event,) = of(ConsumerStalled, events)
-    assert "(stream sequence 1, attempt 1)" in event.evidence
+    assert "(stream sequence 1, attempt " in event.evidence
 
 
 async def test_impossible_filter_reported(

@@ -138,7 +138,7 @@ async def test_iteration_raises_and_resumes(tap: Any, near: Any, stream: OwnStre
 async def test_user_headers_look_like_status_data(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    sub = await near.subscribe(stream.all, config=CONFIG)
+    sub = await near.subscribe(stream.all, config=CONFIG.replace(idle_heartbeat=5.0))
     headers = {"Status": "409", "Description": "Consumer Deleted", "Nats-Consumer-Stalled": "$JS.API.INFO"}
     await stream.oracle.publish(stream.subject(), b"1", headers=headers)
     (first,) = await take(sub, 1)

@@ -33,7 +33,7 @@ async def limited(own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any
         oracle = await oracle_for(own, user="judge", password="judge")
         stream = await make_stream(oracle=oracle)
         tap = await proxy(own)
-        js = await connect(tap, user="limited", password="limited", **{"timeout": 2.0, **options})
+        js = await connect(tap, user="limited", password="limited", **options)
         await js.ping()
         return js, tap, stream, own.monitor
 
@@ -45,12 +45,12 @@ async def limited(own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
 async def test_denied_create_is_clean(limited: Any, kind: str, durable: str | None) -> None:
     js, tap, stream, monitor = await limited(
-        {"publish": {"deny": ["$JS.API.CONSUMER.>"], "allow": [">"]}}, timeout=20
+        {"publish": {"deny": ["$JS.API.CONSUMER.>"], "allow": [">"]}}, timeout=60
     )
     await js.account_info()
     async with no_leaks(oracle=stream.oracle, streams=[stream.name], monitor=monitor):
         with pytest.raises(jsclient.PermissionDeniedError) as caught:
-            await within(5, getattr(js, kind)(stream.all, durable=durable), "the refusal")
+            await within(20, getattr(js, kind)(stream.all, durable=durable), "the refusal")
     assert caught.value.operation == "publish"
     await js.ping()
     assert {frame.sid for frame in delivers(tap)} == {frame.sid for frame in tap.unsubs()}

@@ -50,7 +50,7 @@ def losing(tap: Proxy) -> Any:
         assert b"10014" in held.frames[0].payload, "the look-up said: not found"
         await meanwhile()
         held.release()
-        return await within(10, task, "the subscribe call that lost the race")
+        return await within(30, task, "the subscribe call that lost the race")
 
     return lose
 
@@ -191,7 +191,7 @@ async def test_race_winner_must_fit(
 async def test_unanswered_create_keeps(
     tap: Proxy, connect: Any, losing: Any, stream: OwnStream, kind: str
 ) -> None:
-    js = await connect(tap, timeout=1)
+    js = await connect(tap, timeout=3)
     await js.account_info()
 
     async def meanwhile() -> None:
@@ -336,7 +336,7 @@ async def test_same_queue_deliver_subject_created_once(
 @pytest.mark.covers("J3", "J60")
 async def test_unanswered_pull_durable_removed(tap: Proxy, connect: Any, stream: OwnStream) -> None:
     """Its metadata prove that this call created it."""
-    js = await connect(tap, timeout=1)
+    js = await connect(tap, timeout=3)
     await js.account_info()
     tap.drop_frames(answers_to(tap, "CONSUMER.DURABLE.CREATE.>"))
     with pytest.raises(jsclient.RequestTimeoutError):

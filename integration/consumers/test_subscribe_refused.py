@@ -29,7 +29,8 @@ async def tap(proxy: Any) -> Proxy:
 @pytest.fixture
 async def js(connect: Any, tap: Proxy) -> Any:
     """A `JetStream` connected to the proxy, after its request inbox was made."""
-    js = await connect(tap, timeout=0.5)
+    # Some tests wait for its end, and on a slow machine others need a part of it.
+    js = await connect(tap, timeout=3.0)
     await js.account_info()
     return js
 
@@ -39,7 +40,7 @@ async def leaving_nothing(
     js: Any, oracle: Oracle, stream: OwnStream, server: ServerUnderTest
 ) -> AsyncIterator[None]:
     """Fails if the test leaves a consumer, a NATS subscription or a task."""
-    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor, settle=10):
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor, settle=20):
         yield
 
 
@@ -184,11 +185,14 @@ async def test_lost_answer_is_timeout(
     dropped = tap.drop_frames(answers_to(tap, pattern))
     with pytest.raises(jsclient.RequestTimeoutError):
         await within(
-            5,
-            getattr(js, kind)(stream.all, durable=durable, config=ConsumerConfig(inactive_threshold=0.5)),
+            20,
+            getattr(js, kind)(stream.all, durable=durable, config=ConsumerConfig(inactive_threshold=6.0)),
             "the subscribe call",
         )
-    assert dropped.count == 1
+    if pattern == "CONSUMER.CREATE.>":
+        assert dropped.count == 1
+    else:
+        assert dropped.count >= 1, "a request that changes nothing is sent again"
     await js.ping()
     assert {frame.sid for frame in delivers(tap)} <= {frame.sid for frame in tap.unsubs()}
     if pattern == "CONSUMER.CREATE.>":
@@ -204,7 +208,7 @@ async def test_unanswered_lookup_by_kind(tap: Proxy, js: Any, stream: OwnStream)
     with pytest.raises(jsclient.RequestTimeoutError):
         await js.subscribe(stream.all, consumer="push")
     sub = await js.pull_subscribe(stream.all, consumer="pull")
-    assert dropped.count == 2
+    assert dropped.count >= 2, "each asks, and may ask again"
     assert delivers(tap) == []
     assert [message.data for message in await sub.fetch(2)] == [b"1", b"2"]
     await sub.unsubscribe()
@@ -220,8 +224,8 @@ async def test_lost_connection_in_create(tap: Proxy, connect: Any, stream: OwnSt
     assert await stream.consumer_names() == ["worker"]
     tap.cut()
     with pytest.raises(jsclient.DisconnectedError):
-        await within(10, call, "the subscribe call")
-    await tap.wait_for(match.published("$JS.API.CONSUMER.DELETE.>"), 15)
+        await within(30, call, "the subscribe call")
+    await tap.wait_for(match.published("$JS.API.CONSUMER.DELETE.>"))
 
     async def is_removed() -> bool:
         return await stream.consumer_names() == []
@@ -248,7 +252,7 @@ async def test_unanswered_durable_removed(
     """Its deliver subject says that it is ours."""
     dropped = tap.drop_frames(answers_to(tap, "CONSUMER.DURABLE.CREATE.>"))
     with pytest.raises(jsclient.RequestTimeoutError):
-        await within(5, js.subscribe(stream.all, durable="worker"), "the subscribe call")
+        await within(20, js.subscribe(stream.all, durable="worker"), "the subscribe call")
     assert dropped.count == 1
     await tap.wait_for(match.published("$JS.API.CONSUMER.DELETE.>"))
 

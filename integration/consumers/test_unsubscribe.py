@@ -219,7 +219,7 @@ async def test_exits_delete_ephemeral(
 @pytest.mark.covers("J81", "J108")
 async def test_p26_heartbeats_not_counted(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """P26: heartbeats were counted, so a subscription for five messages ended after five heartbeats."""
-    sub = await near.subscribe(stream.all, config=jsclient.ConsumerConfig(idle_heartbeat=0.2))
+    sub = await near.subscribe(stream.all, config=jsclient.ConsumerConfig(idle_heartbeat=0.5))
     await eventually(lambda: len(tap.find(match.is_heartbeat)) >= 6, what="six heartbeats")
     assert sub.pending == 0
     await stream.publish(5)

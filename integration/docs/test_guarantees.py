@@ -51,7 +51,8 @@ async def test_dead_worker_had_goes_to_others(
     one, two = await connect(server), await connect(server)
     dying = await one.subscribe(stream.all, queue="crew", config=config)
     await stream.publish(20)
-    await eventually(lambda: dying.pending == 20, WAIT, "all at the first member")
+    # More if they are delivered again before this is seen.
+    await eventually(lambda: dying.pending >= 20, WAIT, "all at the first member")
 
     staying = await two.subscribe(stream.all, queue="crew")
     await one._connection.close()  # no drain, no acks, no nak: as when the process dies

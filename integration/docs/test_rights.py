@@ -25,7 +25,7 @@ async def world(own_server: Any, connect: Any) -> Any:
         ]
         server = await own_server(config={"authorization": {"users": users}})
         owner = await connect(server.url, user="owner", password="x")
-        guest = await connect(server.url, user="guest", password="x", inbox_prefix=INBOX, timeout=1.0)
+        guest = await connect(server.url, user="guest", password="x", inbox_prefix=INBOX)
         stream = await owner.create_stream("S", subjects=["orders.>"], allow_direct=True, duplicate_window=60)
         await stream.create_consumer(durable_name="C", ack_policy="explicit")
         return owner, guest
@@ -62,7 +62,7 @@ async def test_direct_get_of_a_subject_gives_the_newest_only(world: Any) -> None
     owner, guest = await world("$JS.API.DIRECT.GET.S.orders.new")
     for number in range(2):
         await owner.publish("orders.new", b"%d" % number)
-    answer = await guest._context.requests.ask("$JS.API.DIRECT.GET.S.orders.new", timeout=2)
+    answer = await guest._context.requests.ask("$JS.API.DIRECT.GET.S.orders.new", timeout=10)
     assert answer[3] == b"1"
 
 
@@ -110,7 +110,8 @@ async def test_live_publisher_is_ended_on_its_subject(world: Any) -> None:
             await within(20, goes_on(), "the end of the publisher")
 
 
-async def test_claim_to_be_the_publisher(world: Any) -> None:
+async def test_claim_to_be_the_publisher(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jsclient.topics.epochs.presence.ANSWER", 30.0)  # the claim may take its time
     owner, guest = await world("_INBOX.>", subscribe=("T.*.publisher",))
 
     def claim(frames: list[Any]) -> None:

@@ -205,7 +205,7 @@ async def test_leaks_fail_a_test() -> None:
         await asyncio.wait([asyncio.create_task(fail())])
 
     async def block() -> None:
-        async with watched():
+        async with watched(settle=0.5):
             await start_and_forget()
 
     tasks: list[asyncio.Task[None]] = []

@@ -352,7 +352,10 @@ async def test_peer_closed_says_so_and_comes_back(two: tuple[Peer, Peer], ground
 
 @pytest.mark.parametrize("what", ["peer", "engine"])
 @pytest.mark.parametrize("event", ["chat:bye", REMOVED])
-async def test_handler_may_close_peer(ground: Ground, what: str, event: str) -> None:
+async def test_handler_may_close_peer(
+    ground: Ground, what: str, event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jsclient.peers.peer._GRACE", 60.0)
     engine = await ground.engine()
     a, b = await (await ground.engine()).peer("a"), await engine.peer("b")
     which = await related(a, b)
@@ -364,7 +367,7 @@ async def test_handler_may_close_peer(ground: Ground, what: str, event: str) -> 
         closed.set()
 
     await (a.send("chat", "bye", Id=which) if event == "chat:bye" else a.cancel(which))
-    async with asyncio.timeout(3):  # sooner than handlers are cancelled
+    async with asyncio.timeout(20):  # sooner than handlers are cancelled
         await closed.wait()
     assert b.is_closed
 

@@ -27,14 +27,14 @@ async def test_a_chain_waits_for_a_retry(js: Any, oracle: Any, stream: OwnStream
         await eventually(lambda: pub._publisher.in_flight == 1)
         await oracle.update_stream(stream.name, subjects=[stream.all])
         two = await pub.publish(b"2")
-        await within(10, asyncio.gather(one, two), "both are stored")
+        await within(30, asyncio.gather(one, two), "both are stored")
     assert [m.payload for m in await stream.messages()] == [b"0", b"1", b"2"]
 
 
 async def test_lost_records_end_the_chain_at_once(js: Any, stream: OwnStream) -> None:
     """A stream with one replica has no leader that lags: a record that it does not store is lost."""
     topic = js.topic(stream.subject("a"))
-    pub = await topic.publisher(chained=True)
+    pub = await topic.publisher(chained=True, timeout=60)
     for number in range(3):
         await (await pub.publish(b"%d" % number))
     await js.delete_stream(stream.name)
@@ -42,7 +42,7 @@ async def test_lost_records_end_the_chain_at_once(js: Any, stream: OwnStream) ->
     began = asyncio.get_running_loop().time()
     with pytest.raises(ApiError, match="wrong last msg ID"):
         await (await pub.publish(b"3"))
-    assert asyncio.get_running_loop().time() - began < 2.5
+    assert asyncio.get_running_loop().time() - began < 20  # long before the end of its timeout
     with pytest.raises(ClosedError, match="a record of this chain failed"):
         await pub.publish(b"4")
     await pub.close()

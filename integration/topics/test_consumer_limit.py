@@ -61,9 +61,9 @@ async def test_idle_at_the_limit_asks_nothing(
     async with near.topic(stream.subject("a"), stream=stream.name).each(quiet=600) as reader:
         await js.publish(stream.subject("a"), b"1")
         await reader.next(timeout=15)
-        await eventually(lambda: len(tap.sent(CREATES)) == 2, 20, "asked again")
-        count = len(tap.sent(GETS))
-        await eventually(lambda: len(tap.sent(CREATES)) == 3, 20, "asked again")
+        await eventually(lambda: len(tap.sent(CREATES)) >= 2, what="asked again")
+        asked, count = len(tap.sent(CREATES)), len(tap.sent(GETS))
+        await eventually(lambda: len(tap.sent(CREATES)) > asked, what="asked again")
         assert len(tap.sent(GETS)) == count
 
 
@@ -91,8 +91,8 @@ async def test_pushes_when_there_is_room(
                 await js.publish(stream.subject("a"), b"%d" % number)
                 assert (await reader.next(timeout=15)).data == b"%d" % number
             requests.append(len(tap.sent(GETS)) - count)
-        # A push that comes late on a slow machine may be read from the history once.
-        assert requests.count(0) >= 6, f"they are pushed: {requests}"
+        # A push that comes late on a slow machine may be read from the history once. Without pushes all 80 would be.
+        assert sum(requests) < 40, f"they are pushed: {requests}"
     assert not await stream.consumer_names()
 
 

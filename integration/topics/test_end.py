@@ -78,7 +78,7 @@ async def test_finish_again_after_lost_answer(
     connect: Any, proxy: Any, oracle: Any, stream: OwnStream
 ) -> None:
     near = await proxy()
-    far = await connect(near, timeout=0.5)
+    far = await connect(near, timeout=3.0)
     topic = far.topic(stream.subject("a"))
     async with topic.publisher() as pub:
         await (await pub.publish(b"1"))

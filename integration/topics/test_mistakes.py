@@ -101,7 +101,7 @@ async def test_peeked_refusal_keeps_chain(js: Any, oracle: Any, stream: OwnStrea
 
 async def test_publisher_timeout_kept(own_server: Any, connect: Any) -> None:
     own = await own_server()
-    js = await connect(own, timeout=0.5)
+    js = await connect(own, timeout=3.0)
     await js.create_stream("LONG", subjects=["long"])
     with pytest.raises(jsclient.ConfigError):
         await js.topic("long").publisher(timeout=0)

@@ -54,7 +54,7 @@ async def store_all(server: Any, stream: OwnStream, records: list[tuple[bytes, b
     async def all_stored() -> bool:  # a PONG does not say so
         return bool((await stream.state())["last_seq"] >= end)
 
-    await eventually(all_stored, 5, f"{len(records)} records")
+    await eventually(all_stored, what=f"{len(records)} records")
 
 
 async def first(source: Any, count: int = 5) -> list[bytes]:

@@ -32,7 +32,7 @@ async def no_consumers(stream: OwnStream) -> None:
     async def none() -> bool:
         return await stream.consumer_names() == []
 
-    await eventually(none, 10, "nothing is held on the server")
+    await eventually(none, what="nothing is held on the server")
 
 
 async def purged(handle: Any) -> bool:
@@ -215,7 +215,7 @@ async def test_many_removed(
         slow.delay(0.05)  # 2,000 requests one after the other take more than 100 s
         await handle.purge(keep=remaining)
         expected = {f"s{count - 1}": count - 1} if remaining else {}
-        await within(40, table.wait_for(lambda records: content(records) == expected), "the removals")
+        await within(80, table.wait_for(lambda records: content(records) == expected), "the removals")
 
 
 async def test_connection_closed(stream: OwnStream, connect: Any, server: Any) -> None:
@@ -314,7 +314,7 @@ async def test_may_not_be_compared(own_server: Any, connect: Any) -> None:
             return [event.subject for event in seen if isinstance(event, jsclient.PermissionDenied)]
 
         # The reader and the comparison each ask once.
-        await eventually(lambda: denied() == ["$JS.API.STREAM.MSG.GET.S"] * 2, 10, "the events")
+        await eventually(lambda: denied() == ["$JS.API.STREAM.MSG.GET.S"] * 2, what="the events")
         await judge.publish("s.s1", b"7")
         await within(10, table.wait_for(lambda records: content(records)["s1"] == 7), "a record")
         assert table.position.seq == 4
@@ -336,9 +336,9 @@ async def test_opened_without_a_right(own_server: Any, connect: Any, *, direct: 
     judge = await connect(server, user="judge", password="x")
     await judge.create_stream("S", subjects=["s.>"], allow_direct=direct)
     await judge.publish("s.a", b"1")
-    js = await connect(server, user="ann", password="x")
+    js = await connect(server, user="ann", password="x", timeout=60.0)
     with pytest.raises(jsclient.PermissionDeniedError) as caught:
-        await within(4, js.topic("s.*").table(), "the refusal")  # before the timeout of a request, 5 s
+        await within(20, js.topic("s.*").table(), "the refusal")  # before the timeout of a request
     assert caught.value.subject.startswith(f"{right}.S")
 
 

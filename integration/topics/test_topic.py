@@ -146,12 +146,12 @@ async def test_since_while_nothing_answers_takes_one_timeout(
     async with js.topic(stream.subject("a")).each() as reader:
         position = (await reader.next(5)).position
     tap = await proxy()
-    topic = (await connect(tap, timeout=4.0)).topic(stream.subject("a"))
+    topic = (await connect(tap, timeout=10.0)).topic(stream.subject("a"))
     lost = tap.drop_frames(lambda frame: (frame.subject or "").startswith("$JS.API.STREAM."))
     began = time.monotonic()
     with pytest.raises(jsclient.RequestTimeoutError, match="find the stream of"):
         await topic.since(position)
-    assert time.monotonic() - began < 4.8
+    assert time.monotonic() - began < 12.4
     assert lost.count >= 2
 
 

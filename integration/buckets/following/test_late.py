@@ -42,7 +42,7 @@ async def test_direct_gets_are_lost_from_the_start(
     kv = await make()
     await fill(kv, 30)
     between = await proxy()
-    followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
+    followed = await (await connect(between, timeout=2.5)).key_value(kv.bucket)
     lost = between.drop_frames(batches(kv))
     async with followed.watch() as first:
         assert len(await until_current(first)) == 30
@@ -65,7 +65,7 @@ async def test_direct_gets_are_lost_in_between(
     kv = await make()
     await publish(js, kv, 5000, 5000)
     between = await proxy()
-    followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
+    followed = await (await connect(between, timeout=2.5)).key_value(kv.bucket)
     async with followed.watch() as first, followed.watch() as late:
         await until_current(first)
         revisions = [(await late.next()).revision for _ in range(100)]
@@ -88,7 +88,7 @@ async def test_direct_gets_are_lost_while_it_is_behind(
 ) -> None:
     kv = await make(history=64)
     between = await proxy(record=False)
-    followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
+    followed = await (await connect(between, timeout=2.5)).key_value(kv.bucket)
     slow, fast = await fallen_behind(followed, js)
     async with slow:
         lost = between.drop_frames(batches(kv))
@@ -141,7 +141,7 @@ async def test_answer_about_the_stream_is_lost(
     kv = await make()
     await fill(kv, 3)
     between = await proxy()
-    followed = await (await connect(between, timeout=1.0)).key_value(kv.bucket)
+    followed = await (await connect(between, timeout=2.5)).key_value(kv.bucket)
     watches, reading, lost = [], [], []
     async with AsyncExitStack() as stack:
         for which in ("first", "late"):

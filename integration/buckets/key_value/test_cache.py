@@ -282,4 +282,4 @@ async def test_cancelled_twice(kv: Any) -> None:
     following.cancel()
     await asyncio.wait([following])
     assert following.cancelled()
-    await eventually(lambda: not set(running_tasks()) - set(before), 5, "the end of the tasks of the cache")
+    await eventually(lambda: not set(running_tasks()) - set(before), what="the end of the tasks of the cache")

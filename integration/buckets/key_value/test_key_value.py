@@ -189,7 +189,7 @@ async def test_expired_value(make: Any) -> None:
     with pytest.raises(KeyNotFoundError) as caught:
         await kv.get("a")
     assert caught.value.deleted.operation == "PURGE"
-    await kv.create("a", b"2", ttl=1)
+    await kv.create("a", b"2", ttl=3)
     assert (await kv.get("a")).value == b"2"
 
     async def is_gone() -> bool:
@@ -228,10 +228,10 @@ async def test_ttl_of_keys(make: Any, js: Any, name: str) -> None:
 @pytest.mark.server(">=2.11")
 async def test_ttl_below_that_of_markers(make: Any, raw: Any) -> None:
     """With a longer history the server raises it. With a history of 1 it stays."""
-    kv = await make(history=2, limit_marker_ttl=3)
+    kv = await make(history=2, limit_marker_ttl=30)
     await kv.create("a", b"1", ttl=1)
-    await kv.create("b", b"1", ttl=5)
-    assert [headers["Nats-TTL"] for _, _, headers in await raw()] == ["3", "5"]
+    await kv.create("b", b"1", ttl=50)
+    assert [headers["Nats-TTL"] for _, _, headers in await raw()] == ["30", "50"]
 
 
 @pytest.mark.covers("K42")

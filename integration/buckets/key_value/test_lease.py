@@ -22,14 +22,14 @@ async def locks(make: Any) -> Any:
 
 async def test_old_holder_is_refused(locks: Any) -> None:
     """Its value has expired, as after a long freeze, and another client has stored its own."""
-    old, new = Lease(locks, "a", b"old", 1), Lease(locks, "a", b"new", 30)
+    old, new = Lease(locks, "a", b"old", 3), Lease(locks, "a", b"new", 30)
     assert await old.take()
     assert not await new.take()
 
     async def taken() -> bool:
         return await new.take()
 
-    await eventually(taken, 10, "the other one takes the lock")
+    await eventually(taken, 30, "the other one takes the lock")
     assert old.now() > old.until  # by its own clock the old one had ended before
     assert new.revision > old.revision
     with pytest.raises(WrongLastSequenceError):
@@ -60,14 +60,14 @@ async def test_renewal_after_the_value_expired(locks: Any) -> None:
 async def test_value_in_doubt_is_removed(locks: Any, connect: Any, proxy: Any) -> None:
     """The answer to an attempt was lost."""
     between = await proxy()
-    kv = await (await connect(between, timeout=1)).key_value(locks.bucket)
+    kv = await (await connect(between, timeout=3)).key_value(locks.bucket)
     lease = Lease(kv, "a", b"me", 60)
     between.drop_frames(is_publish_ack, 1)
     with pytest.raises(RequestTimeoutError):
         await lease.take()
     assert lease.awaits_answer
     assert (await locks.get("a")).value == b"me"
-    await asyncio.wait_for(lease.clear_value(), 10)
+    await asyncio.wait_for(lease.clear_value(), 30)
     with pytest.raises(KeyNotFoundError):
         await locks.get("a", min_revision=1)
 

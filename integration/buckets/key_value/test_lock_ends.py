@@ -82,7 +82,7 @@ async def test_connection_is_closed(locks: Any, holder: Holder) -> None:
     holding = await holder.hold()
     began = time.monotonic()
     await holder.js.close()
-    assert time.monotonic() - began < 0.8
+    assert time.monotonic() - began < 15  # long before the end of the lock
     with pytest.raises(LeaseLostError, match="connection"):
         await within(5, holding, "the block")
     async with locks.lock("a", ttl=30, timeout=5):
@@ -91,11 +91,10 @@ async def test_connection_is_closed(locks: Any, holder: Holder) -> None:
 
 async def test_connection_is_closed_during_a_slow_end(locks: Any, holder: Holder) -> None:
     """The lock is not given to another client as long as the block runs, and closing does not wait for the block."""
-    holding = await holder.hold(5, slowly=2)
-    began = time.monotonic()
+    holding = await holder.hold(7, slowly=4)
     await holder.js.close()
-    assert time.monotonic() - began < 1.5
-    async with locks.lock("a", ttl=30, timeout=20):
+    assert not holder.ended
+    async with locks.lock("a", ttl=30, timeout=40):
         assert holder.ended
     with pytest.raises(LeaseLostError):
         await within(5, holding, "the block")
@@ -127,22 +126,19 @@ async def test_connection_is_aborted(holder: Holder) -> None:
 async def test_close_with_a_held_lock(locks: Any, connect: Any, proxy: Any, fault: str) -> None:
     """Closing releases a lock that was acquired without a block, and does not wait for a server that is gone."""
     between = await proxy()
-    js = await connect(between)
+    js = await connect(between, timeout=60.0)
     lock = await (await js.key_value(locks.bucket)).lock("a", ttl=3)
     if fault == "blackhole":
         between.blackhole()
     elif fault == "refuse":
         between.refuse()
         between.cut()
-    began = time.monotonic()
-    await within(20, js.close(), "the close")
-    took = time.monotonic() - began
-    assert took < (0.5 if fault == "none" else 4.0), took
+    await within(20, js.close(), "the close")  # long before the timeout of a request
     assert not lock.is_held
     if fault == "none":
         assert await is_free(locks)()
     else:
-        await eventually(is_free(locks), 6)
+        await eventually(is_free(locks), 20)
     with pytest.raises(LeaseLostError):
         lock.check()
 

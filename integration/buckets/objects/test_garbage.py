@@ -32,9 +32,9 @@ DATA = random.Random(4).randbytes(5 * CHUNK + 7)
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> float:
     """An age in seconds that chunks reach during a test. Uploads expect a removal after half of it."""
-    monkeypatch.setattr(garbage, "LEAST_AGE", 0.3)
-    monkeypatch.setattr(upload, "_LONG", 0.15)
-    return 0.3
+    monkeypatch.setattr(garbage, "LEAST_AGE", 1.0)
+    monkeypatch.setattr(upload, "_LONG", 0.5)
+    return 1.0
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def removed_soon(store: Any, age: float, count: int = 1) -> RemovedGarbage
         deletions.extend(removed.deletions)
         return len(orphans) + len(deletions) >= count
 
-    await eventually(are_removed, 20)
+    await eventually(are_removed)
     return RemovedGarbage(orphans=orphans, deletions=deletions)
 
 

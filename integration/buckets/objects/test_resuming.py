@@ -94,7 +94,7 @@ async def test_killed_again_and_again(server: Any, store: Any, oracle: Any, path
 async def test_connection_lost(own_server: Any, connect: Any, oracle_for: Any) -> None:
     """The server ends for longer than the upload waits. The next attempt goes on."""
     own = await own_server()
-    js = await connect(own, timeout=1, **FAST)
+    js = await connect(own, timeout=3, **FAST)
     store = await js.create_object_store("blobs")
     token = store.upload_token("a", chunk_size=CHUNK)
     judge = await oracle_for(own)
@@ -104,12 +104,12 @@ async def test_connection_lost(own_server: Any, connect: Any, oracle_for: Any) -
 
     async def source() -> AsyncIterator[bytes]:
         yield DATA[: 3 * CHUNK]
-        await eventually(is_begun, 10)
+        await eventually(is_begun)
         await own.kill()
         yield DATA[3 * CHUNK :]
 
     with pytest.raises((PublishError, RequestTimeoutError)):
-        await store.put("a", source(), resume=token, timeout=1)
+        await store.put("a", source(), resume=token, timeout=3)
     await own.start()
     judge = await oracle_for(own)
     assert len(await sequences(judge, store)) == 3

@@ -369,7 +369,7 @@ async def test_message_size_of_stream(js: Any, name: str, chunks: Any) -> None:
 async def test_ack_of_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: Any) -> None:
     """The chunk is sent again, with its id, and stored once."""
     slow = await proxy()
-    other = await (await connect(slow, timeout=1)).object_store(store.bucket)
+    other = await (await connect(slow, timeout=4)).object_store(store.bucket)
     sent = published(f"$O.{store.bucket}.C.>")
     replies: set[Any] = set()
 
@@ -437,7 +437,7 @@ async def test_answer_about_description_lost(
 async def test_description_not_acked(store: Any, proxy: Any, connect: Any, chunks: Any) -> None:
     """Whether it is stored is unknown, so that the chunks stay."""
     slow = await proxy()
-    other = await (await connect(slow, timeout=0.5)).object_store(store.bucket)
+    other = await (await connect(slow, timeout=3)).object_store(store.bucket)
     slow.drop_frames(published(info_subject(store.bucket, "a")))
     with pytest.raises(RequestTimeoutError):
         await other.put("a", DATA)
@@ -470,7 +470,7 @@ async def test_connection_lost(own_server: Any, connect: Any, oracle_for: Any) -
 async def test_trouble_with_removal_is_told(store: Any, proxy: Any, connect: Any, events: list[Any]) -> None:
     """The cause is raised, and the failure of the removal is an event."""
     slow = await proxy()
-    other = await (await connect(slow, timeout=0.5)).object_store(store.bucket)
+    other = await (await connect(slow)).object_store(store.bucket)
     slow.modify_frames(
         published(f"$JS.API.STREAM.PURGE.{store.stream}"), lambda frame: frame.but(payload=b"{").raw
     )

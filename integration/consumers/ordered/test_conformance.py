@@ -26,6 +26,7 @@ from integration.kit.network import match
 from integration.kit.network.deletes import DELETES
 
 QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.2)
+STEADY = jsclient.ConsumerConfig(idle_heartbeat=0.6)  # no alarm because the server of a busy machine is late
 CREATES = "$JS.API.CONSUMER.CREATE.>"
 CHUNKS, CHUNK = 256, 4096
 RACES, TOGETHER = 200, 40
@@ -93,9 +94,9 @@ async def test_object_after_start_time(
     sub = await near.subscribe(stream.all, ordered=True, config=config, callback=callback)
 
     if way == "next":
-        got += await take(sub, CHUNKS, 20)
+        got += await take(sub, CHUNKS, 40)
     else:
-        await eventually(lambda: len(got) >= CHUNKS, 20, "all chunks")
+        await eventually(lambda: len(got) >= CHUNKS, what="all chunks")
     assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == hashlib.sha256(data).hexdigest()
     assert [message.metadata.stream_seq for message in got] == list(range(51, 51 + CHUNKS))
     assert rule.count >= 1
@@ -197,7 +198,7 @@ async def test_orphans_removed_soon(tap: Any, near: Any, stream: OwnStream, lost
         ]
         return all(info["config"]["inactive_threshold"] <= 30e9 for info in orphans)
 
-    await eventually(is_removed, 3, "nothing that stays")
+    await eventually(is_removed, 20, "nothing that stays")
     await sub.unsubscribe()
 
 
@@ -218,7 +219,7 @@ async def test_idle_reader_survives_restart(
     await wait_for_event(jsclient.Reconnected, events)
     await eventually(lambda: stream.oracle.nc.is_connected, what="the judge's connection")
     await stream.publish(5, first=11)
-    await eventually(lambda: sub.pending == 11, 15, "all of it, though nobody asks")
+    await eventually(lambda: sub.pending == 11, what="all of it, though nobody asks")
     assert numbers(await take(sub, 11)) == list(range(5, 16))
     assert sub.consumer != old
     await never(lambda: sub.pending, 0.3, "a repeat")
@@ -257,14 +258,14 @@ async def test_early_loss_changes_nothing(js: Any, stream: OwnStream) -> None:
         missing.append(sub.pending)
         ready.append(number)
         await go.wait()
-        got = numbers(await take(sub, len(expected[policy]) + 1, 10))
+        got = numbers(await take(sub, len(expected[policy]) + 1, 60))
         assert (policy, got) == (policy, [*expected[policy], 11])
         await sub.unsubscribe()
 
     async with asyncio.TaskGroup() as group:
         for number in range(RACES):
             group.create_task(one(number))
-        await eventually(lambda: len(ready) == RACES, 20, "all readers")
+        await eventually(lambda: len(ready) == RACES, what="all readers")
         await stream.publish(1, first=11)
         go.set()
     assert missing
@@ -340,7 +341,7 @@ async def test_close_in_reset_is_clean(
         if chance.random() < 0.5:
             await asyncio.sleep(chance.uniform(0, 0.01))
         ends = [sub.unsubscribe] if number % 2 else [sub.drain, sub.unsubscribe]
-        await within(5, asyncio.gather(*(end() for end in ends)), "the end")
+        await within(30, asyncio.gather(*(end() for end in ends)), "the end")
         assert [message async for message in sub] == []
         assert sub.is_closed
 
@@ -355,7 +356,7 @@ async def test_close_in_reset_is_clean(
 
 @pytest.mark.row(103)
 async def test_errors_keep_position(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
-    sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
+    sub = await near.subscribe(stream.all, ordered=True, config=STEADY)
     for number in range(1, 13):
         kind = number % 4
         if kind == 0:
@@ -387,15 +388,15 @@ async def test_first_create_fails_at_once(
     await full.create_consumer("there")
     async with no_leaks(oracle=oracle, streams=[stream.name, full.name], monitor=server.monitor):
         with pytest.raises(jsclient.StreamNotFoundError):
-            await within(3, js.subscribe(stream="NOT_THERE", ordered=True), "no stream of this name")
+            await within(15, js.subscribe(stream="NOT_THERE", ordered=True), "no stream of this name")
         with pytest.raises(jsclient.NoMatchingStreamError):
-            await within(3, js.subscribe("no.such.subject", ordered=True), "no stream with this subject")
+            await within(15, js.subscribe("no.such.subject", ordered=True), "no stream with this subject")
         with pytest.raises(jsclient.ApiError) as raised:
-            await within(3, js.subscribe(full.all, ordered=True), "too many consumers")
+            await within(15, js.subscribe(full.all, ordered=True), "too many consumers")
         assert raised.value.err_code == 10026
         config = QUICK.replace(deliver_policy="by_start_sequence")
         with pytest.raises(jsclient.ApiError):
-            await within(3, js.subscribe(stream.all, ordered=True, config=config), "a start that is none")
+            await within(15, js.subscribe(stream.all, ordered=True, config=config), "a start that is none")
     assert alarms(events) == []
 
 
@@ -407,8 +408,11 @@ async def test_later_create_retried(
     sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
     await stream.publish(2)
     assert numbers(await take(sub, 2)) == [1, 2]
+    held = tap.hold_frames(match.published(CREATES), count=1)
     await stream.delete_consumer(sub.consumer)
-    await stream.create_consumer("there")
+    await held.wait()
+    await stream.create_consumer("there")  # before the reader has another consumer
+    held.release()
     raised = await wait_for_event(jsclient.ErrorRaised, events)
     assert isinstance(raised.error, jsclient.ApiError)
     requests = await eventually(lambda: (sent := tap.sent(CREATES))[6:] and sent, what="five more attempts")
@@ -426,11 +430,11 @@ async def test_later_create_retried(
 async def test_long_pause_keeps_buffer(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """No one takes anything for many heartbeats, with room and without."""
     await stream.publish(100)
-    roomy = await js.subscribe(stream.all, ordered=True, config=QUICK)
-    small = await js.subscribe(stream.all, ordered=True, config=QUICK, max_pending=20)
+    roomy = await js.subscribe(stream.all, ordered=True, config=STEADY)
+    small = await js.subscribe(stream.all, ordered=True, config=STEADY, max_pending=20)
     await wait_for_event(jsclient.SlowConsumer, events, lambda e: e.consumer == small.consumer)
     consumer = roomy.consumer
-    await never(lambda: of(jsclient.HeartbeatMissed, events), 8 * 0.2, "an alarm")
+    await never(lambda: of(jsclient.HeartbeatMissed, events), 6 * 0.6, "an alarm")
     assert (roomy.pending, small.pending, roomy.consumer) == (100, 20, consumer)
     for sub in (roomy, small):
         assert numbers(await take(sub, 100)) == list(range(1, 101))

@@ -26,7 +26,7 @@ from integration.kit.network.deletes import DELETES
 
 CREATES = "$JS.API.CONSUMER.CREATE.>"
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
-BEAT = 0.25
+BEAT = 0.5
 QUICK = {"expires": 2.0, "idle_heartbeat": BEAT}
 """Of `messages`: silence is found soon."""
 CHUNKS, CHUNK = 256, 4096
@@ -144,7 +144,7 @@ async def test_object_of_one_mebibyte_comes_intact(
         await stream.oracle.publish(stream.subject("chunk"), data[start : start + CHUNK])
     rule = FAULTS[fault](tap)
     async with near.ordered_consumer(stream.name) as oc:
-        got = await within(20, way(oc, CHUNKS), "the object")
+        got = await within(60, way(oc, CHUNKS), "the object")
         assert [message.metadata.stream_seq for message in got] == list(range(1, CHUNKS + 1))
         assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == hashlib.sha256(data).hexdigest()
         resets = of(jsclient.ConsumerReset, events)
@@ -203,7 +203,7 @@ async def test_lost_answer_to_request(tap: Any, near: Any, stream: OwnStream, ev
     async with near.ordered_consumer(stream.name) as oc:
         got: list[int] = []
         while len(got) < 4:
-            got += numbers(await oc.fetch(1, expires=0.3))
+            got += numbers(await oc.fetch(1, expires=1.5))  # on a slow machine its answer may be late
         assert got == [1, 2, 3, 4]
     assert rule.count == 2
     assert len(of(jsclient.ConsumerReset, events)) == 2
@@ -219,7 +219,7 @@ async def test_ten_wanted_ten_taken(
     losses = {1: 1, 4: 2, 10: 3}
     rules = [tap.drop_frames(match.is_message(seq), count=count) for seq, count in losses.items()]
     async with near.ordered_consumer(stream.name) as oc:
-        assert numbers(await within(10, way(oc, 10), "ten")) == list(range(1, 11))
+        assert numbers(await within(40, way(oc, 10), "ten")) == list(range(1, 11))
         assert [rule.count for rule in rules] == [1, 2, 3]
         assert numbers(await way(oc, 20)) == list(range(11, 31))
 
@@ -255,7 +255,7 @@ async def test_resumes_after_last_message(
     else:
         rule = tap.drop_frames(lambda frame: match.published(NEXT)(frame) or match.is_data(frame), count=2)
     await stream.publish(10, first=11)
-    assert numbers(await within(15, waiting, "ten more")) == list(range(11, 21))
+    assert numbers(await within(40, waiting, "ten more")) == list(range(11, 21))
     reset = await wait_for_event(jsclient.ConsumerReset, events)
     assert rule is None or rule.count
     assert oc.consumer != old
@@ -349,7 +349,7 @@ async def test_reader_survives_restart(
     async with reading(oc, way) as got:
         for turn in range(1, 4):
             await stream.publish(20, first=20 * turn - 19)
-            await eventually(lambda n=turn: len(got) >= 20 * n - 10, 10, "some of them")
+            await eventually(lambda n=turn: len(got) >= 20 * n - 10, what="some of them")
             old = oc.consumer
             if end == "kill":
                 await own.kill()
@@ -357,7 +357,7 @@ async def test_reader_survives_restart(
             else:
                 await own.restart()
             await eventually(lambda: stream.oracle.nc.is_connected, 10, "the judge's connection")
-            await eventually(lambda n=turn: len(got) >= 20 * n, 20, "the rest")
+            await eventually(lambda n=turn: len(got) >= 20 * n, what="the rest")
             await eventually(lambda name=old: oc.consumer != name, 10, "a new consumer")
     assert numbers(got) == list(range(1, 61))
     await oc.stop()
@@ -379,7 +379,7 @@ async def test_idle_reader_survives_restart(
     await wait_for_event(jsclient.Reconnected, events)
     await eventually(lambda: stream.oracle.nc.is_connected, what="the judge's connection")
     await stream.publish(5, first=11)
-    await eventually(lambda: oc.pending == 11, 15, "all of it, though nobody asks")
+    await eventually(lambda: oc.pending == 11, what="all of it, though nobody asks")
     assert numbers(await take(oc, 11)) == list(range(5, 16))
     await never(lambda: oc.pending, 0.3, "a repeat")
     await oc.stop()
@@ -459,7 +459,7 @@ async def test_frozen_server_then_on(
     """Row 99: missing heartbeats."""
     own = await own_server()
     stream = await make_stream(oracle=await oracle_for(own))
-    js = await connect(own, timeout=1.0)
+    js = await connect(own, timeout=3.0)
     oc = await js.ordered_consumer(stream.name)
     await stream.publish(5)
     async with reading(oc) as got:
@@ -470,7 +470,7 @@ async def test_frozen_server_then_on(
         own.resume()
         assert missed.stream == stream.name
         await stream.publish(5, first=6)
-        await eventually(lambda: len(got) == 10, 15, "the rest")
+        await eventually(lambda: len(got) == 10, what="the rest")
     assert numbers(got) == list(range(1, 11))
     await eventually(lambda: _consumers_are(stream, oc.consumer), 10, "one consumer")
     await oc.stop()
@@ -562,5 +562,5 @@ async def test_removed_after_the_creation(tap: Any, near: Any, stream: OwnStream
         await held.wait()
         await (await near.stream(stream.name)).purge(subject=stream.subject("a"))
         held.release()
-        await within(4, reading, "the rest")
+        await within(20, reading, "the rest")
         assert got == [stream.subject("b"), stream.subject("c")]

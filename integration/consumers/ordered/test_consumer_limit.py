@@ -23,7 +23,7 @@ async def tap(proxy: Any) -> Any:
 @pytest.fixture
 async def near(tap: Any, connect: Any) -> Any:
     """A jsclient connection through the proxy, whose requests time out soon."""
-    return await connect(tap, timeout=1.0)
+    return await connect(tap, timeout=3.0)
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])
@@ -54,7 +54,7 @@ async def test_refused_consumer_is_reported(
     assert "its max_consumers is 1, and it has 1: raise it, or delete consumers" in str(refused)
     assert "gets nothing new" in str(refused)
     count = len(tap.sent(CREATES))
-    await eventually(lambda: len(tap.sent(CREATES)) >= count + 3, 20, "further attempts")
+    await eventually(lambda: len(tap.sent(CREATES)) >= count + 3, what="further attempts")
     await stream.publish(1, first=3)
     await stream.delete_consumer("there")
     assert numbers([await waiting]) == [3]

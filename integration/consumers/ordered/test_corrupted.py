@@ -20,7 +20,7 @@ from jsclient import ErrorRaised, NotJetStreamMessageError
 
 QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.25)
 BAD = 4.0  # seconds of bad weather
-USABLE = 15.0  # seconds within which the reader has read everything afterwards
+USABLE = 60.0  # seconds within which the reader has read everything afterwards
 
 
 async def harm(tap: Proxy, chance: random.Random) -> None:

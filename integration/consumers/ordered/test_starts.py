@@ -14,7 +14,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.network import match
 
-QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.25)
+QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.5)
 
 
 async def between(stream: OwnStream, first: int, second: int) -> datetime:
@@ -111,7 +111,7 @@ async def test_start_past_deleted_messages_no_gap(js: Any, stream: OwnStream, ev
     await stream.purge()
     await stream.publish(2, first=11)
     assert numbers(await take(sub, 2)) == [11, 12]
-    await never(lambda: alarms(events), 4 * 0.25, "an alarm")
+    await never(lambda: alarms(events), 4 * 0.5, "an alarm")
     await sub.unsubscribe()
 
 

@@ -17,7 +17,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
 
-QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.25)
+QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.5)
 CREATES = "$JS.API.CONSUMER.CREATE.>"
 CHUNKS, CHUNK = 256, 4096
 
@@ -94,10 +94,10 @@ async def test_object_of_one_mebibyte_comes_intact(
     got: list[Any] = []
     if way == "callback":
         sub = await near.subscribe(stream.all, ordered=True, config=QUICK, callback=noting(got))
-        await eventually(lambda: len(got) >= CHUNKS, 20, "all chunks")
+        await eventually(lambda: len(got) >= CHUNKS, what="all chunks")
     else:
         sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
-        got = await take(sub, CHUNKS, 20)
+        got = await take(sub, CHUNKS, 40)
     assert [message.metadata.stream_seq for message in got] == list(range(1, CHUNKS + 1))
     assert hashlib.sha256(b"".join(message.data for message in got)).hexdigest() == expected
     resets = of(jsclient.ConsumerReset, events)
@@ -308,8 +308,8 @@ async def test_message_larger_than_queue(tap: Any, near: Any, stream: OwnStream,
 async def test_slow_reader_not_silence(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Messages that wait for room are a sign of life too."""
     await stream.publish(300)
-    config = jsclient.ConsumerConfig(idle_heartbeat=0.4)
+    config = jsclient.ConsumerConfig(idle_heartbeat=0.8)
     sub = await js.subscribe(stream.all, ordered=True, config=config, max_pending=100)
     await wait_for_event(jsclient.SlowConsumer, events)
-    await never(lambda: of(jsclient.HeartbeatMissed, events), 5 * 0.4, "an alarm")
+    await never(lambda: of(jsclient.HeartbeatMissed, events), 5 * 0.8, "an alarm")
     assert numbers(await take(sub, 300)) == list(range(1, 301))

@@ -75,7 +75,7 @@ async def test_racing_fetches_get_each_once(js: Any, stream: OwnStream) -> None:
         sizes = [chance.randint(1, 4) for _ in range(3)]
         fetches = [asyncio.create_task(sub.fetch(size, expires=10)) for size in sizes]
         await store(stream, subject, sum(sizes))
-        batches = await within(5, asyncio.gather(*fetches), "the fetches")
+        batches = await within(20, asyncio.gather(*fetches), "the fetches")
         assert [len(batch) for batch in batches] == sizes
         assert {batch.ending for batch in batches} == {jsclient.Ending.FULL}
         assert_once([message for batch in batches for message in batch], sum(sizes))
@@ -254,7 +254,7 @@ async def test_bytes_fetch_ends_in_time(near: Any, stream: OwnStream) -> None:
     empty = await within(5, sub.fetch(100, max_bytes=10_000, expires=0.2), "an empty fetch")
     assert (len(empty), empty.ending, empty.error) == (0, jsclient.Ending.EXPIRED, None)
     await stream.publish(3, size=100)
-    some = await within(5, sub.fetch(100, max_bytes=10_000, expires=0.3), "a fetch of three")
+    some = await within(20, sub.fetch(100, max_bytes=10_000, expires=2.0), "a fetch of three")
     assert (numbers(some), some.ending, some.error) == ([1, 2, 3], jsclient.Ending.EXPIRED, None)
 
 

@@ -190,7 +190,7 @@ async def test_real_ones_among_forged(
         await expire(js, oracle, stream.name)
         await forge(oracle, stream.name, *((seq, 1) for seq in range(1000, 2000)))
         await eventually(lambda: _unmarked(dead, 50), 60, "all are found")
-        assert len(tap.sent(INFO)) - before < 20
+        assert len(tap.sent(INFO)) - before < 100  # one every 0.25 s at most, and 1,050 advisories
     assert sorted(await _unmarked(dead, 50)) == [*range(1, 51)]
     if server.version >= "2.11":  # an older server counts messages that filters exclude as delivered
         assert len(await dead.messages()) == 50
@@ -216,7 +216,7 @@ async def test_flood_hides_no_real_one(
         await expire(js, oracle, stream.name)
         for _ in range(60):
             await forge(oracle, stream.name, *((seq, 1) for seq in range(21, 321)))
-        await eventually(lambda: _unmarked(dead, 20), 30, "all real ones are found")
+        await eventually(lambda: _unmarked(dead, 20), what="all real ones are found")
         refused = (await wait_for_event(AdvisoryRefused, events, lambda event: event.count == 16384)).reason
     assert "acked the message" in refused
     assert sorted(await _unmarked(dead, 20)) == [*range(1, 21)]

@@ -149,7 +149,8 @@ async def test_worker_killed_loses_nothing(
     stream: OwnStream, dead: OwnStream, workers: WorkerProcesses
 ) -> None:
     """SIGKILL in the middle of it. The other worker continues and receives the messages of the first worker."""
-    await stream.create_consumer("crew", ack_wait=1_000_000_000)
+    # Each worker keeps its messages alive, also if it is given no time for seconds.
+    await stream.create_consumer("crew", ack_wait=6 * 10**9)
     one, two = await workers.hire(), await workers.hire()
     # The first worker could handle all messages while the second one still starts.
     await eventually(lambda: all_pull(stream, workers), WAIT, "both have sent a pull request")

@@ -33,8 +33,8 @@ async def read(reader: Any, count: int) -> list[int]:
     async def some() -> list[int]:
         return [int((await reader.next()).data) for _ in range(count)]
 
-    return await within(10, some(), f"{count} records")
+    return await within(25, some(), f"{count} records")  # sooner than the timer of a reader asks
 
 
 async def has_push(reader: Any) -> None:
-    await eventually(lambda: reader._reader.tracker.is_subscribed, 10, "it is pushed to")
+    await eventually(lambda: reader._reader.tracker.is_subscribed, what="it is pushed to")

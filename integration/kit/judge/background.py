@@ -13,7 +13,7 @@ from typing import Any
 
 from integration.kit.judge.leaks import describe_task, running_tasks
 
-_SETTLE = 1.0
+_SETTLE = 5.0  # seconds
 _TURNS = 50  # waits of equal length, because a machine that stood still must not use up the time at once
 
 
@@ -41,8 +41,8 @@ class Background:
 
 
 @contextlib.asynccontextmanager
-async def watched() -> AsyncIterator[Background]:
-    """Fail at the end of the block for tasks it left running and errors it left unseen.
+async def watched(settle: float = _SETTLE) -> AsyncIterator[Background]:
+    """Fail for tasks that the block left running for ``settle`` seconds, and for errors it left unseen.
 
     Raises:
         AssertionError: names them.
@@ -57,7 +57,7 @@ async def watched() -> AsyncIterator[Background]:
             remaining = running_tasks() - before
             if not remaining:
                 break
-            await asyncio.wait(remaining, timeout=_SETTLE / _TURNS)
+            await asyncio.wait(remaining, timeout=settle / _TURNS)
         leaked = [f"leaked task: {describe_task(task)}" for task in running_tasks() - before]
         # A task's exception that no one fetched is reported only when the task is freed.
         del remaining

@@ -34,7 +34,7 @@ async def no_leaks(
     streams: Iterable[str] = (),
     monitor: str | None = None,
     ignore_tasks: Iterable[str] = (),
-    settle: float = 2.0,
+    settle: float = 5.0,
 ) -> AsyncIterator[None]:
     """Fail when the block leaves anything that did not exist before it.
 

@@ -18,7 +18,7 @@ async def take(reader: Any, count: int, timeout: float = 15.0) -> list[Any]:
     async def read() -> list[Any]:
         return [await reader.next(timeout=timeout) for _ in range(count)]
 
-    return await within(timeout + 1, read(), f"taking {count} messages")
+    return await within(timeout + 45, read(), f"taking {count} messages")
 
 
 def noting(

@@ -43,7 +43,7 @@ async def test_idle_query_asks_seldom(server, oracle, many, kind):
 
     def ask():
         begin = time.monotonic()
-        while (seconds := time.monotonic() - begin) < 1.0:
+        while (seconds := time.monotonic() - begin) < 3.0:
             assert query.ask(reader, end) == end
         return seconds
 

@@ -155,6 +155,6 @@ async def test_close_does_not_wait_for_server(own_server):
     await own.stop()
     watched = Watched(own.url, {"a": LogPosition("S", "", 0)})
     watched.watch.start_thread()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await asyncio.to_thread(watched.watch.close)
     await never(threads, 0.1)

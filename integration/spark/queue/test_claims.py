@@ -15,7 +15,7 @@ from integration.kit.network.match import published
 
 pyspark = pytest.importorskip("pyspark.sql.streaming.datasource")
 
-ACK_WAIT = 2.0  # seconds. A test that is slower is kept alive anyway
+ACK_WAIT = 3.0  # seconds. A test that is slower is kept alive anyway, unless it stands still for two
 
 
 def ns(seconds):

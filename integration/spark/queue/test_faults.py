@@ -18,7 +18,7 @@ from jsclient import ConfigError, ConnectError, RequestTimeoutError
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
 
-ACK_WAIT = 2.0
+ACK_WAIT = 3.0
 
 
 def ns(seconds):

@@ -81,9 +81,9 @@ async def test_consumer_at_its_limits(queue, which):
 @pytest.mark.covers("L20", "L24")
 async def test_batch_longer_than_short_ack_wait(queue):
     """Its claims are kept alive, with one delivery at most: no one else gets them, and all are acked."""
-    query = await queue(ack_wait=ns(1), max_deliver=1)
+    query = await queue(ack_wait=ns(3), max_deliver=1)
     partitions = await query.plan()
-    await asyncio.sleep(2.5)  # the batch: longer than twice ack_wait
+    await asyncio.sleep(6.5)  # the batch: longer than twice ack_wait
     query.commit(await query.read(partitions))
     while await query.batch():
         pass

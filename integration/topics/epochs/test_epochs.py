@@ -353,12 +353,12 @@ async def test_right_to_read_enough_for_subscriber(own_server: Any, connect: Any
 
 async def test_frontier_refreshed(js: Any, make: Any) -> None:
     topic = make()
-    await topic.create(max_age=0.6)
+    await topic.create(max_age=3.0)
     stream = await js.stream(topic.name.replace(".", "_"))
     async with await topic.publisher() as pub, await topic.subscribe() as sub:
         await pub.send(4, ["a"])
         await pub.advance(3)
-        await eventually(lambda: first_seq_over(stream, 4), 10)
+        await eventually(lambda: first_seq_over(stream, 4), 30)
         async with await topic.subscribe(wait=False) as late:
             assert (late.frontier.elements, late.filter.elements) == ((3,), (4,))
         await pub.advance(5)

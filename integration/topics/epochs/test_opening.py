@@ -82,7 +82,7 @@ async def test_opening_cancelled_twice_leaves_nothing(own_server: Any, connect: 
 async def test_leaving_cancelled_twice_leaves_nothing(own_server: Any, connect: Any) -> None:
     """The block of a publisher is cancelled while the server does not answer, and cancelled again while it is left."""
     server = await own_server()
-    js = await connect(server.url, timeout=3.0)
+    js = await connect(server.url, timeout=60.0)
     topic = js.epochs("cancelled")
     await (await topic.publisher()).release()
     before = set(js._context.open)
@@ -100,7 +100,7 @@ async def test_leaving_cancelled_twice_leaves_nothing(own_server: Any, connect: 
         for _ in range(2):
             await asyncio.sleep(0.5)  # first it waits for an answer, then for the end of the block
             using.cancel()
-        await asyncio.wait([using], timeout=2.5)  # not the 3 s of a request
+        await asyncio.wait([using], timeout=20)  # not the 60 s of a request
         assert using.cancelled()
         server.resume()
         await eventually(lambda: js._context.open == before, 8, "the publisher is closed")
@@ -113,7 +113,7 @@ async def reported(events: list[Any], *partitions: int) -> Any:
         missing = [one for one in events if isinstance(one, PartitionsMissing)]
         return [one for one in missing if one.waited > 0.1 and one.partitions == partitions]
 
-    return (await eventually(reported_events, 10, f"the event about {partitions}"))[-1]
+    return (await eventually(reported_events, what=f"the event about {partitions}"))[-1]
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from tests.topics.notifiers.test_iteration import Bob
 pytestmark = pytest.mark.usefixtures("oracle")
 
 KINDS = pytest.mark.parametrize("kind", ["notifier_kit", "subscription_kit"])
+SOON = 25.0  # seconds: before the timer of a consumer looks into the history
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ async def test_server_restarts_in_middle(own_server: Any, connect: Any, kind: st
     observing = asyncio.create_task(observe_iteration(iterable, bob))
     for number in range(20):
         await producer.update_state(number)
-    await eventually(lambda: ("value", 19) in bob.log, 5, "the values before")
+    await eventually(lambda: ("value", 19) in bob.log, SOON, "the values before")
     if restart == "kill":
         await server.kill()
     else:
@@ -61,9 +62,9 @@ async def test_server_restarts_in_middle(own_server: Any, connect: Any, kind: st
     await server.start()
     numbers = [await one for one in waiting]
     assert numbers == list(range(21, 41)), "each once, in the order of the calls"
-    await eventually(lambda: ("value", 39) in bob.log, 20, "the values after")
+    await eventually(lambda: ("value", 39) in bob.log, SOON, "the values after")
     await producer.finish("done")
-    assert await within(10, observing, "the end") == "done"
+    assert await within(SOON, observing, "the end") == "done"
     await observe_iteration(iterable, late)
     seen = [value for what, value in bob.log if what == "value"]
     if kind == "subscription_kit":
@@ -115,7 +116,7 @@ async def test_abandoned_value_known_later(proxy: Any, connect: Any, make_stream
     """Its outcome is unknown, and is reported so. The next value follows it and is not refused."""
     tap, stream = await proxy(), await make_stream()
     js = await connect(tap)
-    updater, _ = await js.notifier_kit(stream.subject("x"), stream=stream.name, timeout=0.5)
+    updater, _ = await js.notifier_kit(stream.subject("x"), stream=stream.name, timeout=3.0)
     lost = tap.drop_frames(is_publish_ack)
     with pytest.raises(RequestTimeoutError):
         await updater.update_state("unknown")
@@ -163,17 +164,17 @@ async def test_blocked_consumer_harmless(proxy: Any, server: Any, connect: Any, 
     observing = asyncio.create_task(observe_iteration(iterable, good))
     await producer.update_state("first")
     hanging = asyncio.create_task(observe_iteration(stuck, late))
-    await eventually(lambda: late.log == [("value", "first")], 5, "the first value")
+    await eventually(lambda: late.log == [("value", "first")], SOON, "the first value")
     tap.stall(TO_CLIENT)
     for number in range(300):
         await producer.update_state([number, "x" * 10_000])
     await producer.finish("done")
-    assert await within(10, observing, "the good consumer") == "done"
+    assert await within(SOON, observing, "the good consumer") == "done"
     if kind == "subscription_kit":
         assert len(good.log) == 302
     assert late.log == [("value", "first")]
     tap.unstall()
-    assert await within(10, hanging, "the stuck consumer") == "done"
+    assert await within(SOON, hanging, "the stuck consumer") == "done"
     assert late.log[-1] == ("finished", "done")
     if kind == "subscription_kit":
         assert late.log == good.log
@@ -188,7 +189,7 @@ async def test_dropped_iterators_freed(kits: Kits, oracle: Oracle, server: Any, 
     iterators = [aiter(subscription) for _ in range(5)]
     for iterator in iterators:
         assert await anext(iterator) == "a"
-    await eventually(lambda: oracle.consumer_names(stream.name), 5, "consumers")
+    await eventually(lambda: oracle.consumer_names(stream.name), what="consumers")
     await iterators.pop().aclose()
     closed = aiter(subscription)
     await closed.aclose()
@@ -199,7 +200,7 @@ async def test_dropped_iterators_freed(kits: Kits, oracle: Oracle, server: Any, 
     async def none() -> bool:
         return not await oracle.consumer_names(stream.name)
 
-    await eventually(none, 5, "no consumers")
+    await eventually(none, what="no consumers")
 
 
 @pytest.mark.covers("A10")

@@ -168,7 +168,7 @@ async def test_answer_stored_as_state_is_skipped(newest: Site, role: str, events
     may = newest.kit.permissions(role)["publish"]["allow"]
     await attack(js, [one for one in may if "*" not in one], ["price.gold"])
     # The answers are stored some time after the pong. Until then a late reader finds the first value.
-    await eventually(lambda: _overwritten(newest), 5, "the first value is gone")
+    await eventually(lambda: _overwritten(newest), what="the first value is gone")
     late = asyncio.create_task(newest.kit.notifier.get_update_since())
     await never(lambda: waiting.done() or late.done(), 0.2, "a value that nobody gave")
     await within(5, newest.kit.updater.update_state(2), "the next value")
@@ -258,7 +258,7 @@ async def test_reader_may_make_consumers_needs(own_server: Any, connect: Any, ev
     record = await notifier.get_update_since()
     waiting = asyncio.create_task(notifier.get_update_since(record.update_count))
     stream = await site.js.stream("PRICES")
-    await eventually(lambda: _has_consumer(stream), 5, "a consumer")
+    await eventually(lambda: _has_consumer(stream), what="a consumer")
     await site.kit.updater.update_state(2)
     assert (await within(5, waiting, "the next value")).value == 2
     assert of(PermissionDenied, events) == []

@@ -55,7 +55,7 @@ async def test_exit_is_last_shown(kits: Kits) -> None:
         value = (await notifier.get_update_since()).value
         return value if "tickets" in value else None
 
-    last = await eventually(shown, 5, "the trade")
+    last = await eventually(shown, what="the trade")
     assert held.exit() == last
     assert await notifier.completion() == last
     assert await notifier.get_update_since() == (last, None)

@@ -250,7 +250,7 @@ async def test_unawaited_failure_reported(kits: Kits, events: list[Any], oracle:
     updater.update_state("b")
     updater.update_state("c")
     reports = await eventually(
-        lambda: [one for one in events if isinstance(one, PublishFailed)], 5, "an event"
+        lambda: [one for one in events if isinstance(one, PublishFailed)], what="an event"
     )
     assert [(one.subject, one.count, type(one.error)) for one in reports] == [
         (subject, 2, ProducerFencedError)

@@ -59,7 +59,7 @@ async def waiting(tap: Any, since: int = 0) -> None:
 
     start = await tap.wait_for(asks, since=since)
     if start.op == "SUB":
-        await eventually(lambda: values(tap, start.number), 5, "an answer")
+        await eventually(lambda: values(tap, start.number), 25, "an answer")
 
 
 @pytest.mark.covers("A9", "A11")
@@ -171,7 +171,7 @@ async def test_one_pulled_consumer(kits: Kits, tap: Any, oracle: Any) -> None:
     assert await oracle.consumer_names(name) == []
     for value in ("b", "c", "d"):
         waiters = [asyncio.create_task(notifier.get_update_since(count)) for _ in range(50)]
-        await eventually(lambda: oracle.consumer_names(name), 5, "a consumer")
+        await eventually(lambda: oracle.consumer_names(name), what="a consumer")
         (consumer,) = await oracle.consumer_names(name)
         info = await oracle.wait_consumer(
             name, consumer, lambda info: info["num_waiting"] == 1, what="a pull"
@@ -205,7 +205,7 @@ async def test_newest_of_longer_stream(server: Any, oracle: Any, connect: Any, m
         waiter = asyncio.create_task(notifier.get_update_since(count))
         # the consumer lags, because no call waited for the values, so another consumer is created
         if count is not None:
-            before = await eventually(another_consumer, 5, "a new consumer")
+            before = await eventually(another_consumer, what="a new consumer")
         await updater.update_state(first)
         assert (await waiter).value == first
         for number in range(first + 1, first + 10):
