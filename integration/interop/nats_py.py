@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import nats.micro
@@ -42,6 +42,17 @@ def _description(info: Any) -> Description:
         deleted=bool(info.deleted),
         link=tuple(part for part in (link.bucket, link.name) if part) if link else (),
     )
+
+
+async def _listed(call: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+    """Return a list from the client, or an empty list if it finds nothing five times.
+
+    It may find nothing if all entries arrive before it asks the server how many there are.
+    """
+    for _ in range(5):
+        with contextlib.suppress(errors.NoKeysError):
+            return await call()
+    return []
 
 
 class NatsPyWatch:
@@ -98,13 +109,11 @@ class NatsPy:
         await (await self._js.key_value(name)).purge(key, msg_ttl=ttl)
 
     async def keys(self, name: str) -> list[str]:
-        try:
-            return await (await self._js.key_value(name)).keys()
-        except errors.NoKeysError:
-            return []
+        return await _listed((await self._js.key_value(name)).keys)
 
     async def history(self, name: str, key: str) -> list[Entry]:
-        return [_entry(entry) for entry in await (await self._js.key_value(name)).history(key)]
+        kv = await self._js.key_value(name)
+        return [_entry(entry) for entry in await _listed(lambda: kv.history(key))]
 
     async def increment(self, name: str, key: str, times: int) -> None:
         kv = await self._js.key_value(name)

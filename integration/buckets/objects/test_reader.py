@@ -258,7 +258,8 @@ async def test_cancelled_next_loses_nothing(store: Any) -> None:
     async with store.open("a") as file:
         while True:
             reading = asyncio.create_task(file.read(CHUNK))
-            await asyncio.sleep(random.choice([0, 0, 0.001]))
+            # Now and then, wait long enough to open the file, also on a slow machine.
+            await asyncio.wait([reading], timeout=random.choice([0, 0, 0.001, 2]))
             reading.cancel()
             try:
                 if not (part := await reading):
