@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from ...errors import (
@@ -66,8 +67,7 @@ _ADDED = re.compile(
     rb"Nats-Subject: ([^\r\n]+)\r\n"
     rb"Nats-Sequence: ([0-9]{1,20})\r\n"
     rb"Nats-Time-Stamp: ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z\r\n"
-    rb"Nats-Num-Pending: ([0-9]{1,20})\r\n"
-    rb"Nats-Last-Sequence: ([0-9]{1,20})\r\n\r\n"
+    rb"(?:Nats-Num-Pending: ([0-9]{1,20})\r\nNats-Last-Sequence: ([0-9]{1,20})\r\n)?\r\n"  # in batches
 )
 
 
@@ -134,12 +134,51 @@ def read_direct_answer(frame: Frame) -> StoredMessage:
         StatusError: The server refused the request.
         ProtocolError: The answer is not valid.
     """
+    message, _ = _read_plain(frame)
+    if message is not None:
+        return message
     status, headers = parse_headers(mended_block(frame[2]))
     if status is None:
         return read_direct_message(headers, frame[3])
     if status.code == 404:
         raise MessageNotFoundError(404, _NO_MESSAGE, "no message found")
     raise _error(status.code, status.description)
+
+
+def _read_plain(frame: Frame) -> tuple[StoredMessage | None, bytes | None]:
+    """Return the message in an answer of the ordinary form, and the text of its predecessor's sequence in a batch.
+
+    The message is None if the answer has another form. `read_direct_message` then finds out more, and costs more.
+    """
+    block = frame[2]
+    # Search from the end, because a message may itself have a header of this name, before those of the server.
+    start = block.rfind(b"\r\nNats-Stream: ") + 2
+    match = _ADDED.fullmatch(block, start) if block.startswith(b"NATS/1.0\r\n") else None
+    if match is None:
+        return None, None
+    subject, seq, second, fraction, pending, last = match.groups()
+    moment, seconds = _read_second(second)
+    ns = int(fraction.ljust(9, b"0")) if fraction else 0
+    message = StoredMessage(
+        subject=subject.decode(errors="replace"),
+        seq=int(seq),
+        data=frame[3],
+        headers=Headers() if start == _FIRST_LINE else parse_headers(block[:start] + b"\r\n")[1],
+        time=moment.replace(microsecond=ns // 1000),
+        time_ns=seconds * 1_000_000_000 + ns,
+        num_pending=int(pending) if pending else None,
+    )
+    return message, last
+
+
+@lru_cache(maxsize=64)  # messages stored in the same second often arrive together
+def _read_second(text: bytes) -> tuple[datetime, int]:
+    """Return a time stamp without its fraction, as a `datetime` and in seconds since 1970. Raises `ProtocolError`."""
+    try:
+        moment = datetime.fromisoformat(f"{text.decode()}+00:00")
+    except ValueError as error:
+        raise ProtocolError(f"a time stamp of {text!r}") from error
+    return moment, int(moment.timestamp())
 
 
 def direct_sequence(frame: Frame) -> int:
@@ -159,10 +198,6 @@ class DirectBatchTracker:
     last_seq: int = 0  # stream sequence of the last message
     # The sequence after which messages were ignored, for a request for the last messages.
     up_to_seq: int | None = None
-    # A cache of the last parsed time stamp: its text without the fraction, and its value.
-    _second: bytes = b""
-    _moment: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    _seconds: int = 0
 
     def read_frame(self, frame: Frame) -> StoredMessage | None:
         """Return the message in a frame, or None at the end or after an error. See ``ending`` and ``error``."""
@@ -219,35 +254,15 @@ class DirectBatchTracker:
 
     def _message(self, frame: Frame) -> tuple[StoredMessage, int]:
         """Return a message and the sequence of its predecessor."""
-        block = frame[2]
-        # Search from the end, because a message may itself have a header of this name, before those of the server.
-        start = block.rfind(b"\r\nNats-Stream: ") + 2
-        match = _ADDED.fullmatch(block, start) if block.startswith(b"NATS/1.0\r\n") else None
-        if match is None:
-            headers = parse_headers(mended_block(block))[1]
-            message = read_direct_message(headers, frame[3])
-            previous = headers.get_all(names.LAST_SEQUENCE)
-            if message.num_pending is None or not previous:
-                raise ProtocolError("the server answers one message at a time: batches need 2.11")
-            return message, _number(previous[-1])
-        subject, seq, second, fraction, pending, last = match.groups()
-        if second != self._second:
-            try:
-                moment = datetime.fromisoformat(f"{second.decode()}+00:00")
-            except ValueError as error:
-                raise ProtocolError(f"a time stamp of {second!r}") from error
-            self._second, self._moment, self._seconds = second, moment, int(moment.timestamp())
-        ns = int(fraction.ljust(9, b"0")) if fraction else 0
-        message = StoredMessage(
-            subject=subject.decode(errors="replace"),
-            seq=int(seq),
-            data=frame[3],
-            headers=Headers() if start == _FIRST_LINE else parse_headers(block[:start] + b"\r\n")[1],
-            time=self._moment.replace(microsecond=ns // 1000),
-            time_ns=self._seconds * 1_000_000_000 + ns,
-            num_pending=int(pending),
-        )
-        return message, int(last)
+        message, last = _read_plain(frame)
+        if message is not None and last:
+            return message, int(last)
+        headers = parse_headers(mended_block(frame[2]))[1]
+        message = read_direct_message(headers, frame[3])
+        previous = headers.get_all(names.LAST_SEQUENCE)
+        if message.num_pending is None or not previous:
+            raise ProtocolError("the server answers one message at a time: batches need 2.11")
+        return message, _number(previous[-1])
 
     def _follows(self, previous: int) -> bool:
         """Return whether the last message received is ``previous``, the message that the server sent last.

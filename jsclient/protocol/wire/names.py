@@ -138,8 +138,9 @@ def check_publish_subject(subject: str) -> str:
     Raises:
         InvalidNameError: The subject is not valid, or not a str.
     """
+    tokens = _tokens(subject)
     for wildcard in ("*", ">"):
-        if wildcard in _tokens(subject):
+        if wildcard in tokens:
             reason = f"it contains the wildcard {wildcard!r}; a subject without wildcards is needed here"
             raise InvalidNameError("subject", subject, reason)
     return subject

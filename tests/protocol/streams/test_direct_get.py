@@ -121,6 +121,26 @@ def test_one_message_or_why_not():
         read_direct_answer((b"", b"", b"", b"x"))
 
 
+@pytest.mark.parametrize("own", [(), ("Mine: 1", "Mine: 2"), ("Nats-Sequence: 1",), ("Nats-Stream: other",)])
+@pytest.mark.parametrize(
+    "time", ["2030-01-31T12:00:00Z", "2030-01-31T12:00:00.123456789Z", "2030-01-31T13:00:00+01:00"]
+)
+def test_one_message_on_both_paths(own, time):
+    """The ordinary form of an answer is read at once. Another form of the time takes the slower path."""
+    added = ("Nats-Stream: S", "Nats-Subject: a", "Nats-Sequence: 3", f"Nats-Time-Stamp: {time}")
+    frame = (b"", b"", block(*own, *added), b"x")
+    actual = read_direct_answer(frame)
+    assert actual == read_direct_message(parse_headers(frame[2])[1], b"x")
+    assert (actual.subject, actual.seq, actual.num_pending) == ("a", 3, None)
+    assert actual.headers.pairs() == [tuple(line.split(": ")) for line in own]
+
+
+def test_impossible_time_is_protocol_error():
+    added = ("Nats-Stream: S", "Nats-Subject: a", "Nats-Sequence: 3", "Nats-Time-Stamp: 2030-02-31T12:00:00Z")
+    with pytest.raises(ProtocolError):
+        read_direct_answer((b"", b"", block(*added), b"x"))
+
+
 # --- many ------------------------------------------------------------------------------------------------------
 
 
