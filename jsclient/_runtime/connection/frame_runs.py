@@ -100,9 +100,9 @@ class RunReader:
         """Read the complete frames whose lines have the form of ``line``. Return the offset after the last frame.
 
         This is the faster way for most of the stream. It stops before any other input, including malformed frames, and
-        leaves that to `FrameReader`. A long run of small frames with one subject is unpacked if all frames have the
-        same size, and otherwise split at the text with which their lines begin. If the subjects differ and the frames
-        have no reply, as with acks, a pattern reads the run.
+        leaves that to `FrameReader`. A long run of small frames is unpacked if all frames have the same size, and is
+        otherwise split at the text with which their lines begin, if they have one subject. If the subjects differ and
+        the frames have no reply, as with acks, a pattern reads the run.
         """
         is_plain = len(line) == 4
         if is_plain:
@@ -113,6 +113,8 @@ class RunReader:
         pos, ended = self._step_on(data, pos, line, batch, steps)
         if not ended and self.lengths[line[-1]] <= _SMALL:
             pos = self._split_on(data, pos, line, batch)
+            if batch[-1][0] != line[1]:
+                pos = self._unpack_on(data, pos, line, batch)
         if not ended:
             pos, _ = self._step_on(data, pos, line, batch, len(data))
         if is_plain and len(batch) >= _LONG_RUN and batch[-1][0] != line[1]:
@@ -185,6 +187,51 @@ class RunReader:
                 break
             self._window = min(self._window * 2, _MAX_WINDOW)
         return pos
+
+    def _unpack_on(self, data: bytes, pos: int, line: list[bytes], batch: list[Frame]) -> int:
+        """Read frames with different subjects and one size, for `read_run`. Return the offset after the last frame."""
+        stop = pos - 2
+        while stop < len(data):
+            stop = pos - 2 + self._window
+            size = self._frames_of_one_size(data, pos - 2, stop, line, batch)
+            if not size:
+                self._window = _WINDOW
+                break
+            pos += size
+            self._window = min(self._window * 2, _MAX_WINDOW)
+        return pos
+
+    @staticmethod
+    def _frames_of_one_size(data: bytes, pos: int, stop: int, line: list[bytes], batch: list[Frame]) -> int:
+        """Like `_frames_like`, but the subjects may differ, though not in length.
+
+        The keys of a bucket, for example, often have one length.
+        """
+        subject, reply, head, body = batch[-1]
+        verb, sid, total = b"\r\n%b " % line[0], b" %b " % line[2], len(head) + len(body)
+        tail = b"%d %d\r\n" % (len(head), total) if line[0] == b"HMSG" else b"%d\r\n" % total
+        if reply:
+            tail = b" " + tail
+        form = f"{len(verb)}s{len(subject)}s{len(sid)}s{len(reply)}s{len(tail)}s{len(head)}s{len(body)}s"
+        size, before_sid = struct.calcsize(form), len(verb) + len(subject)
+        count = (min(stop, len(data) - 2) - pos) // size
+        after = pos + count * size
+        if count < 2 or not data.startswith(b"\r\n", after):
+            return 0
+        # Check some lines first, as in `_frames_like`.
+        for row in (count - 1, 1, min(4, count - 1), count // 3, count // 2):
+            start = pos + row * size
+            if not data.startswith(verb, start) or not data.startswith(sid, start + before_sid):
+                return 0
+        rows = struct.iter_unpack(form, memoryview(data)[pos:after])
+        verbs, subjects, sids, replies, tails, heads, bodies = zip(*rows, strict=True)
+        if verbs.count(verb) < count or sids.count(sid) < count or tails.count(tail) < count:
+            return 0
+        names = b"".join(subjects + replies)
+        if b" " in names or b"\r" in names:
+            return 0
+        batch += zip(subjects, replies, heads, bodies, strict=True)
+        return count * size
 
     @staticmethod
     def _frames_like(data: bytes, pos: int, stop: int, line: list[bytes], batch: list[Frame]) -> int:

@@ -53,10 +53,13 @@ def damaged(chance: random.Random) -> bytes:
         payloads = [b"", b"abc", b"x" * 12, b"a\r\nMSG s 1 3\r\nb", b"a\r\nMSG orders.new 1 r 3\r\nabc"]
         payloads += [b"s 1 3\r\nabc", b"r 3\r\nabc", b"\r\n", b"\r"]
         payloads = chance.choice([payloads, payloads[1:2], payloads[:3]])
+        subjects = chance.choice([[b"orders.new"], [b"orders.new", b"orders.old"], [b"a", b"orders.new"]])
         for _ in range(chance.randrange(1, longest)):
-            payload = chance.choice(payloads)
+            payload, subject = chance.choice(payloads), chance.choice(subjects)
             reply = b"$JS.ACK.%d" % len(parts) if replied else b""
-            frame = hmsg(sid, HEADER, payload, reply) if headers else msg(sid, payload, reply=reply)
+            frame = (
+                hmsg(sid, HEADER, payload, reply, subject) if headers else msg(sid, payload, subject, reply)
+            )
             parts.append(frame)
     for _ in range(chance.choice([0, 0, 1, 2])):
         index = chance.randrange(len(parts))
@@ -146,7 +149,8 @@ def test_frames_of_long_run(payload, headers):
 
 
 @pytest.mark.parametrize("headers", [False, True])
-def test_long_run_is_split_at_once(headers, monkeypatch):
+@pytest.mark.parametrize("keys", [False, True], ids=["one subject", "keys of one length"])
+def test_long_run_is_split_at_once(headers, keys, monkeypatch):
     """Only the first frames and the last one are read one by one. Frames of one size need no split."""
     host = Host(b"1")
     steps = []
@@ -159,10 +163,15 @@ def test_long_run_is_split_at_once(headers, monkeypatch):
         return result
 
     monkeypatch.setattr(frame_runs.RunReader, "_step_on", counted)
-    frame = hmsg(b"1", HEADER, b"x", b"r") if headers else msg(b"1", b"x" * 128, reply=b"r")
+    subjects = [b"$KV.b.%03d" % number if keys else b"orders.new" for number in range(300)]
+    frames = [
+        hmsg(b"1", HEADER, b"x", b"r", subject) if headers else msg(b"1", b"x" * 128, subject, b"r")
+        for subject in subjects
+    ]
     with Calls() as calls:
-        host.feed(frame * 300)
+        host.feed(b"".join(frames))
     assert host.batches == [300]
+    assert [frame[1] for frame in host.seen] == subjects
     assert sum(steps) <= 10
     assert calls.each(300) < 0.2, calls
     assert not [name for name in calls.by_name if name.endswith("RunReader._frames_of")], calls
@@ -175,6 +184,9 @@ def test_long_run_is_split_at_once(headers, monkeypatch):
     [
         lambda frame: frame.replace(b" 1 ", b" 2 ", 1),
         lambda frame: frame.replace(b"orders", b"0rders", 1),
+        lambda frame: frame.replace(b"orders", b"or ers", 1),
+        lambda frame: frame.replace(b"orders", b"or\rers", 1),
+        lambda frame: frame.replace(b"orders", b"order", 1).replace(b"$JS", b"$JSS", 1),
         lambda frame: frame.replace(b"$JS", b"$ S", 1),
         lambda frame: frame.replace(b"$JS", b"$\rS", 1),
         lambda frame: frame.replace(b"128\r", b"127\r", 1).replace(b"152\r", b"151\r", 1),
@@ -186,7 +198,8 @@ def test_long_run_is_split_at_once(headers, monkeypatch):
         lambda frame: b"PING\r\n" + frame,
     ],
 )
-def test_one_other_frame_in_run_of_one_size(change, index, headers):
+@pytest.mark.parametrize("keys", [False, True], ids=["one subject", "keys of one length"])
+def test_one_other_frame_in_run_of_one_size(change, index, headers, keys):
     """Whatever the other frame is, the run is read like step by step."""
     seen = []
     for kind in (FrameReader, StepByStep):
@@ -196,12 +209,14 @@ def test_one_other_frame_in_run_of_one_size(change, index, headers):
         host.reader._runs._window = frame_runs._MAX_WINDOW
         for sid in (b"1", b"2"):
             host.listen(sid)
-        frames = [
-            hmsg(b"1", HEADER, b"x" * 128, REPLY % (number, number))
-            if headers
-            else msg(b"1", b"x" * 128, reply=REPLY % (number, number))
-            for number in range(1000, 1300)
-        ]
+        frames = []
+        for number in range(1000, 1300):
+            subject, reply = b"orders.%d" % number if keys else b"orders.new", REPLY % (number, number)
+            frames.append(
+                hmsg(b"1", HEADER, b"x" * 128, reply, subject)
+                if headers
+                else msg(b"1", b"x" * 128, subject, reply)
+            )
         frames[index] = change(frames[index])
         try:
             host.feed(b"".join(frames))
@@ -227,8 +242,9 @@ def test_alternating_runs_split_little_in_vain(monkeypatch):
     assert sum(pieces) < 1500
 
 
-@pytest.mark.parametrize("group", [2, 4, 8])
-def test_interleaved_frames_of_one_size_are_unpacked_little_in_vain(group, monkeypatch):
+@pytest.mark.parametrize("group", [2, 4, 8, 20])
+@pytest.mark.parametrize("keys", [False, True], ids=["one subject", "keys of one length"])
+def test_interleaved_frames_of_one_size_are_unpacked_little_in_vain(group, keys, monkeypatch):
     """The frames of two subscriptions have one size, and the window has grown over a long run before them."""
     rows = []
 
@@ -240,7 +256,12 @@ def test_interleaved_frames_of_one_size_are_unpacked_little_in_vain(group, monke
     monkeypatch.setattr(frame_runs.struct, "iter_unpack", unpacked)
     host = Host(b"1", b"2")
     host.reader._runs._window = frame_runs._MAX_WINDOW
-    host.feed(b"".join(msg(b"%d" % (1 + number // group % 2), b"x" * 128) for number in range(1200)))
+    host.feed(
+        b"".join(
+            msg(b"%d" % (1 + number // group % 2), b"x" * 128, b"k%04d" % (number if keys else 0))
+            for number in range(1200)
+        )
+    )
     assert sum(host.batches) == 1200
     assert sum(rows) < 2400
 

@@ -62,9 +62,11 @@ def msg(sid: bytes, payload: bytes, subject: bytes = b"orders.new", reply: bytes
     return head + b"\r\n" + payload + b"\r\n"
 
 
-def hmsg(sid: bytes, header: bytes, payload: bytes, reply: bytes = b"") -> bytes:
+def hmsg(
+    sid: bytes, header: bytes, payload: bytes, reply: bytes = b"", subject: bytes = b"orders.new"
+) -> bytes:
     sizes = b"%d %d" % (len(header), len(header) + len(payload))
-    head = b" ".join(filter(None, [b"HMSG", b"orders.new", sid, reply, sizes]))
+    head = b" ".join(filter(None, [b"HMSG", subject, sid, reply, sizes]))
     return head + b"\r\n" + header + payload + b"\r\n"
 
 
