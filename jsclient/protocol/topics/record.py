@@ -71,7 +71,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     Attributes:
         seq: Sequence of the message in its stream. Sequences grow from record to record, but may have gaps.
-        time_ns: The time at which the server stored the record, in nanoseconds since 1970, or 0 if unknown.
+        time_ns: The time at which the server stored the record, as Unix time in nanoseconds, or 0 if unknown.
         subject: The subject to which the record was published.
         data: The payload.
         headers: The headers, which are immutable. Use ``headers.copy()`` to get headers that you can change.
