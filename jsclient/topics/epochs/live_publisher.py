@@ -84,7 +84,7 @@ class LivePublisher(Handle, Generic[T]):
 
         Raises:
             PublisherExistsError: Another live publisher is active, and ``takeover`` is false.
-            DisconnectedError: There is no connection at the moment.
+            DisconnectedError: There is no connection.
             ClosedError: The connection is closed.
 
         May also raise any other request error.
