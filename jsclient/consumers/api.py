@@ -264,7 +264,8 @@ class Subscribing:
 
         Args:
             stream: Name of the stream.
-            filter_subjects, filter_subject: Read only messages with these subjects. Wildcards are allowed.
+            filter_subjects: Read only messages with one of these subjects. Wildcards are allowed.
+            filter_subject: Read only messages with this subject. Wildcards are allowed.
             deliver_policy: Where to start: "all" (the default), "new", "last" or "last_per_subject".
             opt_start_seq: Start at this stream sequence.
             opt_start_time: Start at the first message stored at or after this time.
