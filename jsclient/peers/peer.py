@@ -376,9 +376,9 @@ class Peer:
         Args:
             to: ECI of a channel of the peer, an established relationship with the peer, or the ``Id`` of one.
             host: URL of the peer's NATS system, if ``to`` is an ECI. Defaults to this system.
-            rid: First name with which the function was registered, such as ``"door"``.
-            name: Second name with which the function was registered, such as ``"state"``.
-            args: Arguments that the function is called with. Defaults to none.
+            rid: ID of the set of queries to which the query belongs, such as ``"door"``.
+            name: Name of the query, such as ``"state"``.
+            args: Arguments of the query, which the function receives as keyword arguments. Defaults to none.
 
         Raises:
             QueryRefusedError: The policy of the channel denies the query, or the peer couldn't answer it.

@@ -384,7 +384,7 @@ class Stream:
         Use it when an application starts. Several processes may call it at the same time.
 
         Args:
-            config: The configuration, or None to pass ``fields``. An existing consumer may differ in other fields.
+            config: The configuration, unless you pass ``fields``. Fields not given may differ in an existing consumer.
             on_drift: What to do if an existing consumer has different values. "error" raises `ConfigMismatchError`,
                 "update" changes the given fields, and "ignore" accepts the consumer as it is.
 

@@ -107,8 +107,8 @@ class Endpoint:
         To get the statistics of endpoints in other processes, use `Core.service_stats`.
 
         Args:
-            data: A JSON value for the ``data`` field of the result. Defaults to None, even if
-                `Service.add_stats_data` was called, because only `Service.stats` calls the function passed to it.
+            data: A JSON value for the ``data`` field of the result. Defaults to None. This method never calls the
+                function passed to `Service.add_stats_data`. `Service.stats` does.
         """
         seconds = self._nanoseconds / 1e9
         return EndpointStats(
