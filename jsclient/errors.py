@@ -334,18 +334,18 @@ class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
 
 
 class MessageNotFoundError(ApiError, err_codes=(10037,)):
-    """The stream doesn't contain the requested message. It may have been deleted or have expired."""
+    """The stream doesn't contain the requested message. It may have been deleted or may have expired."""
 
 
 class StreamExistsError(ApiError, err_codes=(10058,)):
-    """A stream with this name already exists, and it has a different configuration.
+    """A stream with this name already exists with a different configuration.
 
     To change the existing stream, use `JetStream.update_stream` or `JetStream.ensure_stream`.
     """
 
 
 class ConsumerExistsError(ApiError, err_codes=(10013, 10105, 10148)):
-    """A consumer with this name already exists, and it has a different configuration.
+    """A consumer with this name already exists with a different configuration.
 
     To change the existing consumer, use `Stream.update_consumer` or `Stream.ensure_consumer`.
     """
@@ -999,7 +999,7 @@ class BucketNotFoundError(ApiError):
 
 
 class BucketExistsError(ApiError):
-    """A bucket with this name already exists, and it has a different configuration.
+    """A bucket with this name already exists with a different configuration.
 
     To change the existing bucket, use `JetStream.update_key_value`, or the corresponding method for object stores.
     """

@@ -156,9 +156,9 @@ class Subscribing:
             RequestTimeoutError: The server didn't respond in time.
             DisconnectedError: The connection was lost before the server responded.
 
-        If the call fails or is cancelled, it leaves no consumer, NATS subscription or task behind. There is one
-        exception. If the server didn't confirm the creation of an ephemeral consumer, that consumer may exist until
-        the server removes it after its ``inactive_threshold`` (5 s by default).
+        If the call fails or is cancelled, it leaves no consumer, NATS subscription or task behind. The only exception
+        is an ephemeral consumer whose creation the server didn't confirm. Such a consumer may exist until the server
+        removes it after its ``inactive_threshold`` (5 s by default).
 
         See ADR-15 for the rules.
         """

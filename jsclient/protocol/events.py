@@ -163,10 +163,10 @@ class ConsumerResumed(Event, frozen=True, kw_only=True):
 
 
 class StreamReset(Event, frozen=True, kw_only=True):
-    """The stream was recreated or restored, so the reader starts again from its first message.
+    """The stream was recreated or restored, so the reader starts again from the first message of the stream.
 
-    It may return messages that it has returned before. A reader of the latest record continues with the latest one. The
-    reader had read up to ``last_stream_seq``, but the stream now ends at ``stream_seq``.
+    The reader may return messages that it has returned before. A reader of the latest record continues with the latest
+    one. The reader had read up to ``last_stream_seq``, but the stream now ends at ``stream_seq``.
     """
 
     _text = "the stream was recreated or restored: read up to {last_stream_seq}, it ends at {stream_seq}, is read again"

@@ -26,7 +26,7 @@ __all__ = ["Consumer"]
 class Consumer(PullReading):
     """A handle for a consumer on the server. Returned by `Stream.consumer` and `Stream.create_consumer`.
 
-    You can manage the consumer and read from it::
+    Use it to read messages, or to manage the consumer::
 
         stream = await js.stream("ORDERS")
         consumer = await stream.consumer("billing")

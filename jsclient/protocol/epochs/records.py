@@ -193,15 +193,12 @@ class EpochPosition(Generic[T]):
 
     Attributes:
         order: The `Order` of the topic's times. Positions are compared without this attribute.
-        since: Stream sequence before the first message to read. The data of all epochs that haven't been consumed yet
-            comes after this sequence.
+        since: The data of all epochs that haven't been consumed yet comes after this stream sequence.
         missed: The latest times for which data had been sent when the first subscription started. The subscription
             hasn't read that data, so epochs at or before any of these times may be incomplete.
-        frontiers: The frontier of this subscription and those of the subscriptions that it continues. Each frontier
-            consists of the earliest times that weren't complete. An epoch completed by any of the frontiers has been
-            consumed, so its data is skipped.
-        records: A ``(partition, sequence)`` pair for each partition. Reading continues with the frontier that is stored
-            in the message with this stream sequence.
+        frontiers: The frontiers of this subscription and of those it continues, each with the earliest times that
+            weren't complete. An epoch that any of them completes has been consumed, so its data is skipped.
+        records: A ``(partition, sequence)`` pair for each partition. Its frontier is read from this sequence on.
         stream: Name of the stream.
         incarnation: Creation time of the stream, which reveals that the stream was deleted and created again.
     """

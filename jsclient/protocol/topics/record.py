@@ -22,7 +22,7 @@ class Kind(enum.Enum):
     """What a record means: an ordinary value, or a marker that ends the topic. The value of `Record.kind`.
 
     * ``VALUE``: An ordinary record.
-    * ``FINISH``: The last record of a subject, whose payload is the completion. The producer has finished the topic.
+    * ``FINISH``: The last record of a subject. The producer has finished the topic, with this payload as the result.
     * ``FAIL``: The last record of a subject, whose payload is the reason. The producer has ended the topic because of a
       failure.
     * ``FRONTIER``: Not a value, but the progress of a partition. Stored only by the publishers of an epoch topic.

@@ -80,7 +80,7 @@ class LivePublisher(Handle, Generic[T]):
         self._watching: asyncio.Task[None] | None = None
 
     async def begin_publishing(self, *, takeover: bool) -> None:
-        """Listen for subscribers. For internal use: `EpochTopic.live_publisher` calls this method.
+        """Listen for subscribers. For internal use. `EpochTopic.live_publisher` calls this method.
 
         Raises:
             PublisherExistsError: Another live publisher is active, and ``takeover`` is false.

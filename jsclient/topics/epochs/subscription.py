@@ -110,7 +110,7 @@ class EpochSubscription(EpochEvents[T]):
         return self._skipped
 
     async def begin_reading(self, start: EpochStart = "now", *, wait: bool) -> None:
-        """Find out where to start, and start reading. For internal use: `EpochTopic.subscribe` calls this method.
+        """Find out where to start, and start reading. For internal use. `EpochTopic.subscribe` calls this method.
 
         Raises the errors that `EpochTopic.subscribe` describes.
         """

@@ -159,10 +159,10 @@ class Producer:
 
     Each method publishes immediately, even if you don't await its result, and calls take effect in order. Await the
     result to wait until the value has been stored, and to get its number, which grows from value to value. If a value
-    can't be stored and nobody awaits its result, the event `PublishFailed` reports this, and the next call raises it.
+    can't be stored and nobody awaits the result, the event `PublishFailed` and the next call report the error.
 
-    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, it raises `ConfigError`.
-    In both cases, nothing is published.
+    If the iteration has ended, each method raises `ClosedError`. A value that can't be encoded raises `ConfigError`. In
+    both cases, nothing is published.
     """
 
     __slots__ = ("_publish",)
