@@ -86,7 +86,7 @@ class Consumer(PullReading):
             ConsumerNotFoundError: The consumer was deleted.
             StreamNotFoundError: The stream was deleted.
             RequestTimeoutError: The server didn't answer within the timeout.
-            NoRespondersError: No server answers JetStream requests at the moment.
+            NoRespondersError: No server currently answers JetStream requests.
             PermissionDeniedError: The user isn't allowed to request the state of the consumer.
             ClosedError: The connection is closed.
         """

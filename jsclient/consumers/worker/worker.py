@@ -45,7 +45,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     ``await worker`` waits until the worker has ended and returns its `WorkCounts`. ``asyncio.TaskGroup.create_task``
     also accepts the worker. If nobody waits for the worker, the event `WorkerFailed` reports its error. ``async with
-    worker`` stops it at the end of the block. If the worker fails earlier, the block is cancelled and raises this error.
+    worker`` stops it at the end of the block. If the worker fails earlier, the block is cancelled and raises its error.
     """
 
     if not TYPE_CHECKING:
