@@ -787,7 +787,7 @@ class WrongLoopError(JetStreamError, RuntimeError):
 class NotReadyError(JetStreamError, RuntimeError):
     """An attribute was read before its value was known, or its value can't be known in this case.
 
-    For example, `DirectBatch.up_to_seq` is only known after the iteration over the batch has ended. The error message
+    For example, ``up_to_seq`` of a `DirectBatch` is only known after the iteration has ended. The error message
     explains the reason. This class is also a subclass of ``RuntimeError``.
     """
 

@@ -16,7 +16,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Base class of events, which report what can't be raised to a caller.
 
     Events are passed to the ``on_event`` function of the connection. If there is no such function, an event is logged
-    to the logger ``jsclient.<about>`` with the level `severity`. ``str(event)`` returns the logged description.
+    to the logger ``jsclient.<about>`` with the level ``severity``. ``str(event)`` returns the logged description.
 
     Attributes:
         stream: Name of the stream that the event concerns, or "" if it concerns no stream.
