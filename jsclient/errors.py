@@ -1444,9 +1444,9 @@ class PublishesFailedError(_Fields, PublishError):
     """Some messages couldn't be published, and the futures that hold the errors were never awaited.
 
     Attributes:
-        failures: The failures, oldest first. Each is a `FailedPublishInfo`, which is a ``(subject,
-            error)`` tuple. If the error is an `ApiError` or a `NoRespondersError`, the message wasn't stored. If the
-            error is a `RequestTimeoutError`, `DisconnectedError` or `ClosedError`, the outcome is unknown.
+        failures: The failures, oldest first, each as a `FailedPublishInfo`, which is a ``(subject, error)`` tuple. If
+            the error is an `ApiError` or a `NoRespondersError`, the message wasn't stored. If the error is a
+            `RequestTimeoutError`, `DisconnectedError` or `ClosedError`, the outcome is unknown.
         reported: Number of further messages that failed. `PublishFailed` events have already reported these messages,
             so ``failures`` doesn't contain them.
     """
