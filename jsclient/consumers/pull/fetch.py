@@ -315,7 +315,7 @@ class PullReading(Running):
                 quarter of ``expires``, but at most 2 s. Requests shorter than 2 s have no heartbeats by default.
             group: Name of the priority group. Required if the consumer has priority groups (ADR-42).
             min_pending: Wait until at least this many messages are undelivered. For the priority policy "overflow".
-            min_ack_pending: Or wait until at least this many messages are unacknowledged. For the same policy.
+            min_ack_pending: The same for unacknowledged messages. If both are given, one condition is enough.
             priority: 0 to 9. Requests with lower numbers are served first. Only for the policy "prioritized".
 
         Returns:

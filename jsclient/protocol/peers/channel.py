@@ -225,8 +225,8 @@ class Permissions(NamedTuple):
     def to_config(self) -> dict[str, Any]:
         """Return these permissions as a dict to put under ``permissions`` of a user in the server's configuration.
 
-        The dict has the keys ``publish`` and ``subscribe``. Each value is a dict of lists of subjects, with the keys
-        ``allow`` and ``deny``. In a user JWT, use ``pub`` and ``sub`` instead of ``publish`` and ``subscribe``.
+        The dict has the keys ``publish`` and ``subscribe``. Each value is a dict with a list of subjects under
+        ``allow``, ``deny`` or both. In a user JWT, use ``pub`` and ``sub`` instead of ``publish`` and ``subscribe``.
         """
         return {
             "publish": {"allow": list(self.publish), "deny": list(self.deny)} if self.publish else _NOTHING,
