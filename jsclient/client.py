@@ -349,14 +349,12 @@ def connect(
         async with jsclient.connect("nats://127.0.0.1:4222") as js:
             await js.publish("orders.new", b"...")
 
-    You can also write ``js = await connect(...)``, and call `JetStream.close` at the end.
+    You can also write ``js = await connect(...)``, and call `JetStream.close` at the end. The connection belongs to the
+    running event loop. Using it in another event loop, thread or forked process raises `WrongLoopError`.
 
     The client tries the servers in turn until one of them completes the handshake. If all of them fail, it raises an
     error. Pass ``wait`` to keep trying for some time instead. If an established connection is lost, the client
     reconnects automatically.
-
-    The connection belongs to the running event loop. Using it in another event loop, thread or forked process raises
-    `WrongLoopError`.
 
     Args:
         servers: One URL or several, in a list or separated by commas. ``nats://`` is a plain connection, ``tls://``
@@ -370,9 +368,11 @@ def connect(
             identity, for TLS (``tls``, ``tls_cert``, ``tls_key``), or any of ``domain`` and ``prefix``, the context's
             fields for that group are ignored. If the context has a field that jsclient doesn't support, `ConfigError`
             is raised. The file is read once, when connecting.
-        domain, prefix, timeout, on_event, stall_after: Domain and prefix of the JetStream API, default timeout in
-            seconds, function to call with events, and how long a reader waits before it looks for a problem. See
-            `JetStream`.
+        domain: JetStream domain. By default, the domain of the server is used.
+        prefix: Prefix of the JetStream API. Change it if JetStream is imported from another account.
+        timeout: Default timeout for API requests and published messages, in seconds.
+        on_event: A function or coroutine function to call with each event. By default, events are logged.
+        stall_after: How long a reader waits for a message before it looks for a problem, in seconds. See `JetStream`.
         inbox_prefix: Prefix of reply and deliver subjects. Defaults to ``_INBOX``. If users must not be able to read
             each other's responses, give them different prefixes and restrict their permissions accordingly.
         connect_timeout: Time limit of one attempt to connect, including the handshake, in seconds.

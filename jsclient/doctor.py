@@ -37,8 +37,8 @@ async def examine(js: JetStream, stream: str | None = None, consumer: str | None
         consumer: Name of the consumer to check. By default, no consumer is checked.
 
     Returns:
-        A list of findings. A finding with the level "ok" describes something that works. A request that fails is
-        reported as a finding, too.
+        A list of findings. A finding with the level "ok" describes something that works. A failed request is also
+        reported as a finding.
 
     Raises:
         ValueError: A consumer is given without its stream.

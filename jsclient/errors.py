@@ -205,7 +205,8 @@ class ApiError(_Fields):
         code: Category of the error, similar to an HTTP status code (400, 404, 503 and so on).
         err_code: Number that identifies the error, or 0 if the server didn't send one.
         description: Description sent by the server. Its wording may change between versions, so don't rely on it.
-        stream, consumer: Names of the stream and consumer in the request. "" if the request doesn't name one.
+        stream: Name of the stream in the request, or "" if the request names no stream.
+        consumer: Name of the consumer in the request, or "" if the request names no consumer.
         advice: Suggestion for solving the problem, or "" if there is none.
     """
 
@@ -333,18 +334,18 @@ class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
 
 
 class MessageNotFoundError(ApiError, err_codes=(10037,)):
-    """The stream doesn't contain the requested message. It may have been deleted or have expired."""
+    """The stream doesn't contain the requested message. It may have been deleted or may have expired."""
 
 
 class StreamExistsError(ApiError, err_codes=(10058,)):
-    """A stream with this name already exists, and it has a different configuration.
+    """A stream with this name already exists with a different configuration.
 
     To change the existing stream, use `JetStream.update_stream` or `JetStream.ensure_stream`.
     """
 
 
 class ConsumerExistsError(ApiError, err_codes=(10013, 10105, 10148)):
-    """A consumer with this name already exists, and it has a different configuration.
+    """A consumer with this name already exists with a different configuration.
 
     To change the existing consumer, use `Stream.update_consumer` or `Stream.ensure_consumer`.
     """
@@ -383,8 +384,8 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
 class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):
     """The last sequence of the stream or subject differs from the sequence that the publisher expected.
 
-    Another client has probably published in the meantime. The message wasn't stored. Read the latest state before
-    you publish again.
+    Another client has probably published since the expected sequence was read. The message wasn't stored. Read the
+    latest state before you publish again.
     """
 
 
@@ -431,7 +432,8 @@ class TooManyBatchesError(ApiError, err_codes=(10210, 10211)):
 class ConfigError(JetStreamError, ValueError):
     """An argument, or a combination of arguments, is invalid. In most cases, nothing was sent to the server.
 
-    The message explains what is wrong. Repeating the call doesn't help. Also a ``ValueError``.
+    The error message explains what is wrong. Repeating the call doesn't help. This class is also a subclass of
+    ``ValueError``.
     """
 
 
@@ -456,14 +458,14 @@ class InvalidNameError(_Fields, ConfigError):
 
 
 class NoMatchingStreamError(_Fields):
-    """No stream stores the subject, or several streams do, so the client can't tell which stream is meant.
+    """The stream of a subject can't be determined, because no stream or more than one stream stores the subject.
 
-    If several streams store the subject, pass the name of one of them. If there is none, create a stream with the
-    subject.
+    If several streams store the subject, pass the name of one of them as ``stream``. If no stream stores the subject,
+    create one that does.
 
     Attributes:
         subject: The subject that was looked up.
-        streams: Names of the streams whose subjects overlap with ``subject``. Empty if there are none.
+        streams: Names of the streams whose subjects overlap with ``subject``. Empty if no stream does.
         option: Name of the option whose value is the subject, or "" if the subject was passed as an argument.
     """
 
@@ -623,7 +625,8 @@ class ConsumerDeletedError(StatusError):
     """The consumer was deleted while it was being read (409). Create it again before you continue to read.
 
     Attributes:
-        stream, consumer: Names of the stream and the consumer, or "" if they are unknown.
+        stream: Name of the stream, or "" if it is unknown.
+        consumer: Name of the consumer, or "" if it is unknown.
     """
 
     stream: str = ""
@@ -667,7 +670,8 @@ class NoRespondersError(StatusError):
     or while a leader is being elected.
 
     Attributes:
-        stream, consumer: For a pull request, the names of the stream and the consumer. Otherwise, both are "".
+        stream: Name of the stream if the error concerns a pull request. Otherwise, it is "".
+        consumer: Name of the consumer if the error concerns a pull request. Otherwise, it is "".
     """
 
     code: int = 503
@@ -707,9 +711,10 @@ _SAYS_NO = re.compile(r"\b(no|not) ")
 
 
 class RequestTimeoutError(_Fields, TimeoutError):
-    """No response or message arrived within the timeout. Also a ``TimeoutError``.
+    """No response or message arrived within the timeout.
 
-    If the request was meant to change something, the change may or may not have taken place.
+    If the request was meant to change something, the change may or may not have taken place. This class is also a
+    subclass of the built-in ``TimeoutError``.
 
     Attributes:
         what: Description of the operation that timed out.
@@ -759,7 +764,7 @@ class HeartbeatError(_Fields):
 
 
 class DisconnectedError(JetStreamError, ConnectionError):
-    """The connection was lost, or the client isn't connected at the moment. The client reconnects in the background.
+    """The connection was lost, or the client isn't connected. The client reconnects in the background.
 
     If a request was in flight, the server may or may not have executed it.
     """
@@ -780,7 +785,11 @@ class WrongLoopError(JetStreamError, RuntimeError):
 
 
 class NotReadyError(JetStreamError, RuntimeError):
-    """A value isn't available, or isn't available yet. The error message explains why. Also a ``RuntimeError``."""
+    """An attribute was read before its value was known, or its value can't be known in this case.
+
+    For example, ``up_to_seq`` of a `DirectBatch` is only known after the iteration has ended. The error message
+    explains the reason. This class is also a subclass of ``RuntimeError``.
+    """
 
 
 class ConcurrentReadError(JetStreamError):
@@ -990,7 +999,7 @@ class BucketNotFoundError(ApiError):
 
 
 class BucketExistsError(ApiError):
-    """A bucket with this name already exists, and it has a different configuration.
+    """A bucket with this name already exists with a different configuration.
 
     To change the existing bucket, use `JetStream.update_key_value`, or the corresponding method for object stores.
     """
@@ -1047,7 +1056,8 @@ class KeyNotFoundError(_Fields):
     """The key has no value, or its value was deleted.
 
     Attributes:
-        bucket, key: The name of the bucket, and the key.
+        bucket: Name of the bucket.
+        key: The key that was requested.
         deleted: The `KeyValueEntry` that marks the deletion, or None if the bucket has no entry for the key.
     """
 
@@ -1070,7 +1080,8 @@ class ValueInvalidError(_Fields):
     undecoded value.
 
     Attributes:
-        bucket, key: The name of the bucket, and the key.
+        bucket: Name of the bucket.
+        key: The key of the value.
         revision: The revision of the value.
         reason: Why the value can't be decoded.
         entry: The `KeyValueEntry` of the value. Its ``raw`` attribute holds the undecoded bytes. None only if the error
@@ -1089,7 +1100,8 @@ class KeyExistsError(_Fields):
     """The key already has a value, so `KeyValue.create` didn't store anything.
 
     Attributes:
-        bucket, key: The name of the bucket, and the key.
+        bucket: Name of the bucket.
+        key: The key that already has a value.
         revision: The revision of the existing value, or 0 if it isn't known.
     """
 
@@ -1105,10 +1117,12 @@ class KeyExistsError(_Fields):
 class RevisionMismatchError(_Fields):
     """The latest revision of the key differs from the expected revision. Nothing was stored.
 
-    Another client has changed the key in the meantime. Read the key again before you repeat the change.
+    Another client has changed the key since the expected revision was read. Read the key again before you repeat the
+    change.
 
     Attributes:
-        bucket, key: The name of the bucket, and the key.
+        bucket: Name of the bucket.
+        key: The key that was to be changed.
         expected: The revision that the key should have had.
     """
 
@@ -1129,7 +1143,8 @@ class LeaseLostError(_Fields):
     Stop working on what the lock protects, because a different client may hold the lock now.
 
     Attributes:
-        bucket, key: The name of the bucket, and the key of the lock.
+        bucket: Name of the bucket.
+        key: The key that stores the lock.
         token: The fencing token of the lock.
         reason: How the lock was lost.
     """
@@ -1145,7 +1160,8 @@ class ObjectNotFoundError(_Fields):
     """The object doesn't exist, or it was deleted.
 
     Attributes:
-        bucket, name: The names of the bucket and the object.
+        bucket: Name of the bucket.
+        name: Name of the object.
         deleted: The `ObjectInfo` that marks the deletion, or None if the bucket has no entry for the name.
         link: The name of the link that was followed to this object, or "" if the object was requested directly.
     """
@@ -1168,7 +1184,8 @@ class ObjectExistsError(_Fields):
     """An object with this name already exists. Nothing was stored.
 
     Attributes:
-        bucket, name: The names of the bucket and the object.
+        bucket: Name of the bucket.
+        name: Name of the object.
         revision: The revision of the existing object, or 0 if it isn't known.
     """
 
@@ -1187,7 +1204,8 @@ class ObjectChangedError(_Fields):
     Repeat the operation to use the current version of the object.
 
     Attributes:
-        bucket, name: The names of the bucket and the object.
+        bucket: Name of the bucket.
+        name: Name of the object.
         expected: The revision that was being read, or that the change was based on.
         current: The current revision of the object, 0 if it was deleted, or None if other clients keep changing it.
     """
@@ -1208,7 +1226,8 @@ class SourceChangedError(_Fields):
     """The content passed to resume an upload differs from the part that is already stored. Nothing was sent.
 
     Attributes:
-        bucket, name: The names of the bucket and the object.
+        bucket: Name of the bucket.
+        name: Name of the object.
         stored: The number of bytes that the earlier attempt has stored.
     """
 
@@ -1229,7 +1248,8 @@ class ObjectIncompleteError(_Fields):
     The content read so far may be incomplete. Store the object again.
 
     Attributes:
-        bucket, name: The names of the bucket and the object.
+        bucket: Name of the bucket.
+        name: Name of the object.
         size: The size of the object in bytes, according to its description.
         received: The number of bytes that were read before the error.
     """
@@ -1250,7 +1270,8 @@ class ObjectInfoError(_Fields):
     """The stored description of the object is invalid, so the object can't be read.
 
     Attributes:
-        bucket, name: The names of the bucket and the object. ``name`` is "" if it can't be read.
+        bucket: Name of the bucket.
+        name: Name of the object, or "" if the name can't be read.
         reason: What is wrong with the description.
     """
 
@@ -1264,7 +1285,8 @@ class DigestMismatchError(_Fields):
     """The content of the object doesn't match its SHA-256 digest, so the content was corrupted or changed.
 
     Attributes:
-        bucket, name: The names of the bucket and the object.
+        bucket: Name of the bucket.
+        name: Name of the object.
         expected: The digest in the description of the object.
         found: The digest of the content that was read.
     """
@@ -1279,11 +1301,12 @@ class DigestMismatchError(_Fields):
 
 
 class LinkError(_Fields):
-    """A link in an object store can't be followed to an object.
+    """A link in an object store doesn't lead to an object, or can't be created.
 
     Attributes:
-        bucket, name: The names of the bucket and the link.
-        reason: Why the link can't be followed, for example because it leads in a circle.
+        bucket: Name of the bucket that contains the link.
+        name: Name of the link.
+        reason: Why the link is unusable, for example because it is part of a cycle of links.
     """
 
     bucket: str
@@ -1418,14 +1441,14 @@ class FailedPublishInfo(tuple[str, JetStreamError]):
 
 
 class PublishesFailedError(_Fields, PublishError):
-    """Some messages couldn't be published, and the futures that would have reported it were never awaited.
+    """Some messages couldn't be published, and the futures that hold the errors were never awaited.
 
     Attributes:
-        failures: One `FailedPublishInfo`, a ``(subject, error)`` tuple, per failure, in order. If the error is an
-            `ApiError` or a `NoRespondersError`, the message wasn't stored. If the error is a `RequestTimeoutError`,
-            `DisconnectedError` or `ClosedError`, the outcome is unknown.
-        reported: Number of further failures, which ``failures`` doesn't contain because `PublishFailed` events have
-            already reported them.
+        failures: The failures, oldest first, each as a `FailedPublishInfo`, which is a ``(subject, error)`` tuple. If
+            the error is an `ApiError` or a `NoRespondersError`, the message wasn't stored. If the error is a
+            `RequestTimeoutError`, `DisconnectedError` or `ClosedError`, the outcome is unknown.
+        reported: Number of further messages that failed. `PublishFailed` events have already reported these messages,
+            so ``failures`` doesn't contain them.
     """
 
     failures: list[FailedPublishInfo]
@@ -1455,8 +1478,8 @@ class PublishManyError(_Fields, PublishError):
         failures: An ``(index, error)`` tuple for each message that failed, in the order of the payloads. If the error
             is a `RequestTimeoutError`, `DisconnectedError` or `ClosedError`, the outcome of a message that was sent is
             unknown. With any other error, the message wasn't stored.
-        sent: Number of messages that were sent, counted from the first. Of these messages, all that aren't in
-            ``failures`` are stored. Later messages weren't sent.
+        sent: Number of messages that were sent, counted from the first payload. A sent message is stored unless
+            ``failures`` contains it. The messages after the last one sent weren't sent at all.
         stored: Number of messages that are stored.
     """
 

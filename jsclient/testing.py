@@ -89,7 +89,8 @@ def make_message(
         subject: The subject that the message was published to.
         data: The payload.
         headers: A mapping from names to values. A value is a string or a list of strings.
-        stream, consumer: Names of the stream and the consumer in the message's metadata.
+        stream: Name of the stream in the message's metadata.
+        consumer: Name of the consumer in the message's metadata.
         stream_seq: Stream sequence of the message, 1 or more.
         consumer_seq: Consumer sequence of the delivery, 1 or more.
         num_delivered: Number of deliveries, which is also the value of ``attempt``. Pass 2 or more to test how a

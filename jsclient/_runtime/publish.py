@@ -41,9 +41,10 @@ __all__ = [
 
 
 class BatchOptions(TypedDict, total=False):
-    """A ``TypedDict`` of the keyword arguments with which `AtomicBatch.publish` sets headers.
+    """A ``TypedDict`` of the keyword arguments of `AtomicBatch.publish` that are sent as message headers.
 
-    Use it to annotate wrappers, for example ``def add(batch: AtomicBatch, **options: Unpack[BatchOptions])``.
+    Use it to annotate wrappers, for example ``def add(batch: AtomicBatch, **options: Unpack[BatchOptions])``. The
+    arguments are documented at `AtomicBatch.publish`.
     """
 
     msg_id: str | None
@@ -56,10 +57,10 @@ class BatchOptions(TypedDict, total=False):
 
 
 class PublishOptions(BatchOptions, total=False):
-    """A ``TypedDict`` of the keyword arguments with which methods such as `FastIngest.publish` set headers.
+    """A ``TypedDict`` of keyword arguments that are sent as message headers, for example by `FastIngest.publish`.
 
-    Use it to annotate wrappers, for example ``def send(**options: Unpack[PublishOptions])``. `JetStream.publish`
-    explains the arguments.
+    Use it to annotate wrappers, for example ``def send(**options: Unpack[PublishOptions])``. The arguments are
+    documented at `JetStream.publish`.
     """
 
     expected_last_msg_id: str | None

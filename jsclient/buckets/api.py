@@ -139,7 +139,8 @@ class Buckets(StreamManager):
             bucket: Name of the bucket.
             on_drift: What to do if the existing bucket has different options. "error" (the default) raises
                 `ConfigMismatchError`, "update" changes the options that differ, and "ignore" accepts the bucket.
-            codec, key_codec: Encode and decode values and keys. By default, both are stored as they are.
+            codec: Encodes and decodes values. By default, values are bytes and are stored as they are.
+            key_codec: Encodes and decodes keys. By default, keys are stored as they are.
             options: The configuration, for example ``history=5`` or ``ttl=3600``. See `jsclient.buckets.BucketFields`.
 
         Raises:
@@ -180,8 +181,9 @@ class Buckets(StreamManager):
             own: If true, accept only values that were written through a handle with ``own=True``. Messages that other
                 clients stored under a key are skipped, and reported with the event `RecordSkipped`. For example, anyone
                 who may send requests can name the subject of a key as the reply subject, and so have the reply stored.
-            codec, key_codec: Encode and decode values and keys. They aren't stored in the bucket, so pass the codecs
-                that were passed to `create_key_value`.
+            codec: Encodes and decodes values. The codec isn't stored in the bucket, so pass the same codec as to
+                `create_key_value`.
+            key_codec: Encodes and decodes keys. It isn't stored in the bucket either.
 
         Raises:
             BucketNotFoundError: The bucket doesn't exist.

@@ -156,9 +156,9 @@ class Subscribing:
             RequestTimeoutError: The server didn't respond in time.
             DisconnectedError: The connection was lost before the server responded.
 
-        If the call fails or is cancelled, it leaves no consumer, NATS subscription or task behind. There is one
-        exception. If the server didn't confirm the creation of an ephemeral consumer, that consumer may exist until
-        the server removes it after its ``inactive_threshold`` (5 s by default).
+        If the call fails or is cancelled, it leaves no consumer, NATS subscription or task behind. The only exception
+        is an ephemeral consumer whose creation the server didn't confirm. Such a consumer may exist until the server
+        removes it after its ``inactive_threshold`` (5 s by default).
 
         See ADR-15 for the rules.
         """
@@ -264,7 +264,8 @@ class Subscribing:
 
         Args:
             stream: Name of the stream.
-            filter_subjects, filter_subject: Read only messages with these subjects. Wildcards are allowed.
+            filter_subjects: Read only messages with one of these subjects. Wildcards are allowed.
+            filter_subject: Read only messages with this subject. Wildcards are allowed.
             deliver_policy: Where to start: "all" (the default), "new", "last" or "last_per_subject".
             opt_start_seq: Start at this stream sequence.
             opt_start_time: Start at the first message stored at or after this time.

@@ -117,7 +117,8 @@ class Message:
     def reply(self) -> str:
         """Reply subject of the message, exactly as the server sent it.
 
-        Acks are published to this subject. It also contains the position of the message, which `metadata` returns.
+        Acks are published to this subject. For a JetStream message, the server encodes the sequences, the number of
+        deliveries and the time of the message in the subject. `metadata` returns them.
         """
         return self._frame[1].decode("utf-8", "surrogateescape")
 
@@ -194,7 +195,7 @@ class Message:
         the reconnect, unless you opened the connection yourself with nats-py.
 
         Raises:
-            DisconnectedError: There is no connection at the moment. You may call `ack` again.
+            DisconnectedError: There is no connection. You may call `ack` again.
             ClosedError: The connection is closed. The ack wasn't sent.
             NotJetStreamMessageError: The message didn't come from a stream.
         """
@@ -219,7 +220,7 @@ class Message:
                 message immediately.
 
         Raises:
-            DisconnectedError: There is no connection at the moment. You may call `nak` again.
+            DisconnectedError: There is no connection. You may call `nak` again.
             ClosedError: The connection is closed. The nak wasn't sent.
             NotJetStreamMessageError: The message didn't come from a stream.
         """
@@ -236,7 +237,7 @@ class Message:
                 Servers before 2.10.4 ignore the reason.
 
         Raises:
-            DisconnectedError: There is no connection at the moment. You may call `term` again.
+            DisconnectedError: There is no connection. You may call `term` again.
             ClosedError: The connection is closed. The message wasn't terminated.
             NotJetStreamMessageError: The message didn't come from a stream.
         """
@@ -248,7 +249,7 @@ class Message:
         If handling a message takes longer than ``ack_wait``, call this method repeatedly to prevent a redelivery.
 
         Raises:
-            DisconnectedError: There is no connection at the moment. You may call `in_progress` again.
+            DisconnectedError: There is no connection. You may call `in_progress` again.
             ClosedError: The connection is closed.
             NotJetStreamMessageError: The message didn't come from a stream.
         """

@@ -64,8 +64,8 @@ class Replies(ReadHandle[CoreMessage]):
                 client wasn't connected within the timeout, so the request wasn't sent.
             PermissionDeniedError: The user isn't allowed to publish to the subject.
 
-        An error is raised once, after the replies received before it. Further calls raise `ClosedError`. An exception
-        raised by the function ``sentinel`` is such an error, too.
+        An error is raised once, after the replies received before it. Further calls raise `ClosedError`. The same
+        applies to an exception raised by the function ``sentinel``.
 
         If the call is cancelled, no reply is lost, because the next call returns it.
         """

@@ -103,7 +103,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
     def dropped(self) -> int:
         """Number of messages lost since the subscription started, because the buffer was full.
 
-        The event `SlowConsumer` reports them, too, but counts from 1 again each time the buffer has had room.
+        The event `SlowConsumer` also reports dropped messages, but counts from 1 again each time the buffer has had
+        room.
         """
         return self._tracker.dropped
 
@@ -112,7 +113,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         return f"<CoreSubscription {self._subject!r}{group} {self._state.value}>"
 
     async def open(self) -> None:
-        """Send the subscription to the server. For internal use: `Core.subscribe` calls it once."""
+        """Send the subscription to the server. For internal use. `Core.subscribe` calls this method once."""
         self._context.attach(self, self._note_connection, self._denied)
         try:
             self._inbox = await self._context.connection.subscribe(
@@ -267,19 +268,19 @@ class CoreSubscription(ReadHandle[CoreMessage]):
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Stop receiving messages, and end the subscription once those already received have been handled.
 
-        With a callback, `drain` returns when all messages have been handled. Without a callback, it returns when the
-        messages in flight have arrived, and you can still read them.
+        With a callback, `drain` returns once all messages have been handled. Without a callback, it returns once the
+        messages in flight have arrived in the buffer, from which you can still read them.
 
-        A second call waits for the same drain. If a callback calls `drain`, the call returns immediately.
+        A second call waits for the same drain. If a callback calls `drain`, the call returns immediately. If the call
+        is cancelled, the drain continues in the background.
 
         Args:
-            timeout: Time limit of the whole drain, in seconds. After that, callbacks that are still running are
-                cancelled, and messages that no callback has been called with are dropped.
+            timeout: Time limit of the whole drain, in seconds. After that, running callbacks are cancelled, and
+                messages not yet passed to a callback are dropped. Defaults to 30.
 
         Raises:
-            RequestTimeoutError: The callbacks didn't end in time. The subscription is closed anyway.
-
-        If the call is cancelled, the drain continues in the background.
+            RequestTimeoutError: The callbacks didn't finish within ``timeout`` seconds. The subscription is closed
+                anyway.
         """
         check_seconds("timeout", timeout)
         itself = self.has(asyncio.current_task())  # a callback must not wait for itself

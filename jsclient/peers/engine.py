@@ -187,7 +187,8 @@ class Engine(Handle):
         """Close all peers. If the engine opened the connection, close it too.
 
         Relationships and unhandled events stay stored. When an engine opens the peers again, it handles these events,
-        and those sent in the meantime. If the call is cancelled, the connections are closed immediately.
+        and any events sent while the peers were closed. If the call is cancelled, the connections are closed
+        immediately.
         """
         self._state = State.CLOSED
         if isinstance(self._backend, ServerBackend):

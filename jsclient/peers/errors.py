@@ -20,7 +20,7 @@ __all__ = [
 class PeerError(JetStreamError):
     """A peer can't carry out a request, for example because a relationship doesn't exist.
 
-    The handlers of the peer receive the failure as an event, too.
+    The handlers of the peer that made the request also receive the failure as an event.
 
     Attributes:
         event: The event that reports the failure, such as ``"wrangler:no_such_subscription_failure"``.

@@ -76,7 +76,8 @@ class RaisedEvent:
     ``event["Id"]`` is short for ``event.attrs["Id"]``.
 
     Attributes:
-        domain, type: The two parts of the event's name. The domain groups events.
+        domain: First part of the event's name, which groups related events.
+        type: Second part of the event's name.
         attrs: The attributes of the event.
         eci: The channel on which the event arrived, or None if the peer raised it itself.
         relationship: The established relationship to which the channel belongs, which tells who sent the event, in the

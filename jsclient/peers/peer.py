@@ -45,9 +45,9 @@ Rule = Callable[[Attrs], bool]
 class Peer:
     """A party that sends events and queries to other peers, over relationships. Created by `Engine.peer`.
 
-    A relationship connects two channels, one of each side. Its attributes have the names that picos use. ``Rx`` is the
-    channel on which this side receives, and ``Tx`` the channel of the other side. ``Rx_role`` and ``Tx_role`` are their
-    roles. ``Tx_host`` is the URL of the other side's NATS system, or None for this one. Both sides use the same ``Id``.
+    A relationship connects two channels, one of each side. In its attributes, ``Rx`` is the channel on which this side
+    receives, and ``Tx`` is the channel of the other side. ``Rx_role`` and ``Tx_role`` are the roles of the two sides.
+    ``Tx_host`` is the URL of the other side's NATS system, or None for this one. Both sides use the same ``Id``.
 
     When a method returns, its effect has been stored. The other side eventually receives all events in order, even if
     processes crash. After a crash, handlers may receive an event a second time.
@@ -160,12 +160,12 @@ class Peer:
         return register
 
     def auto_accept(self, rule: Rule | None = None, **attributes: str | Collection[str] | None) -> None:
-        """Approve requests that match this rule or an earlier one. Other requests still need `approve` or `reject`.
+        """Approve future relationship requests that match this or an earlier rule. Others need `approve` or `reject`.
 
         Args:
-            rule: A plain function that is called on the event loop with the attributes of a request, and returns
-                whether to approve the request. Of these, ``Rx_role`` is this peer's role, and ``Tx_role`` the sender's.
-            attributes: Instead of a rule, values that the attributes of a request must have, as in `accept_roles`.
+            rule: A plain function that takes the attributes of a request and returns whether to approve it. The rule
+                is called on the event loop. ``Rx_role`` is this peer's role, and ``Tx_role`` is the sender's role.
+            attributes: Instead of a rule, values that the attributes of a request must have. See `accept_roles`.
 
         Raises:
             ConfigError: Neither or both of a rule and attributes were given, or the rule is a coroutine function.
@@ -197,7 +197,7 @@ class Peer:
             policy: The policy of the new channel. By default, it accepts everything except requests to this peer.
 
         Raises:
-            PeerError: The peer can't carry out the request. The handlers receive the failure as an event, too.
+            PeerError: The peer can't carry out the request. Its handlers also receive the failure as an event.
             ConfigError: ``event``, the attributes or the policy are invalid, or the peer can't have relationships.
             JetStreamError: The event wasn't stored, or the outcome is unknown. It is safe to repeat the call.
             Exception: A handler of an application event raised this exception.
@@ -255,10 +255,7 @@ class Peer:
         await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """Return the attributes of all established relationships.
-
-        If ``key`` is given, return only relationships whose attribute with this name equals ``value``.
-        """
+        """Return the attributes of all established relationships, or only of those whose ``key`` equals ``value``."""
         return self._tracker.lists(RelationshipState.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
@@ -277,11 +274,11 @@ class Peer:
         return eci
 
     async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
-        """Create a channel on which anyone who knows its ECI can send, and return it. Raises any error of publishing.
+        """Create a channel, and return it. May raise any error that publishing can raise.
 
         Args:
-            tags: Your names for the channel.
-            policy: The events and queries that the channel accepts. By default, it accepts nothing.
+            tags: Names by which you can find the channel later (see `channels`).
+            policy: The events and queries that the channel accepts from anyone who knows its ECI. By default, none.
         """
         self._check_open()
         if isinstance(tags, str):
@@ -353,7 +350,8 @@ class Peer:
 
         Args:
             to: A channel identifier (ECI), or an established relationship, or its ``Id``. See `established`.
-            domain, type: Domain and type of the event, such as ``"order"`` and ``"created"``.
+            domain: Domain of the event, such as ``"order"``.
+            type: Type of the event, such as ``"created"``.
             attrs: Attributes of the event, such as ``{"id": 7}``. Defaults to none.
             host: URL of the recipient's NATS system, if ``to`` is an ECI. Defaults to this system.
             msg_id: Id for deduplication. If you retry a call with the same id, the event is stored only once.
@@ -373,11 +371,14 @@ class Peer:
         host: str | None = None,
         timeout: float = 5.0,
     ) -> Any:
-        """Query a running peer and return its answer. The peer registers its queries with `answers`.
+        """Query a running peer, and return the answer of the function that the peer has registered with `answers`.
 
         Args:
-            to, host: The peer, given in the same way as to `event_send`.
-            rid, name, args: The names that the peer has registered, such as ``"door"`` and ``"state"``, and arguments.
+            to: ECI of a channel of the peer, an established relationship with the peer, or the ``Id`` of one.
+            host: URL of the peer's NATS system, if ``to`` is an ECI. Defaults to this system.
+            rid: ID of the set of queries to which the query belongs, such as ``"door"``.
+            name: Name of the query, such as ``"state"``.
+            args: Arguments of the query, which the function receives as keyword arguments. Defaults to none.
 
         Raises:
             QueryRefusedError: The policy of the channel denies the query, or the peer couldn't answer it.
@@ -404,7 +405,7 @@ class Peer:
         return relationship
 
     async def open(self) -> None:
-        """Load the state, waiting up to 30 seconds for a server, and start to receive. For internal use."""
+        """Load the stored state, and start to receive events. Waits up to 30 s for a server. For internal use."""
         try:
             self._attendance = await Retry(PATIENT).run(self._attend)
         except BaseException:

@@ -27,8 +27,8 @@ class Disconnected(Event, frozen=True, kw_only=True):
 class Reconnected(Event, frozen=True, kw_only=True):
     """The client has reconnected to a server and restored its subscriptions.
 
-    Core NATS messages published in the meantime are lost. Stream messages aren't lost, because readers continue where
-    they left off.
+    Core NATS messages published while the client was disconnected are lost. Stream messages aren't lost, because
+    readers continue where they left off.
 
     Attributes:
         url: URL of the server, without user info.

@@ -15,13 +15,13 @@ Severity: TypeAlias = Literal["debug", "info", "warning", "error"]
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Base class of events, which report what can't be raised to a caller.
 
-    Events are passed to the ``on_event`` function of the connection, or logged by default. ``str(event)`` returns a
-    description that is suitable for a log.
+    Events are passed to the ``on_event`` function of the connection. If there is no such function, an event is logged
+    to the logger ``jsclient.<about>`` with the level ``severity``. ``str(event)`` returns the logged description.
 
     Attributes:
-        stream: Name of the stream concerned, or "" if there is none.
-        consumer: Name of the consumer concerned, or "" if there is none.
-        about: The part of the library that emits the event. The name of the logger is ``jsclient.<about>``.
+        stream: Name of the stream that the event concerns, or "" if it concerns no stream.
+        consumer: Name of the consumer that the event concerns, or "" if it concerns no consumer.
+        about: Name of the part of the library that emits the event, such as "consumer" or "publisher".
     """
 
     about: ClassVar[str] = "consumer"

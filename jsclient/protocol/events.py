@@ -163,10 +163,10 @@ class ConsumerResumed(Event, frozen=True, kw_only=True):
 
 
 class StreamReset(Event, frozen=True, kw_only=True):
-    """The stream was recreated or restored, so the reader starts again from its first message.
+    """The stream was recreated or restored, so the reader starts again from the first message of the stream.
 
-    It may return messages that it has returned before. A reader of the latest record continues with the latest one. The
-    reader had read up to ``last_stream_seq``, but the stream now ends at ``stream_seq``.
+    The reader may return messages that it has returned before. A reader of the latest record continues with the latest
+    one. The reader had read up to ``last_stream_seq``, but the stream now ends at ``stream_seq``.
     """
 
     _text = "the stream was recreated or restored: read up to {last_stream_seq}, it ends at {stream_seq}, is read again"
@@ -206,7 +206,7 @@ class Unpinned(Event, frozen=True, kw_only=True):
 class ForeignMessage(Event, frozen=True, kw_only=True):
     """A message that is neither a delivery nor a status was dropped. A client has probably sent it to ``subject``.
 
-    ``count`` says how many of them this reader has dropped. The event is emitted when it is 1, 2, 4, 8 and so on.
+    ``count`` is the number of such messages so far. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
     """
 
     subject: str
@@ -223,7 +223,7 @@ class RecordSkipped(Event, frozen=True, kw_only=True):
     """A reader skipped a record that can't be decoded or doesn't belong to the topic.
 
     ``subject`` and ``stream_seq`` identify the record, and ``error`` is the reason. ``count`` is the number of records
-    that this reader or handle has skipped. Most readers emit the event only when it is 1, 2, 4, 8 and so on.
+    that this reader or handle has skipped. Most readers emit the event only when ``count`` is 1, 2, 4, 8 and so on.
     """
 
     about = "topic"
@@ -316,7 +316,7 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
     Typical causes are long computations and calls to blocking functions. Run them with ``asyncio.to_thread``, or make
     the handler a plain function, which runs in a thread. ``blocked`` is the duration in seconds. ``count`` says how
     often handlers of this worker or subscription have blocked the loop for at least a second. The event is emitted when
-    it is 1, 2, 4, 8 and so on. ``subject`` and ``stream_seq`` identify the message, or are "" and 0 if unknown.
+    ``count`` is 1, 2, 4, 8 and so on. ``subject`` and ``stream_seq`` identify the message, or are "" and 0 if unknown.
     """
 
     about = "worker"
@@ -380,7 +380,7 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
     No dead letter was stored, because a client has forged or repeated the advisory. ``reason`` gives details: the
     advisory contradicts the state of the consumer, or the worker has already acknowledged the message or received the
     advisory. ``stream_seq`` is 0 if the advisory is malformed. ``count`` is the number of advisories that this worker
-    has ignored. The event is emitted when it is 1, 2, 4, 8 and so on.
+    has ignored. The event is emitted when ``count`` is 1, 2, 4, 8 and so on.
     """
 
     about = "worker"
@@ -455,7 +455,7 @@ class PublishFailed(Event, frozen=True, kw_only=True):
     """A message couldn't be published, and no caller is waiting for the result.
 
     A `Publisher` emits the event if the error hasn't been retrieved from the future of the message within 10 s, or when
-    the publisher is closed. ``count`` messages failed for the same reason. ``subject`` and ``error`` are of the first.
+    the publisher is closed. ``count`` messages failed for the same reason, the first one on ``subject`` with ``error``.
     """
 
     about = "publisher"
@@ -472,9 +472,9 @@ class PublishFailed(Event, frozen=True, kw_only=True):
 
 
 class IngestGap(Event, frozen=True, kw_only=True):
-    """Messages of a fast ingest with ``gap="ok"`` didn't reach the stream. They are lost unless you send them again.
+    """Some messages of a fast ingest with ``gap="ok"`` didn't reach the stream. Send them again, or they are lost.
 
-    ``ingest`` is the ID of the ingest. ``first`` and ``last`` are the numbers of the missing messages, inclusive.
+    ``ingest`` is the ID of the ingest. The messages from number ``first`` to number ``last`` of the ingest are missing.
     """
 
     about = "publisher"

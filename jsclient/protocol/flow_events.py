@@ -21,10 +21,10 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
     subscription reads the dropped messages again. Plain messages are lost.
 
     Attributes:
-        dropped: Number of messages dropped since the buffer became full. It starts at 1 again if the buffer has had
-            room in the meantime. The property ``dropped`` of the subscription counts all dropped messages.
-        first_stream_seq, last_stream_seq: For messages from a stream, the first and the last sequence among the dropped
-            messages. Otherwise 0.
+        dropped: Number of messages dropped since the buffer became full. The number starts at 1 again each time the
+            buffer has had room. The property ``dropped`` of the subscription counts all dropped messages.
+        first_stream_seq: Stream sequence of the first dropped message, or 0 for plain messages.
+        last_stream_seq: Stream sequence of the last dropped message, or 0 for plain messages.
         ended: True for the final event.
         subject: For plain messages, the subject of the subscription. Otherwise "".
     """

@@ -461,7 +461,10 @@ class Publishing:
             data: Payload of the message. Empty by default.
             expected_seq: Stream sequence of the schedule. If it is given, the call fails if another client has removed
                 or replaced the schedule, or if the scheduled message has already been published.
-            headers, msg_id, ttl, timeout: See `publish`.
+            headers: Headers of the message.
+            msg_id: Unique ID of the message. See `publish`.
+            ttl: How long the server keeps the message, in seconds. See `publish`.
+            timeout: Time limit of the whole call, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Returns:
             The acknowledgement of the message.

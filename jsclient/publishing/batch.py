@@ -140,7 +140,9 @@ class AtomicBatch:
         The server checks expectations when the batch is committed, against the state of the stream at that time.
 
         Args:
-            subject, data, headers: Subject, payload and headers of the message. See `JetStream.publish`.
+            subject: Subject of the message, without wildcards.
+            data: Payload of the message. Empty by default.
+            headers: Headers of the message. See `JetStream.publish`.
             msg_id: Unique ID of the message. If the stream already has a message with this ID, the commit fails with
                 `BatchDuplicateError` (nats-server 2.12.1).
             expected_stream: Name of the stream that must store the batch.
@@ -207,8 +209,10 @@ class AtomicBatch:
         """Commit the batch, wait until the stream has stored all messages, and return the acknowledgement.
 
         Args:
-            subject, data, headers, options: A final message to add before the commit. See `publish`. By default, no
-                message is added.
+            subject: Subject of a final message to add before the commit. By default, no message is added.
+            data: Payload of the final message. Empty by default.
+            headers: Headers of the final message.
+            options: Further arguments of `publish` for the final message.
 
         Raises:
             WrongLastSequenceError: An expectation wasn't met. Nothing was stored.
@@ -232,7 +236,7 @@ class AtomicBatch:
             return await self._commit()
 
     async def abandon(self) -> None:
-        """End the batch without storing its messages. If it has been committed or has failed, this does nothing."""
+        """End the batch without storing its messages. Has no effect if the batch has been committed or has failed."""
         self._drop()
 
     def _add(

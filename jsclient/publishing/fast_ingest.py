@@ -134,7 +134,11 @@ class FastIngest:
         in flight. A message may still be rejected after the call has returned. A later call or `commit` then raises
         `IngestError`.
 
-        The arguments are the same as for `JetStream.publish`. All subjects must belong to the same stream.
+        Args:
+            subject: Subject of the message, without wildcards. All subjects must belong to the same stream.
+            data: Payload of the message. Empty by default.
+            headers: Headers of the message. See `JetStream.publish`.
+            options: Further arguments of `JetStream.publish`, such as ``msg_id``.
 
         Raises:
             BatchNotEnabledError: The stream doesn't have ``allow_batched``. No message was stored.
@@ -227,7 +231,10 @@ class FastIngest:
         At the end of an ``async with`` block, this is called automatically.
 
         Args:
-            subject, data, headers, options: A final message to send. See `publish`. By default, no message is sent.
+            subject: Subject of a final message to send. By default, no message is sent.
+            data: Payload of the final message. Empty by default.
+            headers: Headers of the final message.
+            options: Further arguments of `publish` for the final message.
 
         Raises:
             IngestError: Some messages weren't stored, or their outcome is unknown. The error tells how many were

@@ -30,8 +30,8 @@ class PublishedMany(msgspec.Struct, frozen=True):
         stored: Number of payloads now in the stream, including duplicates. Equal to the number of payloads passed.
         duplicates: Number of messages that the stream had already stored, according to their ``msg_id``. A number
             greater than 0 is normal if an earlier attempt was interrupted.
-        first_seq, last_seq: Smallest and largest stream sequence of the messages that aren't duplicates. Both are 0 if
-            all messages are duplicates.
+        first_seq: Smallest stream sequence of the messages that aren't duplicates, or 0 if all are duplicates.
+        last_seq: Largest stream sequence of the messages that aren't duplicates, or 0 if all are duplicates.
     """
 
     stored: int

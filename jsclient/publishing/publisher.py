@@ -125,7 +125,7 @@ class Publisher(Handle):
 
     @property
     def stored(self) -> int:
-        """Number of messages that the stream has acknowledged, so they are stored. Duplicates are included."""
+        """Number of messages that the stream has acknowledged as stored, including duplicates."""
         return self._window.stored
 
     @property

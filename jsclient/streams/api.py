@@ -152,8 +152,9 @@ class StreamManager:
         Use it when an application starts. Several processes may call it at the same time.
 
         Args:
-            name, subjects, fields: The configuration. See `create_stream`. In an existing stream, fields that aren't
-                given may have any value.
+            name: Name of the stream, or its whole configuration.
+            subjects: Subjects that the stream stores. See `create_stream`.
+            fields: Fields of `StreamConfig`. An existing stream may have any value in a field that isn't given.
             on_drift: What to do if an existing stream has different values. "error" raises `ConfigMismatchError`,
                 "update" changes the given fields, and "ignore" accepts the stream as it is.
 

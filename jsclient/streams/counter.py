@@ -123,7 +123,7 @@ class Counter:
             subject: Subject of the counter, without wildcards.
 
         Raises:
-            MessageNotFoundError: Nothing has been added to the counter yet, or it was purged.
+            MessageNotFoundError: Nothing has ever been added to the counter, or the counter has been purged.
             ProtocolError: The message on this subject isn't a valid counter value.
             RequestTimeoutError: The server didn't respond in time.
         """
@@ -138,7 +138,7 @@ class Counter:
             subject: Subject of the counter, without wildcards.
 
         Raises:
-            MessageNotFoundError: Nothing has been added to the counter yet, or it was purged.
+            MessageNotFoundError: Nothing has ever been added to the counter, or the counter has been purged.
             ProtocolError: The message on this subject isn't a valid counter value.
             RequestTimeoutError: The server didn't respond in time.
         """

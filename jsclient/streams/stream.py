@@ -264,7 +264,8 @@ class Stream:
             seq: Return only messages at or after this stream sequence.
             up_to_seq: Ignore messages after this stream sequence.
             up_to_time: Ignore messages stored at this time or later. Can't be combined with ``up_to_seq``.
-            max_bytes, timeout: See `get_batch`.
+            max_bytes: Size limit of a page, as for `get_batch`.
+            timeout: How long to wait for each message, in seconds. Defaults to the ``timeout`` passed to `connect`.
 
         Raises:
             TooManyResultsError: More than 1,024 subjects match. Raised by the iteration, not by the call.
@@ -383,7 +384,7 @@ class Stream:
         Use it when an application starts. Several processes may call it at the same time.
 
         Args:
-            config, fields: The configuration. In an existing consumer, fields that aren't given may have any value.
+            config: The configuration, unless you pass ``fields``. Fields not given may differ in an existing consumer.
             on_drift: What to do if an existing consumer has different values. "error" raises `ConfigMismatchError`,
                 "update" changes the given fields, and "ignore" accepts the consumer as it is.
 

@@ -437,7 +437,7 @@ class EventSubscription(ReadHandle[Record]):
         """Close the subscription, and delete its consumer if it has one. Calling this method again does nothing.
 
         A callback that is running isn't interrupted, but it isn't called again. Events that have already arrived can
-        still be read, and ``position`` remains valid.
+        still be read, and you can use ``position`` to resume later.
         """
         await self._reader.close()
 

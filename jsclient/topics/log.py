@@ -98,15 +98,15 @@ class Feed(abc.ABC):
 
     @abc.abstractmethod
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        """Start to push new records to a reader.
+        """Start pushing new records to a reader.
 
         Args:
-            id: Identifies the subscription of a reader.
-            receive: Call it with each list of new records, in order. Call it with an empty list if the history may
-                contain new records, and the reader should check.
-            lost: Call it when a push may have been missed. The reader then checks the history.
+            id: Identifies the subscription of the reader.
+            receive: The feed calls this function with each list of new records, in order. An empty list means that the
+                history may contain new records, so the reader reads the history.
+            lost: The feed calls this function when a push may have been missed. The reader then reads the history.
 
-        May raise any request error. In this case, the feed isn't open.
+        May raise any request error. In this case, no records are pushed to the reader.
         """
 
     @abc.abstractmethod
@@ -178,15 +178,18 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
-        """Return the position after all records stored up to a time.
+        """Return the position directly before the first record stored later than a time.
+
+        A reader that starts at this position skips records stored at exactly ``time_ns``. If no record is later, the
+        position is the end of the log.
 
         Args:
-            time_ns: The time in nanoseconds since 1970.
-            allow_truncated: If true, return a position even if records after this time may have been removed. By
-                default, `HistoryTruncatedError` is raised.
+            time_ns: Unix time in nanoseconds.
+            allow_truncated: If true, return a position even if some records later than ``time_ns`` may have been
+                removed. By default, the call raises `HistoryTruncatedError` in this case.
 
         Raises:
-            HistoryTruncatedError: Records after the time may have been removed.
+            HistoryTruncatedError: Records later than ``time_ns`` may have been removed.
 
         May also raise any request error.
         """
@@ -322,7 +325,11 @@ class ReadOptions(TypedDict, total=False):
 
 
 class SequenceStart(NamedTuple):
-    """A stream sequence to start after. Pass it as ``start`` to a reader if you have no `Position`."""
+    """The starting point directly after a stream sequence. Pass it as ``start`` to a reader if you have no `Position`.
+
+    The reader starts with the first message whose sequence is greater than ``seq``. With 0, it starts before the first
+    message of the stream.
+    """
 
     seq: int
 

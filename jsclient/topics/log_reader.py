@@ -132,8 +132,13 @@ class LogReader(ReadHandle[Record]):
     Args:
         log: The log to read.
         start: The position after which reading begins.
-        push, quiet, catch_up, allow_truncated, max_pending, max_pending_bytes: The arguments of
-            `EventSource.subscribe`.
+        push: How the log pushes new records. See `Topic.each` for the values.
+        quiet: If no record arrives for this many seconds, check the history for records whose push was lost.
+        catch_up: When to read records that are known to be missing. See `EventSource.subscribe`.
+        allow_truncated: If true, skip records that were removed before they were read. By default, reading raises
+            `HistoryTruncatedError`.
+        max_pending: Maximum number of records in the queue of the reader.
+        max_pending_bytes: Maximum size of the records in the queue, in bytes.
         name: A prefix for the ids of the reader's subscriptions, as shown in logs. By default, it is random.
         heartbeat: Interval between heartbeats of the server, in seconds. See `Topic.each`.
 
@@ -322,7 +327,7 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def failure(self) -> JetStreamError | None:
-        """The error of the latest attempt to read the history. None if it succeeded, or if there was no attempt yet."""
+        """The error of the latest attempt to read the history. None if it succeeded, or before the first attempt."""
         return None if self._failure is None else self._failure[1]
 
     def _lasting_failure(self) -> JetStreamError | None:

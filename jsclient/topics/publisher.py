@@ -272,7 +272,7 @@ class TopicPublisher(Handle):
         max_in_flight: int,
         timeout: float | None,
     ) -> Self:
-        """Open a publisher. For internal use: applications call `Topic.publisher`."""
+        """Open a publisher. For internal use. Applications call `Topic.publisher`."""
         log = await find()
         log.own_subject(None)
         last = await log.last()

@@ -396,9 +396,9 @@ class TableChanges(ReadHandle[TableChange]):
         return not self._pending
 
     def noted(self, subject: str, record: Record | None) -> None:
-        """Add a change of a subject. For internal use: the table calls this method.
+        """Add a change of a subject. For internal use. The table calls this method.
 
-        It replaces an earlier change of this subject that hasn't been returned yet.
+        The change replaces an earlier change of the same subject that hasn't been returned yet.
         """
         self._pending[subject] = record
 

@@ -213,8 +213,8 @@ class Topic:
                 `HeartbeatMissed` is reported. This happens when a server is frozen, or when the server of the reader's
                 consumer is cut off from the cluster.
             after: A stream sequence to use instead of ``start``, such as `Record.seq` or the ``up_to_seq`` of
-                `Stream.get_last_messages`. The reader starts strictly after it. Prefer a `Position` if the stream may
-                be created again, because a sequence doesn't show which stream it belongs to.
+                `Stream.get_last_messages`. The reader starts with the record after this sequence. Prefer a `Position`
+                if the stream may be created again, because a sequence doesn't show which stream it belongs to.
 
         Raises:
             ConfigError: An argument is invalid. Opening the reader also raises this error if the stream doesn't keep
@@ -334,8 +334,9 @@ class Topic:
         consumer delivers it.
 
         Args:
-            push, quiet, heartbeat: How the server pushes new records, and when to check for records whose push was
-                lost. They have the same meaning as in `each`.
+            push: How the server pushes new records. See `each` for the values.
+            quiet: If no record arrives for this many seconds, check the stream for records whose push was lost.
+            heartbeat: Interval between heartbeats of the server, in seconds. See `each`.
             check: Interval between checks for messages that were removed from the stream by a purge, a deletion or a
                 limit, in seconds. If messages were removed, the table is compared with the stream, without reading
                 payloads. A large table is compared less often, with a pause of at least one millisecond for each

@@ -151,6 +151,6 @@ class TopicReader(ReadHandle[Record]):
     async def close(self) -> None:
         """Close the reader. If no other reader shares its consumer, the consumer is deleted.
 
-        The `position` stays valid, so you can resume from it later.
+        You can still use `position` to resume later.
         """
         await self._reader.close()

@@ -51,7 +51,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
             print(cache["shop.open"].value)
 
     While the cache is open, it contains all matching keys that have a value. If the body of a loop over the cache
-    awaits anything, the cache may change in the meantime, so iterate over a copy such as ``dict(cache)``.
+    awaits anything, the cache may change during the loop, so iterate over a copy such as ``dict(cache)``.
 
     The cache survives reconnects and server restarts. It may skip intermediate values of a key, but never misses the
     latest one. If the bucket is deleted or created again, the cache can't continue. The event `ErrorRaised` reports
@@ -196,8 +196,8 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry[ValueT]], Generic[ValueT]
     def is_stale(self) -> bool:
         """Whether the cache may be missing changes.
 
-        True from the moment the connection is lost until the cache has caught up after reconnecting, and once the cache
-        or its connection is closed.
+        True from the moment the connection is lost until the cache has caught up after reconnecting. Also true once the
+        cache or its connection is closed.
         """
         return self._stale_at is not None or self.is_closed
 

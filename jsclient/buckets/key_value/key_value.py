@@ -184,28 +184,28 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         meta_only: bool = False,
         after: int | None = None,
     ) -> KeyValueWatch[ValueT]:
-        """Read the current entries of the matching keys, then every change: ``async with kv.watch() as watch``.
+        """Return a watch that yields the entries of matching keys, then every change. Open it with ``async with``.
 
         Args:
             filters: Keys, or filters in which a token may be ``*`` and the last token ``>``. Defaults to all keys.
-            include_history: Return all stored entries of each key first, instead of only the latest one.
-            updates_only: Skip the existing entries, and return only later changes.
-            ignore_deletes: Don't return deletions.
+            include_history: Yield all stored entries of each key first, instead of only the latest one.
+            updates_only: Skip the existing entries, and yield only later changes.
+            ignore_deletes: Don't yield deletions.
             meta_only: Don't transfer values. `KeyValueEntry.size` is still available.
-            after: Return all entries after this revision, for example the revision of a snapshot.
+            after: Yield every stored entry with a revision greater than this, such as the revision of a snapshot.
 
         Raises:
             InvalidNameError: A filter is invalid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError`, or any other request error.
+        Opening the watch may raise `BucketNotFoundError` or any other request error.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
         return KeyValueWatch(SharedReader(reader), ignore_deletes=ignore_deletes)
 
     def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache[ValueT]]:
-        """Keep a local copy of all matching values up to date: ``async with kv.cache("shop.*") as cache``.
+        """Return a local copy of all matching values, which is kept up to date. Open it with ``async with``.
 
         Args:
             filters: Keys, or filters as in `watch`. Caches of one connection share a consumer for each filter.
@@ -215,7 +215,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
             InvalidNameError: A filter is invalid.
             ConfigError: Two filters overlap, or ``check`` is invalid.
 
-        Opening the cache raises `BucketNotFoundError`, or any other request error.
+        Opening the cache may raise `BucketNotFoundError` or any other request error.
         """
         subjects = self._keys.subjects(filters)
         return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
@@ -317,11 +317,11 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         ttl: float | timedelta | None = None,
         msg_id: str | None = None,
     ) -> int:
-        """Set the value of a key only if no one has changed it in the meantime, and return the new revision.
+        """Set the value of a key only if its latest revision is still ``last``. Return the new revision.
 
         Args:
-            key, value, ttl, msg_id: The key, its new value, and options. See `put`.
-            last: The revision that the key must still have. 0 means that the bucket must have no entry for the key.
+            key: The key. The arguments ``value``, ``ttl`` and ``msg_id`` are the same as for `put`.
+            last: The expected revision, or 0 if the bucket must contain neither a value nor a deletion of the key.
 
         Raises:
             RevisionMismatchError: The key has a different revision. Nothing was stored.
@@ -350,7 +350,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         """Delete the value and the history of a key. Return the revision of the deletion.
 
         Args:
-            key, last: The key, and the revision that it must have. See `delete`.
+            key: The key. If it has no value, the deletion is stored anyway, so this isn't an error.
+            last: The revision that the key must have. By default, the revision isn't checked.
             ttl: How long until the server removes the deletion too, in seconds. The bucket needs ``limit_marker_ttl``.
 
         Raises:
@@ -413,9 +414,8 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
 
         Opening the lock raises `RequestTimeoutError` after ``timeout`` seconds, `ConfigError` if the server or the
         bucket doesn't support locks, or any error of `put`. If the lock is lost or the connection is closed, the block
-        is cancelled and ends with `LeaseLostError`. See `KeyValueLock`.
-
-        If the call is cancelled, the lock isn't held. A value that was already stored is removed in the background.
+        is cancelled and ends with `LeaseLostError`. See `KeyValueLock`. If the call itself is cancelled, the lock isn't
+        held, and a value that was already stored is removed in the background.
         """
         self._keys.target(key)
         seconds = check_seconds("ttl", ttl)
@@ -434,7 +434,7 @@ class KeyValue(WithBucketRights, BucketHandle, Generic[ValueT]):
         Requires nats-server 2.11 or later. If the call is cancelled, ``work`` is cancelled and the lock is released.
 
         Args:
-            key, ttl, value: The key, expiry and value of the lock. See `lock`.
+            key: The key that represents the lock. The arguments ``ttl`` and ``value`` are the same as for `lock`.
             work: A coroutine function, called with the lock each time this client is elected. If the lock is lost,
                 ``work`` is cancelled, the event `ErrorRaised` reports the loss, and the client waits to be elected.
 

@@ -94,8 +94,8 @@ class KeyValueTransaction(Generic[ValueT]):
         Args:
             key: The key.
             value: The value. Without a codec, it must be bytes.
-            last: The revision that the key must have. 0 means that the bucket must not contain any entry of the key. By
-                default, the revision isn't checked.
+            last: The revision that the key must have, or 0 if the bucket must contain neither a value nor a deletion of
+                the key. By default, the revision isn't checked.
             ttl: How long until the value expires, in seconds. See `KeyValue.put` for what the bucket needs.
 
         Raises:
@@ -165,8 +165,8 @@ class KeyValueTransaction(Generic[ValueT]):
 
         Args:
             key: The key, or a lock of this bucket.
-            revision: The revision that the key must have. 0 means that the bucket must not contain any entry of the
-                key. Omit it for a lock.
+            revision: The revision that the key must have, or 0 if the bucket must contain neither a value nor a
+                deletion of the key. Omit the revision for a lock.
 
         Raises:
             InvalidNameError: The key is invalid.

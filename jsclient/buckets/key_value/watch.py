@@ -20,7 +20,7 @@ class KeyValueWatch(BucketWatch[KeyValueEntry[ValueT]], Generic[ValueT]):
                 print(entry.key, entry.operation, entry.value)
 
     The watch survives reconnects, server restarts and the loss of its consumer. It may skip intermediate values of a
-    key in these cases, but it never misses the latest one. Each entry has a higher revision than the one before. There
-    is one exception. If the bucket is recreated or restored, the event `StreamReset` reports this, and the watch
-    returns the entries of the bucket from the first one again.
+    key in these cases, but it never misses the latest one. Revisions only increase, with one exception. If the bucket
+    is recreated or restored, the watch emits the event `StreamReset` and starts again from the first entry in the
+    bucket.
     """

@@ -111,7 +111,8 @@ class ObjectStore(WithBucketRights):
             data: The content: bytes, an iterable or asynchronous iterable of bytes, or a binary file. Files are read in
                 a thread.
             chunk_size: Size of each message in bytes. Defaults to 128 KiB.
-            headers, metadata: Headers and metadata to store with the object.
+            headers: Headers to store with the object.
+            metadata: Metadata to store with the object, as a mapping from names to strings.
             description: Human-readable description of the object.
             size: Size of the content, if known. It is verified, and passed to ``progress``.
             progress: A plain function to call with the number of bytes stored so far, and ``size`` or None. If the
@@ -176,10 +177,10 @@ class ObjectStore(WithBucketRights):
     def upload_token(self, name: str, *, chunk_size: int | None = None) -> str:
         """Return a token that makes the upload of an object resumable. No request is sent.
 
-        Save the token, and pass it to `put` or `put_file` as ``resume``, even in the first attempt. If the process is
-        killed, the next attempt reads ``data`` from the beginning, but sends only what the bucket doesn't have yet. If
-        the object was already stored, the attempt returns its description. Don't use the token in several processes at
-        the same time. If you never resume an upload, `gc` removes its chunks.
+        Save the token, and pass it to `put` or `put_file` as ``resume``, on the first attempt as well. If the process
+        is killed, the next attempt reads ``data`` from the start, but sends only what the bucket lacks. If the object
+        is already stored, the call returns its description. Only one process may use the token at a time. The chunks of
+        an upload that is never resumed remain until `gc` removes them.
 
         Args:
             name: Name of the object.
@@ -420,22 +421,21 @@ class ObjectStore(WithBucketRights):
         ignore_deletes: bool = False,
         after: int | None = None,
     ) -> ObjectWatch:
-        """Read the descriptions of all objects, then every change: ``async with store.watch() as watch``.
-
-        Invalid descriptions are skipped, and reported with the event `RecordSkipped`.
+        """Return a watch that yields the description of every object, then every change. Open it with ``async with``.
 
         Args:
-            names: Return only the descriptions of these objects. Defaults to all objects.
-            include_history: Return all stored descriptions of each object first, instead of only the latest one.
-            updates_only: Skip the existing descriptions, and return only later changes.
-            ignore_deletes: Don't return the descriptions of deleted objects.
-            after: Return all descriptions after this revision.
+            names: Yield only the descriptions of these objects. Defaults to all objects.
+            include_history: Yield all stored descriptions of each object first, instead of only the latest one.
+            updates_only: Skip the existing descriptions, and yield only later changes.
+            ignore_deletes: Don't yield the descriptions of deleted objects.
+            after: Yield every stored description with a revision greater than this, even if it isn't the latest one.
 
         Raises:
             InvalidNameError: A name is invalid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening the watch raises `BucketNotFoundError`, or any other request error.
+        Opening the watch may raise `BucketNotFoundError` or any other request error. The watch skips invalid
+        descriptions, and reports them with the event `RecordSkipped`.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._descriptions.reader(names, policy, after)

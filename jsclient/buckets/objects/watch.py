@@ -9,7 +9,7 @@ __all__ = ["ObjectWatch"]
 
 
 class ObjectWatch(BucketWatch[ObjectInfo]):
-    """An asynchronous iterator that returns the description of each object, and then each change as it happens.
+    """An asynchronous iterator that yields the description of each object, and then each change as it happens.
 
     Returned by `ObjectStore.watch`. Use it in an ``async with`` block::
 
@@ -18,7 +18,7 @@ class ObjectWatch(BucketWatch[ObjectInfo]):
                 print(info.name, "deleted" if info.is_deleted else info.size)
 
     The watch survives reconnects, server restarts and the loss of its consumer. It may skip intermediate descriptions
-    of an object in these cases, but it never misses the latest one. Each description has a higher revision than the one
-    before. There is one exception. If the bucket is recreated or restored, the event `StreamReset` reports this, and
-    the watch returns the descriptions from the first one again.
+    of an object in these cases, but it never misses the latest one. Revisions only increase, with one exception. If the
+    bucket is recreated or restored, the watch emits the event `StreamReset` and starts again from the first description
+    in the bucket.
     """

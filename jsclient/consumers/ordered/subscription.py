@@ -104,7 +104,7 @@ class OrderedSubscription(Subscription):
     def begin_reading(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         """Start reading from the consumer described by ``info``.
 
-        For internal use: `JetStream.subscribe` calls this method once. If messages are missed, later consumers replace
+        For internal use. `JetStream.subscribe` calls this method once. If messages are missed, later consumers replace
         this one.
         """
         self._switch_to(inbox, intake, info)
@@ -146,8 +146,18 @@ class OrderedSubscription(Subscription):
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Stop receiving messages, and wait until those already received have been handled.
 
-        If a gap in the deliveries is detected while draining, the consumer isn't replaced, so the messages after the
-        gap aren't delivered. For the argument, the errors and cancellation, see `Subscription.drain`.
+        While draining, a gap in the deliveries doesn't cause the consumer to be recreated, as it would during normal
+        reading. The messages after the gap are then not delivered. If the call is cancelled, the drain continues in the
+        background.
+
+        Args:
+            timeout: How long to wait, in seconds. After that, a running callback is cancelled, and the messages that
+                haven't been handled are dropped. Defaults to 30.
+
+        Raises:
+            RequestTimeoutError: The callback didn't finish within ``timeout`` seconds. The subscription is closed
+                anyway.
+            ClosedError: The connection was closed during the drain.
         """
         self._recreator.stop_recreating()
         await super().drain(timeout)

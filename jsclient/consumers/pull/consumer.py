@@ -26,7 +26,7 @@ __all__ = ["Consumer"]
 class Consumer(PullReading):
     """A handle for a consumer on the server. Returned by `Stream.consumer` and `Stream.create_consumer`.
 
-    You can manage the consumer and read from it::
+    Use it to read messages, or to manage the consumer::
 
         stream = await js.stream("ORDERS")
         consumer = await stream.consumer("billing")
@@ -86,7 +86,7 @@ class Consumer(PullReading):
             ConsumerNotFoundError: The consumer was deleted.
             StreamNotFoundError: The stream was deleted.
             RequestTimeoutError: The server didn't answer within the timeout.
-            NoRespondersError: No server answers JetStream requests at the moment.
+            NoRespondersError: No server currently answers JetStream requests.
             PermissionDeniedError: The user isn't allowed to request the state of the consumer.
             ClosedError: The connection is closed.
         """

@@ -314,8 +314,8 @@ class PullReading(Running):
                 At most half of ``expires``. If two are missing, the fetch ends with `HeartbeatError`. Defaults to a
                 quarter of ``expires``, but at most 2 s. Requests shorter than 2 s have no heartbeats by default.
             group: Name of the priority group. Required if the consumer has priority groups (ADR-42).
-            min_pending, min_ack_pending: Wait until at least this many messages are undelivered, or unacknowledged. If
-                both are given, one condition is enough. Only for the priority policy "overflow".
+            min_pending: Wait until at least this many messages are undelivered. For the priority policy "overflow".
+            min_ack_pending: The same for unacknowledged messages. If both are given, one condition is enough.
             priority: 0 to 9. Requests with lower numbers are served first. Only for the policy "prioritized".
 
         Returns:

@@ -150,11 +150,12 @@ class PullSubscription(PullReading, Handle):
         return self._log.read_events()
 
     async def unsubscribe(self) -> None:
-        """End the subscription. If this subscription created the consumer, it is deleted (see `created`).
+        """End the subscription, and delete the consumer if this subscription created the consumer (see `created`).
 
-        If the consumer isn't deleted, messages that arrived for cancelled calls are nak'ed, so the server delivers them
-        again. Calling `unsubscribe` again does nothing. If the call is cancelled, the consumer may remain, and another
-        call deletes it.
+        If the consumer isn't deleted, the messages that nobody has read yet are nak'ed, so the server delivers them
+        again. These are the messages counted by `pending`, and those in the buffers of iterators. Calling `unsubscribe`
+        again has no effect. If the call is cancelled, the consumer may remain. Call `unsubscribe` again to delete the
+        consumer.
 
         Raises:
             ApiError: The server refused to delete the consumer. The subscription is closed anyway.

@@ -121,7 +121,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def dropped(self) -> int:
-        """Number of messages dropped since the start, because the buffer was full. `SlowConsumer` reports them, too."""
+        """Number of messages dropped since the start, because the buffer was full. `SlowConsumer` reports this."""
         return self._buffer.tracker.dropped
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
@@ -312,7 +312,7 @@ class Subscription(ReadHandle[Message], Running):
     # delete the consumer, unless it must be kept.
 
     async def unsubscribe(self) -> None:
-        """End the subscription immediately. If this subscription created the consumer, it is deleted (see `created`).
+        """End the subscription now, and delete the consumer if this subscription created the consumer (see `created`).
 
         If the consumer isn't deleted, messages in the buffer are nak'ed, so the server delivers them again. A running
         handler isn't interrupted. Calling `unsubscribe` again does nothing.
@@ -337,15 +337,15 @@ class Subscription(ReadHandle[Message], Running):
         """Stop receiving messages, and end the subscription once those already received have been handled.
 
         With a callback or a worker, `drain` returns once all messages have been handled. Otherwise, it returns once the
-        messages in flight have arrived, and you can still read them. If this subscription created the consumer, the
-        consumer is deleted at the end. If the deletion fails, the event `DeleteFailed` is emitted.
+        messages in flight have arrived in the buffer, from which you can still read them. If this subscription created
+        the consumer, the consumer is then deleted. If the deletion fails, the event `DeleteFailed` is emitted.
 
         Args:
             timeout: How long to wait, in seconds. After that, a running handler is cancelled. The messages that haven't
                 been handled are nak'ed, so the server delivers them again, unless the consumer is deleted.
 
         Raises:
-            RequestTimeoutError: The callback or worker didn't end in time. The subscription is closed anyway.
+            RequestTimeoutError: Handlers didn't finish within ``timeout`` seconds. The subscription is closed anyway.
             ClosedError: The connection was closed during the drain.
 
         A second call waits for the same drain. If the callback itself calls `drain`, the call returns immediately. If

@@ -127,8 +127,11 @@ class Running:
             stop_signals: Signals that stop the worker, such as ``signal.SIGTERM``. A second signal cancels running
                 handlers. Not available on Windows.
             grace: How many seconds running handlers have to finish when the worker stops. See `Worker.stop`.
-            group, min_pending, min_ack_pending, priority: For a consumer with priority groups. See
-                `PullSubscription.fetch`.
+            group: Name of the priority group. Required if the consumer has priority groups.
+            min_pending: Receive messages only if at least this many are undelivered. For the priority policy
+                "overflow". See `PullSubscription.fetch`.
+            min_ack_pending: The same for unacknowledged messages. If both are given, one condition is enough.
+            priority: 0 to 9. Requests with lower numbers are served first. For the policy "prioritized".
 
         Raises:
             ConfigError: An argument is invalid. No request was sent. All other errors are raised when the `Worker` is

@@ -44,8 +44,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
     """Calls a handler with each message. Returned by the method ``run`` of a subscription or consumer.
 
     ``await worker`` waits until the worker has ended and returns its `WorkCounts`. ``asyncio.TaskGroup.create_task``
-    accepts the worker, too. If nobody waits for the worker, the event `WorkerFailed` reports its error. ``async with
-    worker`` stops it at the end of the block. If it fails earlier, the block is cancelled, and ends with its error.
+    also accepts the worker. If nobody waits for the worker, the event `WorkerFailed` reports its error. ``async with
+    worker`` stops it at the end of the block. If the worker fails earlier, the block is cancelled and raises its error.
     """
 
     if not TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return self._waiter.throw(*error)
 
     def close(self) -> None:
-        """Stop the worker. ``asyncio`` calls this if the task that should run the worker doesn't start."""
+        """Called by ``asyncio`` if a task of the worker is cancelled before it starts. To stop a worker, use `stop`."""
         if self._waiter is not None:
             self._waiter.close()
         self.stop()

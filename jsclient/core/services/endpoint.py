@@ -61,7 +61,7 @@ class Endpoint:
         return f"<Endpoint {self.info.name!r} on {self.info.subject!r}>"
 
     async def open(self, core: Core, *, max_pending: int, reply_prefixes: tuple[str, ...]) -> None:
-        """Start receiving requests. For internal use: `Service.add_endpoint` calls it once."""
+        """Start receiving requests. For internal use. `Service.add_endpoint` calls this method once."""
         self._subscription = await core.subscribe(
             self.info.subject,
             queue=self.info.queue_group,
@@ -107,8 +107,8 @@ class Endpoint:
         To get the statistics of endpoints in other processes, use `Core.service_stats`.
 
         Args:
-            data: A JSON value to include in the statistics. Defaults to None. The function passed to
-                `Service.add_stats_data` isn't called.
+            data: A JSON value for the ``data`` field of the result. Defaults to None. This method never calls the
+                function passed to `Service.add_stats_data`. `Service.stats` does.
         """
         seconds = self._nanoseconds / 1e9
         return EndpointStats(
@@ -140,8 +140,11 @@ class Endpoint:
     async def drain(self, timeout: float) -> None:
         """Stop receiving requests, and wait until those already received have been handled. For internal use.
 
+        Args:
+            timeout: How long to wait for the handlers, in seconds.
+
         Raises:
-            RequestTimeoutError: The handlers didn't end in time and were cancelled.
+            RequestTimeoutError: Some handlers didn't finish within ``timeout`` seconds and were cancelled.
         """
         try:
             if self._subscription is not None:

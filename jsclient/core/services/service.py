@@ -162,7 +162,7 @@ class Service(Handle):
         return f"<Service {self.name} {self.version} {self.id} {self._state.value}>"
 
     async def open(self) -> None:
-        """Start responding to discovery requests. For internal use: `Core.add_service` calls it once."""
+        """Start responding to discovery requests. For internal use. `Core.add_service` calls this method once."""
         self._context.attach(self)
         try:
             for verb in VERBS:
@@ -355,7 +355,8 @@ class Service(Handle):
                 cancelled, and requests that haven't been handled are dropped.
 
         Raises:
-            RequestTimeoutError: Some handlers didn't end in time. The instance has been stopped anyway.
+            RequestTimeoutError: Some handlers didn't finish within ``timeout`` seconds. The instance has been stopped
+                anyway.
 
         If the call is cancelled, the instance continues to stop in the background.
         """

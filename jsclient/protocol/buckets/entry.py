@@ -56,7 +56,7 @@ class KeyValueEntry(msgspec.Struct, Generic[ValueT], frozen=True, gc=False):
         raw: The value as bytes. Empty for a deletion, or if the entry comes from a watch with ``meta_only``.
         revision: Stream sequence of the entry. It increases with each change of any key in the bucket. Pass it to
             `KeyValue.update` to change the value only if nobody else has changed it.
-        created_ns: Time when the entry was stored, in nanoseconds since 1970.
+        created_ns: Time when the entry was stored, as Unix time in nanoseconds.
         operation: ``"PUT"`` for a value, ``"DEL"`` for a deletion, or ``"PURGE"`` if the history was deleted too. If a
             value expires, the server stores a marker, whose operation is ``"PURGE"``.
         delta: Number of entries that follow in the same read. Always 0 for `KeyValue.get`.

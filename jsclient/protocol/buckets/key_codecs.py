@@ -31,17 +31,22 @@ class KeyCodec(Protocol):
     """
 
     def encode(self, key: str) -> str:
-        """Return the key as the bucket stores it. If it raises an exception, the bucket raises `InvalidNameError`."""
+        """Return the encoded form of a key, which the bucket stores.
+
+        If this method raises an exception, the call that received the key raises `InvalidNameError`.
+        """
 
     def decode(self, stored: str) -> str:
-        """Return the key that was stored as ``stored``. Raise ``ValueError`` if ``stored`` isn't an encoded key.
+        """Return the original key of an encoded key. Raise ``ValueError`` if ``stored`` isn't an encoded key.
 
-        In this case, or if `encode` wouldn't return ``stored`` for the result, readers return ``stored`` as the key.
+        If this method raises an exception, or if encoding its result doesn't give ``stored`` again, a different client
+        may have stored the key without this codec. Readers then return ``stored`` unchanged.
         """
 
     def encode_filter(self, pattern: str) -> str:
-        """Return a filter that matches the stored keys. Leave wildcards as they are: any token may be ``*``, and the
-        last ``>``.
+        """Return a filter that matches encoded keys, for a filter that matches original keys.
+
+        Any token of a filter may be the wildcard ``*``, and the last token may be ``>``. Don't encode wildcards.
         """
 
 
@@ -103,7 +108,7 @@ class PathKeys:
         return _dotted(key)
 
     def decode(self, stored: str) -> str:
-        """Return the path that was stored as ``stored``."""
+        """Return the original path of an encoded path. Any key can be decoded, so no exception is raised."""
         root, dot, below = stored.partition(".")
         parts = below if root == _ROOT else stored
         return ("/" if root == _ROOT and (dot or stored == _ROOT) else "") + parts.replace(".", "/")

@@ -42,7 +42,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
         digest: SHA-256 digest of the content, as ``SHA-256=`` followed by base64url, or "" if there is no digest.
         revision: Stream sequence of this description. It increases with each change of any object in the bucket. Pass
             it to `ObjectStore.put` as ``if_match`` to replace the object only if nobody else has changed it.
-        modified_ns: Time when this description was stored, in nanoseconds since 1970. In a description returned by a
+        modified_ns: Time when this description was stored, as Unix time in nanoseconds. In a description returned by a
             method that writes, it is the time of the local clock.
         description: Human-readable description, or an empty string.
         headers: Headers of the object. Each name maps to a list of values.

@@ -25,7 +25,7 @@ class OrphanChunks(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         nuid: Unique name under which the chunks are stored.
         chunks: Number of chunks.
-        modified_ns: Time when the latest chunk was stored, in nanoseconds since 1970.
+        modified_ns: Time when the latest chunk was stored, as Unix time in nanoseconds.
     """
 
     nuid: str

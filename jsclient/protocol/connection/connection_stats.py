@@ -13,8 +13,9 @@ class ConnectionStats(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         messages_received: Number of messages received by subscriptions, including responses to requests and control
             messages such as heartbeats.
-        bytes_received, bytes_sent: Number of bytes received and sent, including the overhead of the protocol. For a
-            nats-py connection, only payloads are counted.
+        bytes_received: Number of bytes received, including the overhead of the protocol. For a nats-py connection, only
+            payloads are counted.
+        bytes_sent: Number of bytes sent, counted in the same way.
         reconnects: Number of times that the connection was restored after it had been lost.
         subscriptions: Number of NATS subscriptions at this moment, including the one that receives responses to
             requests. For a nats-py connection, only the subscriptions of this client are counted.

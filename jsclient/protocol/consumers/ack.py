@@ -65,7 +65,7 @@ class Metadata(msgspec.Struct, frozen=True):
             that it was redelivered.
         stream_seq: Sequence of the message in the stream. It identifies the message.
         consumer_seq: Sequence of this delivery. It increases by 1 with each delivery of the consumer.
-        timestamp_ns: Time at which the stream stored the message, in nanoseconds since 1970 UTC.
+        timestamp_ns: Time at which the stream stored the message, as Unix time in nanoseconds.
         num_pending: Number of messages that the consumer has yet to deliver after this message.
         domain: JetStream domain, or None if the server has none.
     """

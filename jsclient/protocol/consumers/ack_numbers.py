@@ -24,7 +24,7 @@ class AckNumbers(NamedTuple):
 
     Attributes:
         stream_seqs: The stream sequences.
-        times_ns: The times at which the stream stored the messages, in nanoseconds since 1970.
+        times_ns: The times at which the stream stored the messages, as Unix times in nanoseconds.
         pending: The number of messages that the consumer had yet to deliver after each message.
     """
 

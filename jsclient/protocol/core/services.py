@@ -63,13 +63,15 @@ class EndpointStats(Model, frozen=True, kw_only=True):
     It is part of `ServiceStats`.
 
     Attributes:
-        name, subject, queue_group: See `EndpointInfo`.
+        name: Name of the endpoint.
+        subject: Subject on which the endpoint receives requests.
+        queue_group: Queue group whose members share the requests, or "" if each instance receives all requests.
         num_requests: Number of requests that have been handled, including those that failed.
         num_errors: Number of requests whose handler raised an exception, such as a `ServiceError`.
         last_error: The most recent error in the form ``code: description``, or "" if there was none.
         processing_time: Total time spent in handlers, in seconds.
         average_processing_time: Average time per request, in seconds. 0 if there were no requests.
-        data: JSON value supplied by `Service.add_stats_data`, or None.
+        data: JSON value returned by the function that was passed to `Service.add_stats_data`, or None.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"last_error": ""}

@@ -42,7 +42,7 @@ class Order(Protocol[T]):
 
     @property
     def bottom(self) -> T:
-        """The least time. It is before all other times. By default, publishers start at this time."""
+        """The minimum time, which is before all other times. By default, a partition begins at this time."""
 
     def less_equal(self, one: T, other: T) -> bool:
         """Return whether ``one`` is equal to ``other`` or before it.
@@ -63,7 +63,7 @@ class Int:
     """Times that are integers, in the usual order. This is the default order of epoch topics.
 
     Attributes:
-        bottom: The least time. Defaults to 0.
+        bottom: The minimum time, at which a partition begins by default. Smaller times are invalid. Defaults to 0.
     """
 
     bottom: int = 0

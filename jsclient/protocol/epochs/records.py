@@ -188,17 +188,19 @@ class _EpochToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 class EpochPosition(Generic[T]):
     """A position in an epoch topic, from which a subscription in any process can continue.
 
-    It is returned by `EpochSubscription.position`. Pass it to `EpochTopic.subscribe` as ``start``. Store it as JSON,
-    and don't rely on the attributes, which describe what has been read.
+    Returned by `EpochSubscription.position`. Store the position as JSON, and pass it to `EpochTopic.subscribe` as
+    ``start``. Don't rely on the attributes, which describe what has been read.
 
     Attributes:
-        order: The order of the times. It is ignored when positions are compared.
-        since: Stream sequence after which the data of all open epochs begins.
-        missed: The latest times that were already active at the start. Epochs at or before them may lack data.
-        frontiers: Several frontiers. An epoch that any of these frontiers completes has been consumed.
-        records: For each partition, its number and the sequence of the frontier record at which its reading continues.
+        order: The `Order` of the topic's times. Positions are compared without this attribute.
+        since: The data of all epochs that haven't been consumed yet comes after this stream sequence.
+        missed: The latest times for which data had been sent when the first subscription started. The subscription
+            hasn't read that data, so epochs at or before any of these times may be incomplete.
+        frontiers: The frontiers of this subscription and of those it continues, each with the earliest times that
+            weren't complete. An epoch that any of them completes has been consumed, so its data is skipped.
+        records: A ``(partition, sequence)`` pair for each partition. Its frontier is read from this sequence on.
         stream: Name of the stream.
-        incarnation: Creation time of the stream. See `jsclient.Position`.
+        incarnation: Creation time of the stream, which reveals that the stream was deleted and created again.
     """
 
     order: Order[T] = field(compare=False, repr=False)

@@ -15,10 +15,10 @@ __all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats", "storage_a
 
 
 class AccountLimits(Model, frozen=True, kw_only=True):
-    """Limits of an account or of one of its tiers. They are set by the operator of the server.
+    """Limits of an account or of one of its tiers, as set by the operator of the server.
 
-    -1 means that there is no limit. For the size of a single stream, 0 means that there is no limit. None means that
-    the server doesn't report the limit.
+    -1 means no limit. The two limits on the size of a single stream use 0 for this instead. None means that the server
+    doesn't report the limit.
 
     Attributes:
         max_memory: Maximum number of bytes stored in memory.

@@ -17,10 +17,11 @@ class PeerInfo(Model, frozen=True, kw_only=True):
 
     Attributes:
         name: Name of the server.
-        peer: ID of the server in the group.
-        current: Whether the replica was seen recently and is up to date.
-        offline: Whether the server hasn't been seen recently.
-        pending: Whether the server is assigned to the group but hasn't joined it yet.
+        peer: ID of the server in the Raft group, which consists of all servers that have a replica. None if the server
+            doesn't report it.
+        current: True if the server was seen recently and its replica is up to date.
+        offline: True if the server hasn't been seen recently.
+        pending: True if the server is assigned to the Raft group but hasn't joined it yet.
         active: How long ago the replica was last active, in seconds, or None if the server doesn't report it.
         lag: Number of operations that the replica hasn't applied yet.
     """
@@ -35,11 +36,11 @@ class PeerInfo(Model, frozen=True, kw_only=True):
 
 
 class ClusterInfo(Model, frozen=True, kw_only=True):
-    """The group of servers that have replicas of a stream or consumer, for example as ``stream.cached_info.cluster``.
+    """The servers that have replicas of a stream or consumer, for example as ``stream.cached_info.cluster``.
 
     Attributes:
         name: Name of the cluster.
-        raft_group: Name of the Raft group. Useful only for diagnostics.
+        raft_group: Name of the Raft group that these servers form. Useful only for diagnostics.
         leader: Name of the server that is the leader, or None during an election.
         leader_since: Time at which the leader was elected, or None if the server doesn't report it.
         system_account: Whether replication traffic goes through the system account.

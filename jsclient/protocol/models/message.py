@@ -45,7 +45,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
         data: Payload of the message.
         headers: Headers of the message, without those that the server adds to a response.
         time: Time at which the message was stored, in UTC, with microsecond precision.
-        time_ns: Time at which the message was stored, in nanoseconds since 1970.
+        time_ns: Time at which the message was stored, as Unix time in nanoseconds.
         num_pending: Number of further messages that match the request, if the message is part of a batch, otherwise
             None.
     """

@@ -31,7 +31,8 @@ class StreamState(Model, frozen=True, kw_only=True):
     """Summary of the messages in a stream. It is part of `StreamInfo`.
 
     Attributes:
-        messages, bytes: Number of messages, and their total size in bytes.
+        messages: Number of messages.
+        bytes: Total size of the messages, in bytes.
         first_seq: Stream sequence of the oldest message. ``last_seq + 1`` if all messages have been removed. May be 0
             if no message was ever stored.
         first_ts: Time at which the oldest message was stored, or None if the stream is empty.

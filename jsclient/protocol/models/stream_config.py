@@ -39,13 +39,13 @@ __all__ = [
 
 
 class RetentionPolicy(StrEnum):
-    """When messages are removed from a stream.
+    """When a stream removes messages.
 
-    * ``LIMITS``: When the stream reaches a limit, such as ``max_age`` or ``max_bytes``. This is the default.
-    * ``INTEREST``: In addition, when all consumers have acknowledged a message. Without a consumer, messages aren't
-      kept at all.
-    * ``WORKQUEUE``: In addition, when a consumer has acknowledged a message. The filters of the consumers must not
-      overlap.
+    * ``LIMITS``: Only when the stream reaches a limit, such as ``max_age`` or ``max_bytes``. This is the default.
+    * ``INTEREST``: At a limit, and also once every consumer whose filters match a message has acknowledged it. A
+      message that matches no consumer isn't stored at all.
+    * ``WORKQUEUE``: At a limit, and also once a consumer has acknowledged a message. The filters of the consumers must
+      not overlap, so each message belongs to only one consumer.
     """
 
     LIMITS = "limits"

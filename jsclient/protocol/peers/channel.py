@@ -121,8 +121,8 @@ def well_known_policy(*, requests: bool = False) -> Policy:
     """Return the policy of the well-known channel, on which other peers request relationships and withdraw requests.
 
     Args:
-        requests: If true, also accept ``wrangler:subscription``, as picos do. Strangers can then make this peer send
-            requests to other peers.
+        requests: If true, also accept the event ``wrangler:subscription``, as Pico Labs' picos do. Strangers can then
+            make this peer send requests to other peers. Defaults to False.
     """
     events = ("wrangler:new_subscription_request", "wrangler:inbound_removal")
     return Policy(
@@ -223,9 +223,10 @@ class Permissions(NamedTuple):
     subscribe: tuple[str, ...]
 
     def to_config(self) -> dict[str, Any]:
-        """Return the value of ``permissions`` for a user in the server's configuration.
+        """Return these permissions as a dict to put under ``permissions`` of a user in the server's configuration.
 
-        The JWT of a user has the same structure.
+        The dict has the keys ``publish`` and ``subscribe``. Each value is a dict with a list of subjects under
+        ``allow``, ``deny`` or both. In a user JWT, use ``pub`` and ``sub`` instead of ``publish`` and ``subscribe``.
         """
         return {
             "publish": {"allow": list(self.publish), "deny": list(self.deny)} if self.publish else _NOTHING,

@@ -29,31 +29,35 @@ class EngineOptions:
             ``Tx_host``. By default, no host is allowed, because strangers choose ``Tx_host``. Pass a mapping to give
             arguments of `jsclient.connect` for each URL, such as credentials.
         requests: If true, anyone can make a peer send a request for a relationship, by sending the event
-            ``wrangler:subscription`` to its well-known channel, as in picos. Defaults to False.
+            ``wrangler:subscription`` to the well-known channel of the peer. Pico Labs' picos allow this. Defaults to
+            False.
         max_inbound: Maximum number of undecided requests of each peer. Further requests wait in the stream, except
-            those that ``auto_accept`` approves.
-        remember: How long a relationship is remembered after its end, in seconds. It must be greater than ``max_age``.
+            those that `Peer.auto_accept` approves. Defaults to 1,000.
+        remember: How long a relationship is remembered after its end, in seconds. Must be greater than ``max_age``.
             Defaults to 7 days.
         retry_delay: How long until the first redelivery of a message that a peer can't handle yet, in seconds. The
-            delay doubles each time, up to 60 seconds.
-        max_deliver: Maximum number of attempts to handle an event whose handlers raise exceptions.
+            delay doubles each time, up to 60 seconds. Defaults to 5 seconds.
+        max_deliver: Maximum number of attempts to handle an event whose handlers raise exceptions. Defaults to 10.
         handler_delay: How long to wait after the handlers of an event have failed for the first time, in seconds. The
-            delay doubles with each further attempt, up to 60 seconds.
+            delay doubles with each further attempt, up to 60 seconds. Defaults to 0.5 seconds.
         concurrency: Number of channels of a peer whose events are handled concurrently. Events on the same channel are
-            handled in order, except for redelivered events.
+            handled in order, except for redelivered events. Defaults to 4.
         prefix: The prefix of the subjects of events, queries and state. Two engines with the same prefix on the same
-            NATS account act as one engine.
-        events_stream: Name of the stream of events. By default, it is derived from the prefix, as in ``PICO_EVENTS``. A
-            missing stream is created, and an existing one is never changed.
-        state_stream: Name of the stream of state. By default, it is derived from the prefix, as in ``PICO_STATE``.
-        max_age: How long an event waits for a peer that isn't running, in seconds. The limit is set when the stream is
-            created. In an existing stream, it must be less than ``remember``. Defaults to 3 days.
+            NATS account act as one engine. Defaults to ``pico``.
+        events_stream: Name of the stream that stores events. A missing stream is created, and an existing one is never
+            changed. Defaults to the prefix in upper case followed by ``_EVENTS``, for example ``PICO_EVENTS``.
+        state_stream: Name of the stream that stores the channels and relationships of peers. Defaults to the prefix in
+            upper case followed by ``_STATE``, for example ``PICO_STATE``.
+        max_age: How long an event waits for a peer that isn't running, in seconds. Applies when the engine creates the
+            stream of events. An existing stream keeps its own ``max_age``, which must be less than ``remember`` too.
+            Defaults to 3 days.
         max_waiting: Maximum number of waiting events of one type on one channel. The stream refuses further events, and
-            the sender tries again later.
-        max_event_size: Maximum size of an event in bytes.
-        replicas, storage: The number of replicas and the type of storage of new streams.
+            the sender tries again later. Defaults to 10,000.
+        max_event_size: Maximum size of an event in bytes. Defaults to 128 KiB.
+        replicas: Number of replicas of new streams. Defaults to 1.
+        storage: Type of storage of new streams, "file" (the default) or "memory".
         reply_prefix: The prefix that the reply subject of a query must have. Queries with other reply subjects aren't
-            answered, because strangers choose the reply subject.
+            answered, because strangers choose the reply subject. Defaults to ``_INBOX``.
 
     Raises:
         ConfigError: An option is out of range, or a URL is malformed or contains a password.
@@ -98,7 +102,7 @@ class EngineOptions:
 
 
 class EngineFields(TypedDict, total=False):
-    """Keyword arguments of `Engine`, for annotations. ``EngineOptions`` has a field of the same name for each."""
+    """A ``TypedDict`` of the keyword arguments of `Engine`, for annotations. `EngineOptions` describes them."""
 
     host: str | None
     allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]

@@ -57,7 +57,7 @@ class Position:
         incarnation: Creation time of the stream, as the server reported it. It reveals that a stream was deleted and
             created again under the same name.
         seq: Stream sequence of the record, or 0 for the position before the first record.
-        time_ns: The time at which the record was stored, in nanoseconds since 1970, or 0 if unknown. It is only
+        time_ns: The time at which the record was stored, as Unix time in nanoseconds, or 0 if unknown. It is only
             informative, and is ignored when positions are compared.
     """
 
@@ -128,7 +128,7 @@ class Position:
 
         Args:
             seq: Stream sequence of the record.
-            time_ns: The time at which the record was stored, in nanoseconds since 1970. Defaults to 0, which means
+            time_ns: The time at which the record was stored, as Unix time in nanoseconds. Defaults to 0, which means
                 unknown.
         """
         return replace(self, seq=seq, time_ns=time_ns)
@@ -144,9 +144,9 @@ class Extent:
         first_seq: Sequence of the first stored record. ``last_seq`` + 1 if all records have been removed. May be 0 if
             no record was ever stored.
         last_seq: Sequence of the last record that was ever stored, or 0 if there was none.
-        first_time_ns: The time at which the first record was stored, in nanoseconds since 1970, or 0 if the stream is
+        first_time_ns: The time at which the first record was stored, as Unix time in nanoseconds, or 0 if the stream is
             empty.
-        last_time_ns: The time at which the last record was stored, in nanoseconds since 1970, or 0 if there was none.
+        last_time_ns: The time at which the last record was stored, as Unix time in nanoseconds, or 0 if there was none.
         replicas: Number of replicas of the stream. If it is more than 1, the answer may come from a server that is no
             longer the leader, so the extent may be out of date.
         connects: How often the client had reconnected before it received this extent. Used to recognize an extent from
@@ -208,7 +208,7 @@ class Extent:
         leader, some of them may have earlier time stamps.
 
         Args:
-            time_ns: The time in nanoseconds since 1970.
+            time_ns: Unix time in nanoseconds.
             found: The ``(seq, time_ns)`` pairs of the records stored from this time on, in order. Request these records
                 after the extent. Otherwise, a record stored between the two requests would be missed.
             allow_truncated: Whether to accept a stream whose first record is later than the time. Earlier records may

@@ -22,7 +22,7 @@ class Kind(enum.Enum):
     """What a record means: an ordinary value, or a marker that ends the topic. The value of `Record.kind`.
 
     * ``VALUE``: An ordinary record.
-    * ``FINISH``: The last record of a subject, whose payload is the completion. The producer has finished the topic.
+    * ``FINISH``: The last record of a subject. The producer has finished the topic, with this payload as the result.
     * ``FAIL``: The last record of a subject, whose payload is the reason. The producer has ended the topic because of a
       failure.
     * ``FRONTIER``: Not a value, but the progress of a partition. Stored only by the publishers of an epoch topic.
@@ -71,7 +71,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     Attributes:
         seq: Sequence of the message in its stream. Sequences grow from record to record, but may have gaps.
-        time_ns: The time at which the server stored the record, in nanoseconds since 1970, or 0 if unknown.
+        time_ns: The time at which the server stored the record, as Unix time in nanoseconds, or 0 if unknown.
         subject: The subject to which the record was published.
         data: The payload.
         headers: The headers, which are immutable. Use ``headers.copy()`` to get headers that you can change.

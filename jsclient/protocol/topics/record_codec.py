@@ -435,7 +435,7 @@ class DeliveredRecords:
         Args:
             frame: A delivery.
             seq: The stream sequence of the record.
-            time_ns: The time of storage in nanoseconds since 1970.
+            time_ns: The time of storage, as Unix time in nanoseconds.
             previous: The predecessor of the record, which is used if the frame doesn't name it.
         """
         alike, (subject, _, block, data) = self._alike, frame

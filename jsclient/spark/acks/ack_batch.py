@@ -87,21 +87,29 @@ def ack_batch(
 def nak_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", delay: float | None = None
 ) -> int:
-    """Reject all messages of a batch for now, so that the server redelivers them.
+    """Nak all messages of a batch, so that the server redelivers them.
 
-    Use this if the batch can't be processed at the moment. If Spark retries a task, its messages are nak'd twice and
-    may be redelivered twice.
+    Use this if the batch can't be processed now but may be processed later. If Spark retries a task, the messages of
+    the task may be nak'ed and redelivered more than once.
 
     Args:
         df: A DataFrame with a ``reply`` column.
         servers: Comma-separated URLs, or a mapping of connection options, named as in the streaming source.
-        on: Where to send the naks from, "executors" (the default) or "driver". See `ack_batch`.
+        on: Where to send the naks from. "executors", the default, sends them from the executors that hold the rows.
+            "driver" collects the reply subjects on the driver first.
         delay: How long the server waits before it redelivers the messages, in seconds. By default, it doesn't wait.
 
     Returns:
-        The number of rejected messages. `ack_batch` describes which messages aren't counted.
+        The number of messages that were nak'ed. With "driver", this excludes messages whose deliveries the server no
+        longer knows of, because it crashed. The server redelivers these messages too.
 
-    Raises the same errors as `ack_batch`.
+    Raises:
+        ConfigError: The column is missing, or an option is invalid.
+        NotJetStreamMessageError: A value in the ``reply`` column isn't the reply subject of a JetStream message.
+        NoRespondersError: The consumer no longer exists.
+        RequestTimeoutError, DisconnectedError: Some naks may not have been processed. You may call the function again.
+
+    An error on an executor is raised as Spark's exception, with the original error in its text.
     """
     return _settle(df, servers, ack_payload(AckKind.NAK, delay=delay), on)
 
@@ -116,13 +124,22 @@ def term_batch(
     Args:
         df: A DataFrame with a ``reply`` column.
         servers: Comma-separated URLs, or a mapping of connection options, named as in the streaming source.
-        on: Where to send the acks from, "executors" (the default) or "driver". See `ack_batch`.
+        on: Where to send the terms from. "executors", the default, sends them from the executors that hold the rows.
+            "driver" collects the reply subjects on the driver first.
         reason: A single line of text, included in the server's advisories. Omitted by default.
 
     Returns:
-        The number of terminated messages. `ack_batch` describes which messages aren't counted.
+        The number of terminated messages. With "driver", this excludes messages whose deliveries the server no longer
+        knows of, because it crashed. The server redelivers these messages.
 
-    Raises the same errors as `ack_batch`.
+    Raises:
+        ConfigError: The column is missing, or an option is invalid.
+        NotJetStreamMessageError: A value in the ``reply`` column isn't the reply subject of a JetStream message.
+        NoRespondersError: The consumer no longer exists.
+        RequestTimeoutError, DisconnectedError: Some messages may not have been terminated. Calling the function again
+            is safe.
+
+    An error on an executor is raised as Spark's exception, with the original error in its text.
     """
     return _settle(df, servers, ack_payload(AckKind.TERM, reason=reason), on)
 

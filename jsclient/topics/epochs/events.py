@@ -55,11 +55,11 @@ class CompletedEpoch(Generic[T]):
     def items(self) -> list[Any]:
         """The items of all batches of the epoch, in a single list.
 
-        Each batch must be a list. If a publisher sends other objects, iterate over the epoch instead.
+        Each batch must be a list or another collection of items.
 
         Raises:
-            ConfigError: The epoch was too large to be kept in memory, or a batch isn't a list. In both cases, use
-                ``async for batch in epoch`` instead.
+            ConfigError: The epoch was too large to be kept in memory, or a batch is a single value, such as a number, a
+                string or a dict. In both cases, read the batches with ``async for batch in epoch``.
         """
         if self._batches is None:
             raise ConfigError(

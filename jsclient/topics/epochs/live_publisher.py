@@ -43,10 +43,10 @@ class LivePublisher(Handle, Generic[T]):
     """Sends data in epochs to connected subscribers, without storing it. Opened by `EpochTopic.live_publisher`.
 
     Data that is sent while no subscriber is connected is lost. A new subscriber first learns which epochs are completed
-    and which are in progress, and then receives every message sent afterwards. A subscriber that is silent for three
-    beats, or that reads too slowly, is disconnected.
+    and which are in progress, and then receives every message sent afterwards. A subscriber is disconnected if it sends
+    no heartbeat for three times the interval ``beat`` (see `EpochTopic.live_publisher`), or if it reads too slowly.
 
-    At the end of ``async with``, `release` is called, so epochs stay open. Call `close` to complete the epochs.
+    Leaving ``async with`` calls `release`, which doesn't complete the open epochs. Call `close` to complete them.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class LivePublisher(Handle, Generic[T]):
         self._watching: asyncio.Task[None] | None = None
 
     async def begin_publishing(self, *, takeover: bool) -> None:
-        """Listen for subscribers. For internal use: `EpochTopic.live_publisher` calls this method.
+        """Listen for subscribers. For internal use. `EpochTopic.live_publisher` calls this method.
 
         Raises:
             PublisherExistsError: Another live publisher is active, and ``takeover`` is false.
-            DisconnectedError: There is no connection at the moment.
+            DisconnectedError: There is no connection.
             ClosedError: The connection is closed.
 
         May also raise any other request error.
@@ -328,8 +328,8 @@ class LivePublisher(Handle, Generic[T]):
     async def release(self) -> None:
         """Stop publishing without completing the open epochs.
 
-        The subscribers wait until another publisher takes over the partition. That publisher starts again at the least
-        time of the order. If the call is cancelled, the release continues in the background.
+        The subscribers wait until another live publisher of the partition is opened. The new publisher begins again at
+        the minimum time of the topic's `Order`. If the call is cancelled, the release continues in the background.
         """
         if not self.is_closed:
             self._state = State.CLOSED

@@ -46,13 +46,14 @@ class PartitionPublisher(Handle, Generic[T]):
             await publisher.send(7, ["more", "items"])
             await publisher.advance(8)  # subscribers now receive epoch 7
 
-    A partition has one publisher at a time. If a new publisher takes over the partition, data that the previous one has
-    sent by then remains valid, but subscribers skip anything that it sends later. Its next call that changes the
-    frontier raises `ProducerFencedError`.
+    A partition has one publisher at a time. If a new publisher takes over the partition, everything that the old one
+    sent before the takeover remains valid, and subscribers skip what the old publisher sends afterwards. When the old
+    publisher next tries to complete an epoch, for example with `advance`, it raises `ProducerFencedError`.
 
     Data is sent without waiting for acks, but an epoch is only completed when all its data has been stored. If data was
-    refused, if its outcome is unknown, or if a different publisher took over the partition, every further call raises
-    an error. To recover, open a new publisher, check its `frontier`, and send the data of the open epochs again.
+    refused, if it is unknown whether data was stored, or if a different publisher took over the partition, every
+    further call raises an error. To recover, open a new publisher. Its `frontier` shows which epochs are still open.
+    Send the data of these epochs again.
 
     Leaving ``async with`` waits until the data has been stored, and releases the partition. Open epochs stay open, and
     a later publisher can continue them. Call `close` to end the partition.
@@ -86,16 +87,16 @@ class PartitionPublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The earliest times for which data may still be sent, as an antichain.
+        """The earliest times for which data may still be sent, as an `Antichain`.
 
-        An epoch is complete once no element of the frontier is less than or equal to its time. If times are integers,
-        the frontier contains a single time. It is empty once the partition has ended.
+        An epoch is complete once no time in the frontier is less than or equal to the time of the epoch. If times are
+        integers, the frontier contains a single time. The frontier is empty once the partition has ended.
         """
         return self._core.lower
 
     @property
     def upper(self) -> Antichain[T]:
-        """The latest times for which data has been sent, as an antichain. Empty if no data has been sent."""
+        """The latest times for which data has been sent, as an `Antichain`. Empty if no data has been sent."""
         return self._core.upper
 
     def state(self, time: T) -> EpochState:
@@ -115,8 +116,8 @@ class PartitionPublisher(Handle, Generic[T]):
     async def send(self, time: T, items: Any, *, msg_id: str | None = None) -> None:
         """Send a batch of items of one epoch, without waiting until it has been stored.
 
-        If the call is cancelled, the batch wasn't sent. There is one exception: if the publisher uses your own nats-py
-        connection, a cancelled call may have sent it.
+        If the call is cancelled, the batch wasn't sent. The only exception is a publisher that uses your own nats-py
+        connection. With such a publisher, a cancelled call may have sent the batch.
 
         Args:
             time: The time of the epoch. Sending its first batch makes the epoch active.
@@ -198,9 +199,10 @@ class PartitionPublisher(Handle, Generic[T]):
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
         """Add and drop capabilities in a single step, to control for which times this publisher may still send data.
 
-        With a capability for a time, the publisher may send data for this time and all later times. Initially, it has
-        a capability for the least time. An epoch is completed when no capability allows its time any more. Use
-        `advance` unless you need several capabilities at once, for example because times aren't totally ordered.
+        With a capability for a time, the publisher may send data for this time and all later times. The publisher of a
+        new partition has a capability for the time at which the partition begins. An epoch is completed when no
+        capability allows its time any more. Use `advance` unless you need several capabilities at once, for example
+        because times aren't totally ordered.
 
         The call waits, raises errors and handles cancellation just like `advance`.
 
@@ -235,11 +237,11 @@ class PartitionPublisher(Handle, Generic[T]):
             time: The time of the epoch.
             batches: The data of the epoch. Each batch is one message. A server accepts at most 999 messages in an
                 atomic batch.
-            to: The time to advance to. Defaults to the next time, if the order has a ``successor``.
+            to: The time to advance to. Defaults to the next time if the `Order` of the topic has a ``successor``.
 
         Raises:
-            ConfigError: ``to`` is omitted although the order has no ``successor``, or ``to`` doesn't complete the
-                epoch.
+            ConfigError: ``to`` is omitted although the topic's `Order` has no ``successor``, or advancing to ``to``
+                doesn't complete the epoch.
 
         May also raise any error of `send` and `AtomicBatch.commit`.
         """

@@ -110,7 +110,7 @@ class EpochSubscription(EpochEvents[T]):
         return self._skipped
 
     async def begin_reading(self, start: EpochStart = "now", *, wait: bool) -> None:
-        """Find out where to start, and start reading. For internal use: `EpochTopic.subscribe` calls this method.
+        """Find out where to start, and start reading. For internal use. `EpochTopic.subscribe` calls this method.
 
         Raises the errors that `EpochTopic.subscribe` describes.
         """
@@ -213,7 +213,7 @@ class EpochSubscription(EpochEvents[T]):
             )
 
     async def close(self) -> None:
-        """Stop reading. The `position` stays valid. If the subscription is already closed, nothing happens."""
+        """Stop reading. You can still use `position` to resume later. Closing the subscription again has no effect."""
         self._state = State.CLOSED
         if self._reader is not None:
             await self._reader.close()

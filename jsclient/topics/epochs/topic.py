@@ -144,15 +144,16 @@ class EpochTopic(Generic[T]):
         """Become the publisher of a partition. The topic is created if it doesn't exist.
 
         Open the publisher with ``async with``, or await the call. The publisher continues from the stored state of the
-        partition: completed epochs stay completed, and active epochs stay open. During a leader election or a restart
-        of the server, the call waits up to 30 seconds.
+        partition: completed epochs stay completed, and active epochs stay open. If the server restarts or elects a
+        leader, the requests are retried for up to 30 seconds. After that, the error of the last request is raised.
 
         Args:
             partition: Number of the partition, counted from 0.
-            start: The earliest time of a new partition. Defaults to the least time of the order.
-            takeover: If true, take the partition from a publisher that is still alive. If false, the call raises
-                `PublisherExistsError` instead. A publisher that doesn't answer within a second, for example because its
-                process was killed, is always replaced.
+            start: Time at which the partition begins, if it is new or its stored state is missing. Otherwise, the
+                argument has no effect. Defaults to the minimum time of the topic's `Order`, which is 0 for integers.
+            takeover: What to do if another publisher of the partition is still alive. If true, take the partition from
+                this publisher. If false, raise `PublisherExistsError`. A publisher that doesn't answer within a second,
+                for example because its process was killed, is always replaced.
             max_in_flight: Maximum number of messages that are sent but not yet acked.
             timeout: How long to keep trying to store a message, in seconds, including restarts of the server. Defaults
                 to the timeout of the connection.
@@ -259,21 +260,22 @@ class EpochTopic(Generic[T]):
     ) -> LivePublisher[T]:
         """Publish a partition to connected subscribers over plain NATS, without storing messages.
 
-        Live publishing is faster than using a `publisher`, but data sent while no subscriber is connected is lost. Each
-        live publisher starts at the least time of the order. If two live publishers are opened at the same moment, both
-        may publish.
+        Live publishing is faster than using a `publisher`, but data sent while no subscriber is connected is lost. No
+        state is stored either, so each live publisher begins at the minimum time of the topic's `Order`, which is 0 for
+        integers. Open the live publishers of a partition one after the other. If two are opened at the same moment,
+        neither may find the other, and both publish.
 
         Args:
             partition: Number of the partition, counted from 0.
-            takeover: If true, end a live publisher that is still alive, whose next call then raises
-                `ProducerFencedError`. If false, this call raises `PublisherExistsError` instead. A publisher that
-                doesn't answer within a second counts as dead.
-            beat: Interval between heartbeats, in seconds. A subscriber that is silent for three times as long is
-                dropped.
+            takeover: What to do if another live publisher of the partition is still alive. If true, end this publisher,
+                so its next call raises `ProducerFencedError`. If false, raise `PublisherExistsError`. A publisher that
+                doesn't answer within a second is considered dead.
+            beat: Interval between heartbeats, in seconds. A subscriber that sends no heartbeat for three times as long
+                is disconnected. Defaults to 2 seconds.
             max_subscribers: Maximum number of connected subscribers. Further subscribers are refused.
-            reply_prefix: The prefix that the inboxes of subscribers must have. Other subscribers are refused. By
-                default, ``_INBOX`` (which includes ``_INBOX_guest``) and the inbox prefix of this connection are
-                accepted.
+            reply_prefix: The prefix that the inboxes of subscribers must have. Subscribers with other inboxes are
+                refused. By default, ``_INBOX`` (which includes ``_INBOX_guest``) and the inbox prefix of this
+                connection are accepted.
 
         Raises:
             PublisherExistsError: Another live publisher of the partition is alive, and ``takeover`` is false.
@@ -313,12 +315,12 @@ class EpochTopic(Generic[T]):
         Args:
             partitions: Numbers of the partitions. Defaults to all partitions with which this object was created.
             filter: Which epochs to return, with the same values as in `subscribe`.
-            wait: If true, wait until all partitions have a live publisher. If false, raise `TopicNotFoundError`
-                instead. If the wait is long, the event `PartitionsMissing` is emitted, even for a wait after a
-                publisher has ended.
+            wait: What to do if some partitions have no live publisher yet. If true, wait for their publishers. If
+                false, raise `TopicNotFoundError`. If the wait is long, the event `PartitionsMissing` is emitted. It is
+                also emitted if a publisher ends later and the subscription waits long for the next one.
             timeout: How long to wait for the publishers, in seconds. By default, wait indefinitely.
-            beat: Interval between heartbeats, in seconds. A publisher that is silent for three times as long counts
-                as lost.
+            beat: Interval between heartbeats, in seconds. A publisher that is silent for three times as long is
+                considered lost. Defaults to 2 seconds.
 
         Raises:
             TopicNotFoundError: Some partitions have no live publisher, and ``wait`` is false.
@@ -403,7 +405,10 @@ def memory_epochs(
     """Create an epoch topic in this process, which needs no server. Use it in tests.
 
     Args:
-        name, order, partitions, codec: The same as the arguments of `JetStream.epochs`.
+        name: Name of the topic.
+        order: The order of the times. Defaults to `Int`.
+        partitions: Number of partitions. See `JetStream.epochs`.
+        codec: Encodes and decodes the data. See `JetStream.epochs`.
         log: The log that stores the topic. It must accept the subject ``<name>.>``. Defaults to a new `MemoryLog`.
 
     Raises:

@@ -72,10 +72,10 @@ class Member(NamedTuple):
 
 
 class UpdateRecord(NamedTuple):
-    """A state of an iteration. Returned by `Notifier.get_update_since`.
+    """A state published by a `Producer`, and the number of the state. Returned by `Notifier.get_update_since`.
 
     ``value`` is the state. Pass ``update_count`` to `Notifier.get_update_since` to wait for the next state. After the
-    producer has finished, ``value`` is the completion and ``update_count`` is None.
+    producer has finished, ``value`` is the value passed to `Producer.finish`, and ``update_count`` is None.
     """
 
     value: Any
@@ -85,18 +85,18 @@ class UpdateRecord(NamedTuple):
 class IterationObserver(Protocol):
     """Interface of an object that follows an iteration. `observe_iteration` calls its methods.
 
-    An observer may leave out any of the methods. If a method returns an awaitable, it is awaited before the next call.
-    For example, a `Producer` or a `TopicPublisher` can be an observer. It forwards the iteration to other consumers.
+    An observer may leave out any of the methods. If a method returns an awaitable, the awaitable is awaited before the
+    next call. Other results are ignored. A `Producer` or `TopicPublisher` as observer forwards the iteration to others.
     """
 
     def update_state(self, state: Any, /) -> Any:
-        """Called with each value of the iteration."""
+        """Called with each value of the iteration, after the iterator has returned the value."""
 
     def finish(self, completion: Any, /) -> Any:
-        """Called with the completion when the iteration finishes, or with None if it has no completion."""
+        """Called once when the iteration finishes, with the value passed to `Producer.finish`, or with None."""
 
     def fail(self, reason: Any, /) -> Any:
-        """Called when the iteration fails, with the exception or other value that explains why."""
+        """Called once when the iteration fails, with the exception or other value that explains why."""
 
 
 class NotifierSource(Protocol):
@@ -159,10 +159,10 @@ class Producer:
 
     Each method publishes immediately, even if you don't await its result, and calls take effect in order. Await the
     result to wait until the value has been stored, and to get its number, which grows from value to value. If a value
-    can't be stored and nobody awaits its result, the event `PublishFailed` reports this, and the next call raises it.
+    can't be stored and nobody awaits the result, the event `PublishFailed` and the next call report the error.
 
-    If the iteration has ended, each method raises `ClosedError`. If a value can't be encoded, it raises `ConfigError`.
-    In both cases, nothing is published.
+    If the iteration has ended, each method raises `ClosedError`. A value that can't be encoded raises `ConfigError`. In
+    both cases, nothing is published.
     """
 
     __slots__ = ("_publish",)
@@ -175,7 +175,7 @@ class Producer:
         return self._publish(Kind.VALUE, state)
 
     def finish(self, completion: Any = None, /) -> Awaitable[int]:
-        """End the iteration successfully. Consumers receive ``completion`` as its result."""
+        """End the iteration successfully. Consumers receive ``completion`` as the result of the iteration."""
         return self._publish(Kind.FINISH, completion)
 
     def fail(self, reason: Any, /) -> Awaitable[int]:
@@ -228,7 +228,7 @@ class Notifier:
         return UpdateRecord(entry.value, entry.number if entry.kind is Kind.VALUE else None)
 
     async def completion(self) -> Any:
-        """Wait until the producer finishes the iteration, and return its completion.
+        """Wait until the producer finishes the iteration, and return the value passed to `Producer.finish`.
 
         If the producer fails, the call raises the reason.
         """
@@ -319,7 +319,7 @@ class IterationSubscription:
         return SubscriptionIterator(self._source, self._position)
 
     async def completion(self) -> Any:
-        """Read all values, and return the completion when the producer finishes.
+        """Read all values until the producer finishes, and return the value passed to `Producer.finish`.
 
         If the producer fails, the call raises the reason.
         """

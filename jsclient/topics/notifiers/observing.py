@@ -40,7 +40,7 @@ async def observe_iteration(
             ``fail``, ``on_error`` receives the reason. Defaults to the exception handler of the event loop.
 
     Returns:
-        The completion of the iteration, or None if it has no completion or has failed.
+        The value passed to `Producer.finish`, or None if the iteration fails or comes from a different library.
 
     Raises:
         Exception: A method of the observer raised this exception, which ended the observation.
@@ -70,7 +70,7 @@ async def observe_iterator(
         on_error: A function to call with errors that can't be raised, as for `jsclient.kits.observe_iteration`.
 
     Returns:
-        The completion of the iteration, or None if it has no completion or has failed.
+        The value passed to `Producer.finish`, or None if the iteration fails or comes from a different library.
 
     Raises:
         Exception: A method of the observer raised this exception, which ended the observation.
