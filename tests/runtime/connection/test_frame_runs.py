@@ -209,6 +209,7 @@ def test_one_other_frame_in_run_of_one_size(change, index, headers, keys):
         host.reader._runs._window = frame_runs._MAX_WINDOW
         for sid in (b"1", b"2"):
             host.listen(sid)
+        # All frames have one size, because the numbers have the same number of digits.
         frames = []
         for number in range(1000, 1300):
             subject, reply = b"orders.%d" % number if keys else b"orders.new", REPLY % (number, number)
