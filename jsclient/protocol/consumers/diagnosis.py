@@ -182,7 +182,7 @@ def _hanging(info: ConsumerInfo, local: Local | None) -> list[Finding]:
     wait = _ack_wait(info)
     if local is None or not wait or not (local.waiting or info.num_pending):
         return []
-    # A handler that is slow by nature doesn't hang, so compare it with earlier handlers as well.
+    # A handler that always takes long isn't stuck, so compare this call with the longest earlier call as well.
     if local.running <= _SLOW * wait or local.running <= _EXCEEDS * local.longest:
         return []
     return [
@@ -385,7 +385,7 @@ def _pinned(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
         return
     for group in info.priority_groups or ():
         pin = group.pinned_client_id
-        # Nothing keeps messages from this client if it is pinned itself, or if no client is.
+        # This client gets messages if it is the pinned client itself, or if no client is pinned.
         if not pin or (local is not None and pin in local.pins):
             continue
         since = f", since {group.pinned_ts:%Y-%m-%d %H:%M:%S} UTC" if group.pinned_ts else ""

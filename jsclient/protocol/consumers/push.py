@@ -243,10 +243,11 @@ class PushTracker:
     foreign: int = 0
     # Messages that can be taken from the left without calling `take_frame`.
     front: deque[Frame] = field(init=False)
-    # The queue of messages, with marks for flow control requests and for errors to raise.
+    # The queue of messages. It also contains a mark for each flow control request to answer and for each error to
+    # raise, at the place where the request or the error arrived.
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # expected prefix of the next message's JSAck
-    _overflow: SlowConsumer | None = None  # the event of the overflow that is going on, if any
+    _overflow: SlowConsumer | None = None  # the event that reported the current overflow, or None
     _odd: bool = False  # true once an unknown status 100 has been reported
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:

@@ -279,8 +279,8 @@ class MutableAntichain(Generic[T]):
                 has_shrunk = has_shrunk or time in self.frontier.elements
         if not has_shrunk and not added:
             return []
-        # If no time left the frontier, only an added time can be less than one of its elements, so the other times
-        # needn't be compared.
+        # If the frontier lost none of its times, only a newly added time can be less than one of its elements, so it is
+        # enough to compare the elements and the added times. Otherwise, compare all times.
         before = self.frontier.elements
         self.frontier = Antichain.minimal(self.order, self._counts if has_shrunk else (*before, *added))
         after = self.frontier.elements

@@ -47,7 +47,7 @@ _PING: Final = b"4"
 _PONG: Final = b".4.$FI"  # an answer to a ping arrives on a subject with this suffix
 _ENDED: Final = b".3.$FI"  # an answer to the end of the ingest arrives on a subject with this suffix
 
-# Errors after which the stream accepts no ingest and stores no more of its messages.
+# Codes of errors that end the ingest. The stream stores none of the ingest's further messages.
 _FATAL: Final = frozenset({10205, 10206, 10207, 10211})
 _UNKNOWN_ID: Final = 10208
 

@@ -370,8 +370,8 @@ class Reader:
         self._in_flight = None
         if extent is not None:
             try:
-                # Compare the requested sequence, not the floor, because pushes may have arrived after the server sent
-                # this answer.
+                # Check the sequence that was requested, not the current one. Pushes that arrived after the server sent
+                # this answer may have moved the reader past the end that the answer reports.
                 certain = self._end_check.check_position(extent, self.start.at(asked.since), now)
             except PositionInvalidError as error:
                 return self.fail_reading(error)

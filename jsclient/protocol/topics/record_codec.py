@@ -395,7 +395,8 @@ class RepublishedRecords:
                     origin=origin,
                 )
             except ValueError:
-                # The frame has an unusual form, or this stream didn't republish it, so let the slower function decide.
+                # The fast path rejected the frame. Either its headers have an unexpected form, or this stream didn't
+                # republish it. The slower function tells which.
                 try:
                     record = republished_record(frame, self._stream, origin)
                     if not self._jumps and record.previous != record.seq - 1:
