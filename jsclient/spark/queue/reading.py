@@ -57,8 +57,8 @@ class ClaimSpec:
     batch_rows: int  # maximum number of rows per record batch
     fetch_max_bytes: int  # bytes per request
     fail_on_data_loss: bool  # true if missing messages are an error
-    # True if tasks terminate missing messages. They have no rows, so the user can't ack them, and the server would
-    # redeliver them forever.
+    # True if tasks terminate (+TERM) claims whose messages are missing from the stream. A missing message has no row,
+    # so the user can't ack it, and the server would try to redeliver it forever.
     term_missing: bool
     created: str = ""  # when the stream was created, in ISO format
 

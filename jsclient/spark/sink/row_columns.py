@@ -262,7 +262,7 @@ def _ids_of_source(batch: pa.RecordBatch, subjects: Sequence[bytes], source_ids:
 def _integers(column: pa.Array) -> list[int]:
     """Return the values of a column of integers without nulls."""
     column = column.cast(pa.int64())
-    # Use a memoryview, because some releases of Arrow convert integers to lists slowly.
+    # Read the integers through a memoryview, because ``to_pylist`` is much slower in some releases of pyarrow.
     numbers = memoryview(column.buffers()[1]).cast("q")
     return numbers[column.offset : column.offset + len(column)].tolist()
 
