@@ -94,7 +94,9 @@ class ConsumerFeed(Feed):
         """Return the pushes that other readers share, or new pushes if this reader doesn't trust the shared ones."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # If a reader joins the same pushes again, they have missed a record. Replace them if they can't serve it.
+        # A reader opens the feed again if a record wasn't pushed to it. Plain subscriptions can still serve this
+        # reader, because `missed` makes it check the history without waiting for a hint. A consumer can't, so replace
+        # it.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes

@@ -113,8 +113,8 @@ class ChainPublisher:
             ClosedError: An earlier record failed, so the chain has ended.
         """
         chain = self._chain
-        # Records are numbered one call after another. A call that is cancelled while it waits has no number yet, so it
-        # can't leave a gap in the chain.
+        # Only one call at a time gives its record a number. A call that is cancelled while it waits for its turn has no
+        # number yet, so it leaves no gap in the chain.
         async with self._in_turn:
             await self._wait_for_capacity(subject, len(data))
             check()

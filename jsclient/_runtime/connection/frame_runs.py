@@ -108,7 +108,8 @@ class RunReader:
         if is_plain:
             pos += self.patterns.read_frames(data, pos, line[2], batch)
         pos += self._frames_like(data, pos - 2, pos - 2 + self._window, line, batch)
-        # A large window shows that the last read was one run, so this read is probably one as well.
+        # The window grows while it contains nothing but frames of one run. If it has grown, the next frames probably
+        # form such a run as well, so read only one of them before trying to read the whole run.
         steps = _STEPS if self._window == _WINDOW else 1
         pos, ended = self._step_on(data, pos, line, batch, steps)
         if not ended and self.lengths[line[-1]] <= _SMALL:
