@@ -48,8 +48,8 @@ _CONSUMER_LIMIT = 10026
 _SLOW = 2.0  # a handler hangs only if it runs for more than this many intervals of ack_wait
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
 _NEAR = 0.9  # above this share of a limit, a stream may refuse the next message
-# After a pause has ended, the server may need up to this many seconds, until its next heartbeat, to serve a waiting
-# request.
+# After the pause of a consumer has ended, the server may need up to this many seconds, until its next heartbeat, to
+# serve a waiting request.
 _BETWEEN_CHECKS = 10.0
 _EXCEEDS = 2.0  # a handler hangs only if it also runs this many times as long as the longest earlier run
 

@@ -201,6 +201,6 @@ class ShownPins:
             if number >= first:
                 had, pin_id = self.pin.given_since(seen) if shown is None else (True, shown)
                 return had, self.pin.refused(code, pin_id) if had else None
-        # The request is too old to tell whether it had a pin, so assume that it had one. If it had none, the repeated
-        # request is refused too, and that refusal shows it.
+        # The request is too old to tell whether it had a pin, so assume that it had one. If it had none, the server
+        # also refuses the repeated request, which is recent enough to tell.
         return number > 0, None

@@ -152,7 +152,8 @@ class DeliveryQueue(Generic[Mark]):
     def mark_first(self, mark: Mark) -> None:
         """Put a mark before all queued messages."""
         if self.front:
-            self._settle_exactly()  # do this first, because it measures what is left of a run in `front`
+            # Do this before `front` is emptied, because it measures what is left of a run in `front`.
+            self._settle_exactly()
             self._after.appendleft(list(self.front))
             self._messages += len(self.front)
             self.front.clear()
@@ -186,7 +187,9 @@ class DeliveryQueue(Generic[Mark]):
         return frames
 
 
-_MAX_MARKS = 1024  # limits the marks that a faulty server can add. A real one waits for each answer
+# Maximum number of marks, in case a faulty server adds many of them. A real server waits for the answer to each flow
+# control request.
+_MAX_MARKS = 1024
 _UNKNOWN_INTERVAL = 5.0  # assumed interval of heartbeats if it is unknown, in seconds
 
 

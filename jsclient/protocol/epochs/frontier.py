@@ -343,7 +343,8 @@ class Capabilities(Generic[T]):
         """Replace all capabilities before a time by a capability for this time. Incomparable capabilities remain."""
         self.check_time(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
-        # Update without the usual checks. Only held capabilities are dropped, and `check_time` has allowed the new one.
+        # Update without the usual checks, which can't fail here. Only held capabilities are dropped, and `check_time`
+        # has allowed the new one.
         return self._held.update([*((time, -self._held.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:

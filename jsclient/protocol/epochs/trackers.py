@@ -239,8 +239,8 @@ class EpochSubscriber(Generic[T]):
         """The position of this subscriber. Its partitions must be in one stream, and all snapshots have arrived."""
         newest = self._read + 1, self._frontier_seqs
         first, seqs = min(self._unconsumed.values(), key=itemgetter(0), default=newest)
-        # An epoch counts as consumed unless it is at or after one of these times. So include the completed epochs that
-        # haven't been consumed.
+        # For a subscriber that resumes at this position, an epoch counts as consumed unless it is at or after one of
+        # these times. So add the times of completed epochs that haven't been consumed yet.
         held = [time for time in self._unconsumed if self.is_completed(time)] if self.hold else []
         consumed = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
         records: Any = tuple(sorted(seqs.items()))

@@ -402,8 +402,8 @@ def ended(
     passed = extras(attrs)
     sent_attrs = {"Id": record.id, **passed}
     eci = record.tx
-    # The other side's own channel is still unknown, so send to its public channel. There, Tx proves that this side is
-    # the requester.
+    # The other side's own channel is still unknown, so send the event to its public channel. There, the attribute Tx
+    # proves that the sender is the side that requested the relationship.
     if record.state is RelationshipState.OUTBOUND:
         sent_attrs, eci = sent_attrs | {"Tx": record.rx}, record.well_known_tx
     assert eci is not None

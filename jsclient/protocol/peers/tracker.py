@@ -298,7 +298,7 @@ class PeerTracker:
             return [policy]
         name = f"{event.domain}:{event.type}"
         # Check the policy before anything else. Some events are requests to the peer itself, for example to create a
-        # relationship, and only a channel whose policy allows such an event may make the request.
+        # relationship. They are accepted only on a channel whose policy allows them.
         if not policy.allows_event(event.domain, event.type):
             return [Refuse(Refusal.POLICY, name)]
         if name in FLOW_EVENTS:

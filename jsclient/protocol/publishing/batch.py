@@ -126,7 +126,8 @@ class BatchTracker:
     _buffered_size: int = 0
     first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)
-    _plain: bytes = field(init=False)  # for messages without user headers, the header block up to the batch sequence
+    # For messages without user headers, the header block up to the batch sequence.
+    _plain: bytes = field(init=False)
     # Cached beginnings of publish commands. They are valid for one subject and for batch sequences with the same number
     # of digits, which together determine the sizes in a command.
     _lines: _PlainLines | None = field(default=None, init=False, compare=False)

@@ -163,7 +163,8 @@ class ChainWindow(PublishWindow[TicketT]):
         self._gaps.discard(number)
         before, self._seen = self._gaps, (number, seq)
         self._ended = {ended for ended in self._ended if ended > number}
-        end = min(self._ended, default=None)  # later records fail, because this predecessor is missing
+        # The first record without a confirmation. Later records fail, because they depend on it.
+        end = min(self._ended, default=None)
         failures: Failures[TicketT] = []
         sends: Sends[TicketT] = []
         link: str | int = seq

@@ -90,7 +90,7 @@ class IngestTracker:
     ended: bool = False  # true if the server won't send any more answers
     complete: bool = False  # true if exactly the messages up to `acked` were stored
     _opened: int = -1  # `acked` when the limit was last raised by one
-    # Numbers of messages that were refused without being counted. The server will report them as missing.
+    # Numbers of messages that the server refused without counting them, and will report as missing.
     _unnumbered: list[int] = field(default_factory=list)
     reply: bytes = field(init=False)  # the beginning of every reply subject
 

@@ -221,7 +221,7 @@ class Extent:
         Raises:
             HistoryTruncatedError: Records stored after the time may have been removed.
         """
-        # Compare with the time of the first record. If the stream is empty, compare with that of the last one removed.
+        # Compare ``time_ns`` with the time of the first record or, if the stream is empty, of the last record removed.
         if (
             not allow_truncated
             and self.first_seq > 1

@@ -124,7 +124,7 @@ class Reader:
     _by_timer: bool = False  # true if the timer started the round
     _new_records: int = 0  # number of new records in this round
     _advanced: bool = False  # true if this round has moved the floor
-    # A gap was noticed after the request was sent, so the answer may be older than the gap.
+    # True if a gap was noticed after the request was sent. The answer may then be older than the gap.
     _late: bool = False
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:

@@ -127,7 +127,8 @@ class Work(msgspec.Struct, Generic[T], eq=False):
     repeats: int = 0  # attempts in this worker beyond the first
     burials: int = 0  # failed attempts to store its dead letter
     final_error: BaseException | None = None  # if set, store a dead letter with this error, without a handler
-    # The error raised by the key function. The message then counts as handled and failed.
+    # The error that the key function raised for this message, or None. After an error, the message counts as handled
+    # and failed.
     broken: Exception | None = None
     abandoned: bool = False  # true if its handler still runs, but the result of the handler is ignored
     denied: bool = False  # the server refused a progress report, so it refuses the ack as well
