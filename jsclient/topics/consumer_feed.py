@@ -280,7 +280,7 @@ class _Pushes:
                 await self._end_hearing()
                 if self._is_over:
                     await self._end_pushes()
-                self._push([])  # makes the readers read records older than the consumer from the history
+                self._push([])  # makes the readers check the history for records older than the consumer
 
     async def _end_hearing(self) -> None:
         hearing, self._hearing = self._hearing, None
@@ -353,7 +353,7 @@ class _Hearing:
             for subject in self._subjects:
                 self._inboxes.append(await connection.subscribe(subject, self._receive_hints))
             if self._inboxes:
-                # Wait for the PONG. If the server denies a subscription, its error arrives before that.
+                # Wait for the PONG. If the server denies a subscription, its error arrives before the PONG.
                 await connection.ping(self._context.timeout)
         except BaseException:
             await self.end_hearing()

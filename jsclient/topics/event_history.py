@@ -122,7 +122,7 @@ class EventSource:
                 "expected and linked are both given: linked sets the expected sequence; give one of them"
             )
         async with self._linking:
-            # Remove the entry before publishing. If the publish fails, the event may or may not have been stored, and
+            # Remove the entry before publishing. If publishing fails, the event may or may not have been stored, and
             # the next call must look up the last event.
             last = self._last_of.pop(subject, None)
             if last is None:

@@ -186,7 +186,7 @@ class RepublishFeed(Feed):
         connection.add_listener(listen)
         self._open[id] = inbox, listen, probe
         try:
-            # Wait for the PONG. If the server denies the subscription, its error arrives before that.
+            # Wait for the PONG. If the server denies the subscription, its error arrives before the PONG.
             await connection.ping(self._context.timeout)
             if inbox.denied is not None:
                 raise inbox.denied
