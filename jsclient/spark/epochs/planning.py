@@ -222,7 +222,8 @@ class TopicHistory(Generic[T]):
         for number, entries in enumerate(self._entries):
             anchor = self._anchor(number, beginning)
             first = 0 if anchor is None else entries.index(anchor)
-            # No data of the epochs follows the first record whose lower frontier has passed their end, so stop there.
+            # The first record whose lower frontier has passed the end of the epochs is the end of their data, so stop
+            # there.
             done = next(
                 (
                     at

@@ -39,7 +39,8 @@ class Ahead:
     after: int  # no message up to this sequence remains to be read
     last: int  # the last sequence to read
     facts: StreamFacts
-    free: int = 0  # value of `LogOffset.free` for the end of the batch
+    # No message of the batch up to this sequence matches a filter. 0 if unknown. See `LogOffset.free`.
+    free: int = 0
 
     @property
     def width(self) -> int:
@@ -74,7 +75,8 @@ class StreamPlanner:
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # the read mode that was chosen by the last check of the stream
         self._checked_for: tuple[str, ...] = ()  # the filters at the last check of the stream
-        # The marks of an offset and of the stream that matched last, and needn't be compared again.
+        # The last pair of an offset's mark and the stream's mark that passed the comparison. The same pair needn't be
+        # compared again.
         self._compared: object = None
         self._losses = Losses()
         self._sizes = Sizes()
@@ -453,7 +455,7 @@ class Head:
         self.last: int = 0  # sequence of the last matching message
         # The state of the stream and the filters for which `last` was looked up. If they change, look it up again.
         self._facts_key: object = None
-        self._seen_free = (0, 0)  # no message after the first sequence and up to the second matched
+        self._seen_free = (0, 0)  # no message after the first of these sequences and up to the second matches
 
     def refresh_facts(self) -> StreamFacts:
         """Refresh and return the facts. Sleeps until the pace allows a request."""

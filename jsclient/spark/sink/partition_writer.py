@@ -92,7 +92,7 @@ class Outcome:
     unmatched: int = 0
     resent: int = 0  # number of messages that were sent again
     first_seq: int = 0  # first sequence of the newly stored messages, or 0 if no message is new
-    last_seq: int = 0  # their last sequence
+    last_seq: int = 0  # last sequence of the newly stored messages, or 0
     streams: tuple[str, ...] = ()  # names of the streams that store the messages
     dropped_headers: frozenset[str] = frozenset()  # names of the server's headers that were dropped from rows
     # Sequences of all rows by stream, or None if not recorded.

@@ -330,7 +330,7 @@ def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]
         return []
     kind = column.type
     _, offsets, data = column.buffers()
-    # Use a memoryview, because some releases of Arrow convert integers to lists slowly.
+    # Read the offsets through a memoryview, because ``to_pylist`` is much slower in some releases of pyarrow.
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         numbers = memoryview(offsets).cast("q")
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):

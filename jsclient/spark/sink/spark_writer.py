@@ -58,7 +58,7 @@ __all__ = [
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LOG = "JSCLIENT_SPARK_LOG"
-# Environment variable that is set if Spark captures logs of Python workers.
+# Environment variable that is set if Spark captures the logs of Python workers.
 _KEEPS_LOGS = "PYSPARK_SPARK_SESSION_UUID"
 
 _looked: dict[tuple[SinkOptions, RowShape, bool], Target] = {}  # targets that this process has looked up
