@@ -104,7 +104,8 @@ class SourceOptions:
     batch_rows: int = 8192  # rows of one Arrow batch
     ack_on: str = "batch"  # when claimed messages are acked: "batch", "manual" or "purge"
     streams: tuple[str, ...] = ()  # the names of several streams, in order
-    stream_pattern: str | None = None  # a pattern for the names instead, with * for any characters
+    # Pattern that selects streams by name, where * stands for any characters.
+    stream_pattern: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
