@@ -135,7 +135,8 @@ class Pin:
     id: str | None = None
     seen: int = 0
     _last: str | None = None
-    _disabled: bool = False  # true if the consumer pins no client, so a publisher has set the header
+    # True if the consumer pins no client. Its messages may have this header from their publishers, so it is ignored.
+    _disabled: bool = False
 
     def message(self, block: bytes) -> Event | None:
         """Read the header block of the newest message. Return the event to emit, if any.

@@ -125,8 +125,8 @@ class DeliveryQueue(Generic[Mark]):
         waiting = len(self.front) + self._messages
         if self._counted != waiting:
             self._settle()
-        # Accept a single message into an empty buffer even if it exceeds the capacity. It could never be received
-        # otherwise.
+        # Accept a single message into an empty buffer even if it exceeds the capacity. Otherwise, the message could
+        # never be received.
         if waiting or count > 1:
             if waiting + count > self.max_messages:
                 return False
