@@ -84,7 +84,8 @@ class FeedSubscription:
                     continue
                 self.refused(error)
                 return
-            # `end_feed` may have been called while the feed was being opened, and found no open feed. Close it here.
+            # `end_feed` may have been called while the feed was being opened, and found no open feed. Close the feed
+            # here.
             if self._ended:
                 await self.feed.close(self.id)
                 return

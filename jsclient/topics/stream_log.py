@@ -244,7 +244,8 @@ class StreamLog(Log):
                 raise batch.error
         finally:
             await consumer.close()
-            with suppress(JetStreamError):  # otherwise, the server removes it after its inactive threshold
+            # If the deletion fails, the server removes the consumer after its inactive threshold.
+            with suppress(JetStreamError):
                 await self._consumers.delete(name)
         records = DeliveredRecords(linked=self._linked, origin=self.origin).read_frames(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
