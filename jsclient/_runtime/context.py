@@ -240,7 +240,7 @@ class Requests:
                     pending.subject, payload, reply=reply, header=header, urgent=True
                 )
         except TimeoutError:
-            if not pending.future.done():  # otherwise the reply arrived at the last moment
+            if not pending.future.done():  # if it is done, the reply arrived at the last moment
                 raise pending.too_late(self._connection.problem) from None
 
     def _fail_overdue(self) -> None:

@@ -16,8 +16,8 @@ _STEPS = 8  # number of frames at the start of a run that are read one by one
 # Maximum number of bytes of a payload in a run that is split, because splitting copies the payload twice.
 _SMALL = 1024
 _LONG_RUN = 128  # compiling a pattern pays off if runs have at least this many frames
-# Number of bytes to split at once. The number is doubled while all pieces are frames of the same run. Otherwise, the
-# pieces after the run are wasted, so the number is reset.
+# Initial number of bytes to split at once. The number is doubled while all pieces are frames of the same run. It is
+# reset when the run ends, because the pieces after the run were split in vain.
 _WINDOW = 4096
 _MAX_WINDOW = 64 * 1024
 

@@ -283,8 +283,8 @@ class _ClaimReader:
             try:
                 await settle(self._js, replies, ack_payload(AckKind.TERM, reason="gone from the stream"))
             except JetStreamError as error:
-                # If the acks fail, the server redelivers these claims later, although their messages don't exist. That
-                # isn't an error of the read, so only report it.
+                # If the acks fail, the server redelivers these claims later, although their messages don't exist. The
+                # rows of this read are complete all the same, so only report the failure.
                 self._context.report(error)
 
 
