@@ -243,7 +243,7 @@ class RestartCheck:
 
 HEARTBEAT = 5.0  # default interval of heartbeats in ADR-17, in seconds
 INACTIVE_THRESHOLD = 300.0  # how long a pull consumer outlives its reader, in seconds
-# How long a push consumer outlives its reader. It is shorter, because no reader returns to it.
+# How long a push consumer outlives its reader, in seconds. It is shorter, because no reader returns to a push consumer.
 PUSH_INACTIVE_THRESHOLD = 30.0
 
 

@@ -135,7 +135,7 @@ class Pin:
     id: str | None = None
     seen: int = 0
     _last: str | None = None
-    # True if the consumer pins no client. Its messages may have this header from their publishers, so it is ignored.
+    # True if the consumer pins no client. Pin ids in its messages were set by their publishers, and are ignored.
     _disabled: bool = False
 
     def message(self, block: bytes) -> Event | None:

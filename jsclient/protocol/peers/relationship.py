@@ -295,8 +295,8 @@ _DOMAIN: Final = "wrangler"
 
 _OWN: Final = {*_NAMES.values(), "subID", "Rx_host", "wellKnown_Rx", "name", "channel_type"}
 
-# Maps each state in which a relationship can end to three events. The first is sent to the other side, and an internal
-# and a public event are raised here.
+# Maps each state in which a relationship can end to three events. The first is sent to the other side. The second and
+# third are raised on this side, as an internal and a public event.
 _ENDS: Final = {
     RelationshipState.OUTBOUND: ("inbound_removal", "outbound_removal", "outbound_subscription_cancelled"),
     RelationshipState.INBOUND: ("outbound_removal", "inbound_removal", "inbound_subscription_cancelled"),

@@ -213,7 +213,7 @@ class IngestTracker:
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _UNKNOWN_ID and self.accepted and not end:
             # Either the server has lost the ingest, or a different stream received the message. Don't end the ingest
-            # yet, because the answer to the end shows which of the two it is.
+            # yet, because the answer to the end shows which of these has happened.
             self.fail_ingest(error)
             return None
         fatal = code in _FATAL or code == _UNKNOWN_ID

@@ -56,8 +56,8 @@ PAUSE = 0.25
 
 # The longest pause between attempts, in seconds. It is reached after three attempts, because an election takes seconds.
 _LONGEST_PAUSE = 1.0
-# The longest time to wait for one attempt, in seconds. Elections may follow one another, and a leader may fail before
-# it answers.
+# The longest time to wait for one attempt before the message is sent again, in seconds. Elections may follow one
+# another, and a leader may fail before it answers, so it doesn't help to wait longer for the same answer.
 _LONGEST_ATTEMPT = 8.0
 _ATTEMPTS_WITHOUT_STREAM = 3  # how often to try a subject on which no stream has answered (ADR-22)
 # Error codes of the server. `_DUPLICATE_IN_PROCESS` means that the server is still storing an earlier attempt, so it

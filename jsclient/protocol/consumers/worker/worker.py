@@ -290,7 +290,8 @@ class Workload(Generic[T]):
         if not self._ready or counts.running >= self._concurrency:
             return None
         entry = self._ready.popleft()
-        # Leave the work in the queue of its key, which becomes ready again only when the work is released.
+        # Leave the work in the queue of its key, so that no other work with this key starts before this one is
+        # released.
         work = entry.works[0] if isinstance(entry, KeyQueue) else entry
         work.phase = Phase.RUNNING
         work.began = now
