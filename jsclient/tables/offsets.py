@@ -76,8 +76,8 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     # the options or the stream have changed.
     cuts: tuple[_Positive, ...] = ()
     owner: str = ""  # random name of the query, stored in its progress consumer, or "" before it has a name
-    # True if several streams are read and no message of this one up to ``seq`` matched a filter. Such a stream may be
-    # deleted or recreated without losing data.
+    # True if several streams are read and no message of this stream up to ``seq`` matched a filter. The stream may then
+    # be deleted or recreated without losing data.
     idle: bool = False
     rewound: bool = False  # true if a rewind added an empty batch, which ends at this offset
     # The last message of the stream when the offset was recorded, or None if unknown. If a different message has this

@@ -94,7 +94,7 @@ class SourceOptions:
     max_trigger_delay: float = 900.0
     min_partitions: int = _DEFAULT_PARTITIONS  # use at least this many tasks if there are enough rows
     min_partition_rows: int = WORTH_A_TASK  # add a task only for at least this many rows
-    max_messages_per_partition: int | None = None  # add tasks if one would get more rows than this
+    max_messages_per_partition: int | None = None  # add tasks if a task would get more rows than this
     fail_on_data_loss: bool = True  # raise an error if messages were removed before they were read
     read_mode: str = "auto"  # "auto", "consumer" or "direct"
     include_headers: bool = True  # add the column "headers" to the default schema

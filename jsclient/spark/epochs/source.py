@@ -241,8 +241,8 @@ class _Source:
         ``cut`` is the recorded division of the batch. If it is None, the options decide.
         """
         segments = topic.history.segments(epochs)
-        # The offset was planned from these records, so they exist. If they are missing, a lagging replica answered, so
-        # read again.
+        # The offset was planned from these frontier records, so they exist. If a read lacks them, a lagging replica has
+        # answered, so read again.
         for _ in range(_TRIES):
             if segments is not None:
                 break

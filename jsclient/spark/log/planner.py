@@ -159,8 +159,8 @@ class StreamPlanner:
         free = head.free_after(begin.seq)
         if last <= begin.seq:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
-                # Messages after the offset have expired, but none of them matched. Advance with an empty batch, so the
-                # query doesn't report them as lost later.
+                # Messages after the offset have expired, but none of them matched a filter. Advance with an empty
+                # batch, so that the query doesn't report them as lost later.
                 return LogOffset(free, facts.created, free=free, mark=facts.mark)
             return checkpoint
         if free > begin.seq:

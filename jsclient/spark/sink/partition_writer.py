@@ -457,7 +457,7 @@ def _rows_of_step(payloads: pa.Array) -> int:
 
 def _column_ids(plan: WritePlan) -> ColumnIds | None:
     options = plan.options
-    # Also look for ids if headers are kept, because they may contain some.
+    # Also look for ids if headers are kept, because the headers may contain ids.
     kept = plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers
     if not kept and plan.ids != "column":
         return None

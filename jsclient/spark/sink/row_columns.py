@@ -47,8 +47,8 @@ _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
 _REQUEST = re.compile(rb"\$(SYS\.|JS\.(?!EVENT\.))")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
-# A copied message has these headers from its publisher or from the server. In a different stream, they would act as
-# commands.
+# A row that was copied from a message has these headers from the message's publisher or from the server. If the row
+# were published with them to a different stream, the server would treat them as commands.
 _OF_SERVER = re.compile("nats-", re.IGNORECASE)
 
 # With these headers, the server would hold rows back until their batch is complete, in the order of their numbers.

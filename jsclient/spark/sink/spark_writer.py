@@ -90,8 +90,8 @@ class _Writer:
 
     def __getstate__(self) -> dict[str, object]:
         # Look up the target as late as possible, when this object is pickled for tasks. Commits run in another process
-        # and do not need it. The batch number passed to `publish_batch` does not affect the target, so exclude it from
-        # the key.
+        # and do not need the target. The batch number passed to `publish_batch` does not affect the target, so exclude
+        # the number from the key.
         options = replace(self._options, dedup_key=None, dedup_batch=None, dedup_write=0)
         key = (options, self._shape, self._repeatable())
         if key not in _looked:
