@@ -94,9 +94,9 @@ class ConsumerFeed(Feed):
         """Return the pushes that other readers share, or new pushes if this reader doesn't trust the shared ones."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # A reader opens the feed again if a record wasn't pushed to it. Plain subscriptions can still serve this
-        # reader, because `missed` makes it check the history without waiting for a hint. A consumer can't, so replace
-        # it.
+        # A reader opens the feed again if a record wasn't pushed to it. If the pushes come from plain subscriptions,
+        # they can still serve this reader, because `missed` makes the reader check the history without waiting for a
+        # hint. If they come from a consumer, replace them.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes

@@ -62,7 +62,7 @@ _SINGLE: Final = 100  # records that are read one by one for a page
 _FETCH: Final = 5000  # records that are fetched together if direct gets are unavailable
 _LONG_AGE: Final = 60.0  # after this many seconds, a delivery is no longer in flight
 _INACTIVE: Final = 5.0  # seconds after which the server removes an unused consumer
-_OTHERS: Final = 2  # maximum number of consumers that replace one lost by a server
+_OTHERS: Final = 2  # maximum number of consumers that replace a consumer lost by a server
 # Share of the timeout that the likeliest stream has to answer before all streams are searched.
 _GUESS: Final = 0.25
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
