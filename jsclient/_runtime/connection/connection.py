@@ -68,7 +68,7 @@ class Connection(abc.ABC):
         self.hub: EventHub = EventHub(on_event)
         self.inbox_prefix = inbox_prefix
         self.denied: list[OnDenied] = []
-        # Subjects of requests. If one of these is denied, no event reports it.
+        # Subjects of optional requests. If such a request is denied, no event reports the denial.
         self.optional: set[str] = set()
         self.echoes: bool = True  # true if the server delivers the client's own messages back to it
         self.connects: int = 0  # number of reconnects

@@ -254,8 +254,8 @@ class RunReader:
         if count < 2 or not data.startswith(begin, pos) or not data.startswith(b"\r\n", after):
             return 0
         # A frame of a different size would have shifted all lines after it, so check the last line first. Then check
-        # some earlier lines, because frames of different subscriptions may have the same size, and it would take long
-        # to unpack all of them only to discard them.
+        # some earlier lines as well. Frames of different subscriptions may have the same size, and unpacking all frames
+        # only to discard them would take long.
         for row in (count - 1, 1, min(4, count - 1), count // 3, count // 2):
             if not data.startswith(begin, pos + row * size):
                 return 0
