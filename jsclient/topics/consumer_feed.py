@@ -77,8 +77,7 @@ class ConsumerFeed(Feed):
         except BaseException:
             self._joined.pop(id, None)
             if pushes.consumer == id:
-                # The request was cancelled or not answered, so a consumer of this name may exist. Remember the id, so
-                # that the next `open` deletes that consumer before it creates its own.
+                # The failed request may have created a consumer of this name. Let the next `open` delete that consumer.
                 self._uncertain.add(id)
             raise
 
@@ -94,9 +93,8 @@ class ConsumerFeed(Feed):
         """Return the pushes that other readers share, or new pushes if this reader doesn't trust the shared ones."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # A reader opens the feed again if a record wasn't pushed to it. If the pushes come from plain subscriptions,
-        # they can still serve this reader, because `missed` makes the reader check the history without waiting for a
-        # hint. If they come from a consumer, replace them.
+        # A reader opens the feed again if a record wasn't pushed to it. Replace the pushes, unless they come from plain
+        # subscriptions, for which `missed` makes the reader check the history without waiting for a hint.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes

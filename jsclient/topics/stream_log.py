@@ -63,8 +63,7 @@ _FETCH: Final = 5000  # records that are fetched together if direct gets are una
 _LONG_AGE: Final = 60.0  # after this many seconds, a delivery is no longer in flight
 _INACTIVE: Final = 5.0  # seconds after which the server removes an unused consumer
 _OTHERS: Final = 2  # maximum number of consumers that replace a consumer lost by a server
-# Share of the timeout that the likeliest stream has to answer before all streams are searched.
-_GUESS: Final = 0.25
+_GUESS: Final = 0.25  # share of the timeout that the likeliest stream has to answer
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
 _READABLE: Final = 40  # characters of the subject that become part of a stream's name
@@ -244,8 +243,7 @@ class StreamLog(Log):
                 raise batch.error
         finally:
             await consumer.close()
-            # If the deletion fails, the server removes the consumer after its inactive threshold.
-            with suppress(JetStreamError):
+            with suppress(JetStreamError):  # if this call fails, the server removes the unused consumer
                 await self._consumers.delete(name)
         records = DeliveredRecords(linked=self._linked, origin=self.origin).read_frames(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
@@ -288,8 +286,7 @@ class StreamLog(Log):
         msg_id: str | None = None,
     ) -> Position:
         to = self.own_subject(subject)
-        # Request the extent before publishing. If the request failed afterwards, the caller would get an error although
-        # the record is stored.
+        # Request the extent before publishing, so that this request can't fail once the record is stored.
         origin = self.origin or (await self.extent()).end
         ack = await publish(
             self.context,
@@ -362,9 +359,8 @@ class StreamLog(Log):
             or per_subject == 1
         ):
             return "all"
-        # If a subject keeps several records, a record is removed only after that many newer records of its subject have
-        # been stored. At the first delivery after the jump, some of the newer records are still pending. So a jump
-        # hides nothing if no message is pending after it.
+        # A record is removed only after several newer records of its subject have been stored. Some of these are still
+        # pending at the first delivery after the jump, so a jump without pending messages hides nothing.
         return "late" if per_subject > 0 else "none"
 
 
@@ -446,8 +442,7 @@ async def _log_in(context: Context, subject: str, stream: str, *, timeout: float
         raise ConfigError(f"stream {stream!r} does not hold {subject!r}: use another stream or subject")
     log = StreamLog(context, Stream(context, info), subject)
     extent = log.read_extent(answer)
-    # With a limit for each subject, the extent depends on the subject's first record.
-    if (config.max_msgs_per_subject or 0) <= 0:
+    if (config.max_msgs_per_subject or 0) <= 0:  # with a limit, the extent depends on the subject's records
         log.known_extent = extent
     return log
 

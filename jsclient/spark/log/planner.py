@@ -39,8 +39,7 @@ class Ahead:
     after: int  # no message up to this sequence remains to be read
     last: int  # the last sequence to read
     facts: StreamFacts
-    # No message of the batch up to this sequence matches a filter. 0 if unknown. See `LogOffset.free`.
-    free: int = 0
+    free: int = 0  # no message of the batch up to here matches, see `LogOffset.free`
 
     @property
     def width(self) -> int:
@@ -75,8 +74,7 @@ class StreamPlanner:
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # the read mode that was chosen by the last check of the stream
         self._checked_for: tuple[str, ...] = ()  # the filters at the last check of the stream
-        # The last pair of an offset's mark and the stream's mark that passed the comparison. The same pair needn't be
-        # compared again.
+        # The last marks of an offset and of the stream that passed the comparison, which needn't be repeated.
         self._compared: object = None
         self._losses = Losses()
         self._sizes = Sizes()
