@@ -190,7 +190,7 @@ class Requests:
         """
         connection, inbox = self._connection, self._inbox
         out = connection.outbox
-        # In each of these cases, the call must wait or raise an error, so leave it to `ask`.
+        # If one of the following conditions is true, the call must wait or raise an error, so leave it to `ask`.
         if (
             (out is None or out.is_full or inbox is None or inbox.denied is not None)
             or (self._closed or self._timer is None or not connection.is_connected)
@@ -240,7 +240,7 @@ class Requests:
                     pending.subject, payload, reply=reply, header=header, urgent=True
                 )
         except TimeoutError:
-            if not pending.future.done():  # otherwise the reply arrived at the last moment
+            if not pending.future.done():  # if it is done, the reply arrived at the last moment
                 raise pending.too_late(self._connection.problem) from None
 
     def _fail_overdue(self) -> None:
@@ -397,7 +397,7 @@ class Context:
         self.shared: dict[Hashable, Any] = {}  # objects used by several readers, such as a common feed
         self.answered: AnsweredSubjects = AnsweredSubjects()
         self.takes_batches: AnsweredSubjects = AnsweredSubjects()
-        # The task that runs `JetStream.close`. The caller doesn't await it, because the caller may be a handler.
+        # The task that runs `JetStream.close`. If that task is a handler, closing must not wait for the handler.
         self.closer: asyncio.Task[object] | None = None
 
     def reaching(self, prefix: str) -> Context:

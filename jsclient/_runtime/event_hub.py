@@ -81,8 +81,9 @@ class EventHub:
         await self._tasks.settle(1.0)
         self._waiting.clear()  # `on_event` was too slow, so these events are dropped
         await self._tasks.cancel()
-        # A message stored by the application keeps the connection alive, and ``on_event`` keeps the application alive.
-        # The garbage collector couldn't free this cycle, because it doesn't track messages.
+        # Break a reference cycle. A message stored by the application keeps the connection alive, and ``on_event``
+        # keeps the application alive. The garbage collector couldn't free this cycle, because it doesn't track
+        # messages.
         self._on_event = None
 
 

@@ -287,7 +287,7 @@ class Listing(AsyncIterator[T]):
     def _text(self) -> str:
         return f"{self._name} is read with 'async for', as in [item async for item in {self._name}]"
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept ``await`` and ``for``
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept ``await`` and ``for``
 
         def __await__(self) -> NoReturn:
             raise TypeError(self._text())

@@ -32,8 +32,8 @@ async def check_match(
     if not filters or (known is not None and not impossible_filters(filters, known)):
         return
     if known is None and context.connection.outbox is None:
-        # A user's nats-py connection doesn't report denials. Without the permission, this check would delay the caller
-        # by a whole timeout, so skip it.
+        # A user's nats-py connection doesn't report denials. If the user isn't allowed to request the stream's info,
+        # this check would delay the caller by a whole timeout, so skip the check.
         return
     try:
         subject = context.api.stream_info(stream)

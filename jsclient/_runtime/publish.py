@@ -243,8 +243,8 @@ async def _send(
             )
             if pause is None:
                 raise final from None
-            # A pause of 0 means that an earlier attempt may have been stored. To find out, send a message that the
-            # server can't store.
+            # A pause of 0 means that an earlier attempt may have been stored. To find out, send a message that has the
+            # same id, but that the server can't store. The answer shows whether the server knows the id.
             if not pause:
                 payload, block = b"", question_about(headers[MSG_ID], secrets.token_hex(11))
         except (DisconnectedError, RequestTimeoutError) as error:

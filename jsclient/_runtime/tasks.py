@@ -47,7 +47,8 @@ class Tasks:
             self._at_end = self._end_with(loop)
             try:
                 step_at_once(self._at_end.asend(None))
-            except ResourceWarning:  # the loop is closing its generators already, and warnings are raised
+            # Raised if warnings are errors and the loop is already closing its generators.
+            except ResourceWarning:
                 self._at_end = None
         return task
 

@@ -49,8 +49,9 @@ class BucketWatch(ReadHandle[EntryT]):
         self._reader = reader
         self._ignore_deletes = ignore_deletes
         self._became_current = Signal()
-        # Entries that have been read but not returned. The last one is held back until it is known whether it is
-        # followed by other entries that existed at the start. If it isn't, returning it makes `is_current` true.
+        # Entries that have been read but not returned yet, except for the last one, which is held back in `_held`. It
+        # is returned only once it is known whether it is the last entry that existed at the start, because returning
+        # that entry makes `is_current` true.
         self._ready: deque[EntryT] = deque()
         self._held: EntryT | None = None  # never None while `_ready` contains entries
         self._is_current = False  # true once all entries that existed at the start have been returned

@@ -123,8 +123,8 @@ class Dispatcher(_Reports):
                     await self._backend.publish(command)
                 case Raise():
                     failures = self._failures.get(delivery.ident, 0)
-                    # An event that was delivered this often probably crashes every process that handles it, so give it
-                    # up.
+                    # An event that was delivered this often probably crashes every process that handles it, so give up
+                    # the event.
                     if delivery.attempt > self._backend.options.max_deliver + _UNHANDLED:
                         raise HandlerError from DeliveriesExhaustedError("no process survived it")
                     await self._notify(command, failures + 1)

@@ -73,7 +73,7 @@ class AckWindow(Generic[TicketT]):
         self.prefix: bytes = b""  # prefix of the reply subjects, which is followed by a number
         self.small: int = 0  # size in bytes above which the size of a message must be checked
         self.number = 0  # number of the last message
-        self.unsent: int = 0  # how many messages have a number, although they could not be sent
+        self.unsent: int = 0  # number of messages that got a number but could not be sent
         self.failed: int = 0
         self.is_ended: bool = False
         self._context, self._failures, self._after_event = context, failures, after_event
@@ -138,7 +138,8 @@ class AckWindow(Generic[TicketT]):
     def _on_denied(self, error: PermissionDeniedError) -> None:
         if error.operation == "publish":
             if not self._denials:
-                # The server sends an error for each message. Collect the errors, to search the window only once.
+                # The server sends an error for each message. Collect the errors, so that the window is searched only
+                # once.
                 self.loop.call_soon(self._deny)
             self._denials[error.subject] = error
         elif self._inbox is not None and self._inbox.subject == error.subject:

@@ -92,7 +92,7 @@ class Gate:
                 raise
             if self._fits(self.admitted, self.admitted_size):
                 return waiter
-            # The connection was lost after this caller was admitted, so it waits again, ahead of later callers.
+            # The connection was lost after this caller was admitted, so the caller waits again, ahead of later callers.
             self.leave(waiter)
             waiter.future = _future()
             self._waiting = deque(sorted((*self._waiting, waiter), key=lambda other: other.number))
@@ -178,7 +178,8 @@ class Admission:
         ``room_timeout`` overrides the ``room_timeout`` of the limits.
         """
         gate, now = self.gate, self._loop.time()
-        # If publishing has blocked the event loop for `YIELD_AFTER`, let it read and write before the next message.
+        # If publishing has blocked the event loop for `YIELD_AFTER`, let the event loop read and write before the next
+        # message.
         if now > self.yield_at:
             self.yield_at, self._pausing = NEVER, True
             self._loop.call_soon(self._paused)

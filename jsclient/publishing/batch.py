@@ -479,8 +479,8 @@ class AtomicBatch:
         if error is not None or not len(self):
             self._drop()
         elif self._failure is not None:
-            # The block has caught the error, perhaps taking it for the failure of one message. Raise it again, because
-            # the whole batch has failed.
+            # The ``async with`` block has caught the error, perhaps as the failure of a single message. Raise it again,
+            # because the whole batch has failed.
             raise self._failure
         elif not self.is_closed:
             await self.commit()

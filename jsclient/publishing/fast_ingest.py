@@ -386,7 +386,7 @@ class FastIngest:
             elif not self._over:
                 await self.commit()
         except asyncio.CancelledError:
-            await self._leave()  # otherwise the keepalive pings would continue forever
+            await self._leave()  # stops the keepalive pings, which would continue forever
             raise
 
     async def _leave(self) -> None:

@@ -26,7 +26,8 @@ __all__ = [
     "term_batch",
 ]
 
-# These are imported on first use, because they need pyspark and pyarrow. The planning modules of this package do not.
+# Import these names on first use, because their modules need pyspark and pyarrow. The planning modules of this package
+# need neither.
 _WHERE = {
     "JetStreamListener": "monitoring.listener",
     "ack_batch": "acks.ack_batch",

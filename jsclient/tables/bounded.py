@@ -109,7 +109,8 @@ def _plan_stream(
     if options.start.kind == "sequence":
         lost = lost_head(first, last, facts, 'start="first"' if options.start.argument else None)
         if lost is not None and (not lookup.is_lost(facts, None) or not lookup.accept(lost)):
-            # Removed messages don't count as lost, or the options accept their loss. Begin with the oldest one left.
+            # Removed messages don't count as lost, or the options accept their loss. Begin with the oldest message
+            # left.
             first = max(first, facts.first_seq)
     first, last = max(first, narrowed.first), min(last, narrowed.last)
     if narrowed.since is not None:

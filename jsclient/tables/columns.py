@@ -188,8 +188,9 @@ _ADDED = (
 )
 _BEFORE = re.compile(rb"\r\nNats-Last-Sequence: ([0-9]{1,18})\r\n\r\n\Z")  # sequence of the previous message
 _FIRST_LINE = len(b"NATS/1.0\r\n")
-_ADDED_FROM = b"Nats-Stream: "  # the server's first header. A message may have its own, so find the last one
-_SIZE_FROM = f"{MSG_SIZE}: ".encode()  # the same for consumers that omit payloads
+# The first header that the server adds. A message may itself have a header of this name, so find the last one.
+_ADDED_FROM = b"Nats-Stream: "
+_SIZE_FROM = f"{MSG_SIZE}: ".encode()  # the first header that the server adds if a consumer omits payloads
 
 
 class _Added:

@@ -22,7 +22,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 _FEW = 4  # up to this many streams for each page of the list are requested one by one instead
 _SHARE = 4  # a list is not used if it has more than this many streams for each stream that is read
 _FRESH = 5.0  # seconds for which a list is used within a round
-_SLOW = 2.0  # seconds within which a page should arrive. A cluster takes four if a stream has no leader
+_SLOW = 2.0  # seconds within which a page should arrive. A cluster takes 4 s if a stream has no leader
 _PAGE = 256  # number of streams in a page
 _AGAIN = 60.0  # seconds until a list is requested again after a failed or slow request
 

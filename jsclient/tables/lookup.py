@@ -333,7 +333,7 @@ class Lookup:
 
             for first in range(0, len(subjects), _FILTERS):
                 filters = subjects[first : first + _FILTERS]
-                # Usually no filter matches. A single request finds that out and saves one for each filter.
+                # Usually no filter matches. A single request finds that out, and saves one request for each filter.
                 if not at_once or await _any_stored(stream, filters):
                     await asyncio.gather(*map(ask, filters))
             return frozenset(stored)

@@ -68,16 +68,16 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     # stream that is created later under the same name.
     created: str
     init: bool = False  # true at the start of a new query, before it has processed any message
-    # In an end offset, no message of the batch up to this sequence matched a filter, so reading starts after it. 0 if
-    # unknown.
+    # In an end offset: no message of the batch up to this sequence matches a filter, so tasks start reading after it. 0
+    # if unknown.
     free: _Sequence = 0
-    # In an end offset, the first sequence of each task of the batch, or () if unknown. A replay is divided at the same
-    # sequences, even if the options or the stream have changed, because the sink's message ids contain the task's
-    # number.
+    # In an end offset: the first sequence of each task of the batch, or () if unknown. The sink's message ids contain
+    # the number of the task, so a replay must split the batch at the same sequences to produce the same ids, even if
+    # the options or the stream have changed.
     cuts: tuple[_Positive, ...] = ()
     owner: str = ""  # random name of the query, stored in its progress consumer, or "" before it has a name
-    # True if several streams are read and no message of this one up to ``seq`` matched a filter. Such a stream may be
-    # deleted or recreated without losing data.
+    # True if several streams are read and no message of this stream up to ``seq`` matched a filter. The stream may then
+    # be deleted or recreated without losing data.
     idle: bool = False
     rewound: bool = False  # true if a rewind added an empty batch, which ends at this offset
     # The last message of the stream when the offset was recorded, or None if unknown. If a different message has this

@@ -24,7 +24,7 @@ __all__ = ["open_range", "read_range"]
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _FEW = 256  # number of sequences below which creating a consumer costs more than a direct get
-_FEW_PAYLOADS = 8  # the same for a consumer that omits payloads
+_FEW_PAYLOADS = 8  # as `_FEW`, if the payloads aren't needed. Only a consumer can omit them
 
 
 def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.RecordBatch]:

@@ -34,8 +34,8 @@ class Removal:
     def from_info(cls, info: StreamInfo) -> Removal:
         config, state = info.config, info.state
         by_limits = config.retention in (None, RetentionPolicy.LIMITS)  # acks remove no messages
-        # The removal of superseded messages always leaves the newest one. If the stream is empty, something else has
-        # removed that message.
+        # A limit for each subject always leaves the newest message. If the stream is empty, something else has removed
+        # that message, so don't attribute the removal to the limit.
         compacts = (config.max_msgs_per_subject or 0) > 0 and state.messages > 0
         removes_oldest = config.discard != DiscardPolicy.NEW
         return cls(

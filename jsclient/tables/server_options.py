@@ -189,7 +189,8 @@ class ServerOptions:
     token: str | None = None
     token_env: str | None = None  # name of the environment variable with the token
     token_provider: str | None = None  # a function that returns the token, as ``package.module:function``
-    credentials_provider: str | None = None  # a function that returns credentials, in the same notation
+    # A function that returns credentials, as ``package.module:function``.
+    credentials_provider: str | None = None
     tls_ca: str | None = None  # tls_ca, tls_cert and tls_key are files. Each of them requires TLS
     tls_cert: str | None = None
     tls_key: str | None = None

@@ -94,7 +94,7 @@ class SourceOptions:
     max_trigger_delay: float = 900.0
     min_partitions: int = _DEFAULT_PARTITIONS  # use at least this many tasks if there are enough rows
     min_partition_rows: int = WORTH_A_TASK  # add a task only for at least this many rows
-    max_messages_per_partition: int | None = None  # add tasks if one would get more rows than this
+    max_messages_per_partition: int | None = None  # add tasks if a task would get more rows than this
     fail_on_data_loss: bool = True  # raise an error if messages were removed before they were read
     read_mode: str = "auto"  # "auto", "consumer" or "direct"
     include_headers: bool = True  # add the column "headers" to the default schema
@@ -104,7 +104,8 @@ class SourceOptions:
     batch_rows: int = 8192  # rows of one Arrow batch
     ack_on: str = "batch"  # when claimed messages are acked: "batch", "manual" or "purge"
     streams: tuple[str, ...] = ()  # the names of several streams, in order
-    stream_pattern: str | None = None  # a pattern for the names instead, with * for any characters
+    # Pattern that selects streams by name, where * stands for any characters.
+    stream_pattern: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:

@@ -113,8 +113,8 @@ def cut(
     most = options.max_messages_per_partition
     if most is None and whole.width <= SPARSE * rows:
         return plan_ranges(whole, pieces)
-    # For a few messages, read their sequences instead of counting. Each count makes the server scan a part of the
-    # stream, and each division takes a few counts.
+    # If there are few messages, read their sequences instead of counting messages. Each count makes the server scan a
+    # part of the stream, and finding each boundary between two tasks takes several counts.
     if read_mode != "direct" and _are_few(rows, pieces, facts):
         created, subjects = datetime.fromisoformat(facts.created), lookup.subjects
         messages = lookup.run(lambda stream: sequences_between(stream, whole, subjects, created))

@@ -77,8 +77,7 @@ class ConsumerFeed(Feed):
         except BaseException:
             self._joined.pop(id, None)
             if pushes.consumer == id:
-                # The request was cancelled or not answered, so a consumer of this name may exist. Remember the id, so
-                # that the next `open` deletes that consumer before it creates its own.
+                # The failed request may have created a consumer of this name. Let the next `open` delete that consumer.
                 self._uncertain.add(id)
             raise
 
@@ -94,7 +93,8 @@ class ConsumerFeed(Feed):
         """Return the pushes that other readers share, or new pushes if this reader doesn't trust the shared ones."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # If a reader joins the same pushes again, they have missed a record. Replace them if they can't serve it.
+        # A reader opens the feed again if a record wasn't pushed to it. Replace the pushes, unless they come from plain
+        # subscriptions, for which `missed` makes the reader check the history without waiting for a hint.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes
@@ -278,7 +278,7 @@ class _Pushes:
                 await self._end_hearing()
                 if self._is_over:
                     await self._end_pushes()
-                self._push([])  # makes the readers read records older than the consumer from the history
+                self._push([])  # makes the readers check the history for records older than the consumer
 
     async def _end_hearing(self) -> None:
         hearing, self._hearing = self._hearing, None
@@ -351,7 +351,7 @@ class _Hearing:
             for subject in self._subjects:
                 self._inboxes.append(await connection.subscribe(subject, self._receive_hints))
             if self._inboxes:
-                # Wait for the PONG. If the server denies a subscription, its error arrives before that.
+                # Wait for the PONG. If the server denies a subscription, its error arrives before the PONG.
                 await connection.ping(self._context.timeout)
         except BaseException:
             await self.end_hearing()

@@ -122,7 +122,7 @@ class EventSource:
                 "expected and linked are both given: linked sets the expected sequence; give one of them"
             )
         async with self._linking:
-            # Remove the entry before publishing. If the publish fails, the event may or may not have been stored, and
+            # Remove the entry before publishing. If publishing fails, the event may or may not have been stored, and
             # the next call must look up the last event.
             last = self._last_of.pop(subject, None)
             if last is None:
@@ -148,8 +148,8 @@ class EventSource:
         May raise any request error.
         """
         log = await self.log()
-        # Request the extent first. An event that is stored between both requests then comes after the position, and
-        # isn't missed by a subscription that starts there.
+        # Request the extent before the event. If another event is stored between the two requests, it comes after the
+        # position, so a subscription that starts at the position doesn't miss it.
         extent = await log.extent()
         event = await log.last()
         return CurrentEvent(event, extent.end if event is None else extent.end.at(event.seq, event.time_ns))

@@ -84,7 +84,8 @@ class FeedSubscription:
                     continue
                 self.refused(error)
                 return
-            # `end_feed` may have been called while the feed was being opened, and found no open feed. Close it here.
+            # `end_feed` may have been called while the feed was being opened, and found no open feed. Close the feed
+            # here.
             if self._ended:
                 await self.feed.close(self.id)
                 return
@@ -186,7 +187,7 @@ class RepublishFeed(Feed):
         connection.add_listener(listen)
         self._open[id] = inbox, listen, probe
         try:
-            # Wait for the PONG. If the server denies the subscription, its error arrives before that.
+            # Wait for the PONG. If the server denies the subscription, its error arrives before the PONG.
             await connection.ping(self._context.timeout)
             if inbox.denied is not None:
                 raise inbox.denied

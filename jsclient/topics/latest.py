@@ -166,7 +166,8 @@ class LatestReader(ReadHandle[Record]):
                     self._open_source(), "opening of newest records", awaited=True
                 )
             finding = self._finding
-            # Use `wait`, because several callers may wait for this task. If one is cancelled, the task must continue.
+            # Use `wait`, because several callers may wait for this task. If one of them is cancelled, the task must
+            # continue for the others.
             await asyncio.wait({finding})
             if self._finding is finding:
                 self._finding = None

@@ -388,7 +388,8 @@ class LogReader(ReadHandle[Record]):
             self._stall_watch.close()
         self._tracker.close()
         self._carry_out([])
-        if self._reading is not None and not self._is_asking:  # a request removes its own consumer at its end
+        # Don't cancel a request in flight, because it removes its own consumer when it ends.
+        if self._reading is not None and not self._is_asking:
             self._reading.cancel()
         # End each feed in a task of its own. The tasks continue even if this call is cancelled.
         ends = [self._log.tasks.start(feed.end_feed(), "end of a feed") for feed in self._feeds.values()]

@@ -113,8 +113,8 @@ class ChainPublisher:
             ClosedError: An earlier record failed, so the chain has ended.
         """
         chain = self._chain
-        # Records are numbered one call after another. A call that is cancelled while it waits has no number yet, so it
-        # can't leave a gap in the chain.
+        # Only one call at a time gives its record a number. A call that is cancelled while it waits for its turn has no
+        # number yet, so it leaves no gap in the chain.
         async with self._in_turn:
             await self._wait_for_capacity(subject, len(data))
             check()
@@ -137,8 +137,8 @@ class ChainPublisher:
             if chain.link == link:
                 chain.link = chain.link_after(self._last, link)
             elif chain.link is not None:
-                # The chain was repaired while this call waited. The record was sent with an old link, so it breaks the
-                # chain again.
+                # The chain was repaired while this call waited, so the record names a predecessor that is no longer the
+                # last record. It breaks the chain again.
                 chain.is_broken = True
                 self._check_chain()
         return future
@@ -239,7 +239,8 @@ class ChainPublisher:
         try:
             last = await self._stream.get_message(seq)
         except MessageNotFoundError:
-            # The record has expired or was deleted. If it was the last acked record, its number is already known.
+            # The stream's last record has expired or was deleted. If an ack has already reported its sequence, the
+            # number of the record is known without reading it.
             known = chain.known(self._acks.number)
             if known and chain.place_of(known) == seq:
                 return known, end

@@ -62,8 +62,8 @@ _SINGLE: Final = 100  # records that are read one by one for a page
 _FETCH: Final = 5000  # records that are fetched together if direct gets are unavailable
 _LONG_AGE: Final = 60.0  # after this many seconds, a delivery is no longer in flight
 _INACTIVE: Final = 5.0  # seconds after which the server removes an unused consumer
-_OTHERS: Final = 2  # maximum number of consumers that replace one lost by a server
-_GUESS: Final = 0.25  # share of the timeout within which the stream that probably has the subject must answer
+_OTHERS: Final = 2  # maximum number of consumers that replace a consumer lost by a server
+_GUESS: Final = 0.25  # share of the timeout that the likeliest stream has to answer
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
 _READABLE: Final = 40  # characters of the subject that become part of a stream's name
@@ -243,7 +243,7 @@ class StreamLog(Log):
                 raise batch.error
         finally:
             await consumer.close()
-            with suppress(JetStreamError):  # otherwise, the server removes it after its inactive threshold
+            with suppress(JetStreamError):  # if this call fails, the server removes the unused consumer
                 await self._consumers.delete(name)
         records = DeliveredRecords(linked=self._linked, origin=self.origin).read_frames(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
@@ -286,7 +286,7 @@ class StreamLog(Log):
         msg_id: str | None = None,
     ) -> Position:
         to = self.own_subject(subject)
-        # Request the extent first. If it failed afterwards, the caller wouldn't learn that the record is stored.
+        # Request the extent before publishing, so that this request can't fail once the record is stored.
         origin = self.origin or (await self.extent()).end
         ack = await publish(
             self.context,
@@ -359,8 +359,8 @@ class StreamLog(Log):
             or per_subject == 1
         ):
             return "all"
-        # With a limit of several records for each subject, a record is removed only after that many newer ones of its
-        # subject were stored. At the first delivery after the jump, some of these are still pending.
+        # A record is removed only after several newer records of its subject have been stored. Some of these are still
+        # pending at the first delivery after the jump, so a jump without pending messages hides nothing.
         return "late" if per_subject > 0 else "none"
 
 
@@ -442,7 +442,7 @@ async def _log_in(context: Context, subject: str, stream: str, *, timeout: float
         raise ConfigError(f"stream {stream!r} does not hold {subject!r}: use another stream or subject")
     log = StreamLog(context, Stream(context, info), subject)
     extent = log.read_extent(answer)
-    if (config.max_msgs_per_subject or 0) <= 0:  # otherwise, the extent depends on the subject's first record
+    if (config.max_msgs_per_subject or 0) <= 0:  # with a limit, the extent depends on the subject's records
         log.known_extent = extent
     return log
 

@@ -313,7 +313,8 @@ class TopicTable(Handle, Mapping[str, Record]):
                     stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
         known = {subject: record.seq for subject, record in self._records.items()}
         read = min(end, self.position.seq)  # the reader returns the records after this sequence
-        # Ignore records after `end`. A republished record may reach the table before the reader's position includes it.
+        # Ignore records of the table after `end`, because `stored` may not include them. A republished record may reach
+        # the table before the reader's position includes it.
         differ = [subject for subject, seq in known.items() if stored.get(subject, 0) < seq <= end]
         differ += [subject for subject, seq in stored.items() if known.get(subject, 0) < seq <= read]
         if (older := await self._ask_leader(differ)) and await self._may_be_stale():

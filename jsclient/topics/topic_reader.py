@@ -41,7 +41,8 @@ class TopicReader(ReadHandle[Record]):
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._tracker = reader.tracker
-        # Bind the queue's method directly to save a call for each record.
+        # The tracker's property `take_one` returns a method of its queue. Keep this method, which saves two lookups for
+        # each record.
         self._take_one = reader.tracker.take_one
         self._end: Record | None = None
         self.completion: bytes | None = None

@@ -182,8 +182,8 @@ class Attempt:
         unread = self._shake.unread if self._shake is not None else b""
         if (refused := refusal_in(unread + await transport.last_words())) is not None:
             return refused
-        # The server may have reset the connection because it didn't expect data from the client. A refusal that the
-        # server had sent before was then lost, so open a new connection and read the refusal there.
+        # The server may have reset the connection because it didn't expect data from the client. The reset discards a
+        # refusal that the server had sent before, so open a new connection and read the refusal there.
         lost = self._first and transport.is_open and not transport.is_secure()
         if transport.upgradable and (transport.failed_before_tls or lost) and is_unfinished(error):
             refused = refusal_in(await received_before_tls(url))
@@ -209,6 +209,7 @@ class Attempt:
         transport = self._transport
         if began or not self._first or not transport.is_open or not transport.upgradable:
             return None
-        # The client and the server wait for each other, so find out whether the server expects TLS first.
+        # The server has sent nothing, so the client and the server may each be waiting for the other to begin. Find out
+        # whether the server begins with INFO or expects TLS first.
         check = begins_with_info if self._settings.tls_first else begins_with_tls
         return await check(self._server.url)

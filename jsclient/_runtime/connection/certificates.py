@@ -203,7 +203,8 @@ async def certificate_error(
 def _text(error: ssl.SSLCertVerificationError, name: str, dates: tuple[datetime, datetime] | None) -> str:
     """Describe the problem, and its solution. Codes: OpenSSL, ``x509_vfy.h``."""
     code, own = error.verify_code, '"ca.pem"'
-    # Codes 9 and 10 concern the dates, 62 and 64 the name. 18 means self-signed, 2 and 19 to 21 an unknown authority.
+    # In OpenSSL's codes, 9 and 10 concern the dates, and 62 and 64 the name. 18 means self-signed, and 2 and 19 to 21
+    # an unknown authority.
     if code == 10:
         when = f" on {dates[1]:%Y-%m-%d %H:%M} UTC" if dates else ""
         return f"the server's certificate expired{when}: the server needs a new one"

@@ -68,7 +68,8 @@ class Connection(abc.ABC):
         self.hub: EventHub = EventHub(on_event)
         self.inbox_prefix = inbox_prefix
         self.denied: list[OnDenied] = []
-        self.optional: set[str] = set()  # if a request to one of these is denied, no event reports it
+        # Subjects of optional requests. If such a request is denied, no event reports the denial.
+        self.optional: set[str] = set()
         self.echoes: bool = True  # true if the server delivers the client's own messages back to it
         self.connects: int = 0  # number of reconnects
         # The event loop of the first use, to which the connection belongs.

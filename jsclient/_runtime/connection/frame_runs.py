@@ -16,8 +16,8 @@ _STEPS = 8  # number of frames at the start of a run that are read one by one
 # Maximum number of bytes of a payload in a run that is split, because splitting copies the payload twice.
 _SMALL = 1024
 _LONG_RUN = 128  # compiling a pattern pays off if runs have at least this many frames
-# Number of bytes to split at once. The number is doubled while all pieces are frames of the same run. Otherwise, the
-# pieces after the run are wasted, so the number is reset.
+# Initial number of bytes to split at once. The number is doubled while all pieces are frames of the same run. It is
+# reset when the run ends, because the pieces after the run were split in vain.
 _WINDOW = 4096
 _MAX_WINDOW = 64 * 1024
 
@@ -108,7 +108,8 @@ class RunReader:
         if is_plain:
             pos += self.patterns.read_frames(data, pos, line[2], batch)
         pos += self._frames_like(data, pos - 2, pos - 2 + self._window, line, batch)
-        # A large window shows that the last read was one run, so this read is probably one as well.
+        # The window grows while it contains nothing but frames of one run. If it has grown, the next frames probably
+        # form such a run as well, so read only one of them before trying to read the whole run.
         steps = _STEPS if self._window == _WINDOW else 1
         pos, ended = self._step_on(data, pos, line, batch, steps)
         if not ended and self.lengths[line[-1]] <= _SMALL:
@@ -253,8 +254,8 @@ class RunReader:
         if count < 2 or not data.startswith(begin, pos) or not data.startswith(b"\r\n", after):
             return 0
         # A frame of a different size would have shifted all lines after it, so check the last line first. Then check
-        # some earlier lines, because frames of different subscriptions may have the same size, and it would take long
-        # to unpack all of them only to discard them.
+        # some earlier lines as well. Frames of different subscriptions may have the same size, and unpacking all frames
+        # only to discard them would take long.
         for row in (count - 1, 1, min(4, count - 1), count // 3, count // 2):
             if not data.startswith(begin, pos + row * size):
                 return 0

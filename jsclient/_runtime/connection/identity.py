@@ -78,7 +78,9 @@ class Identity:
             key.wipe()
         elif nonce and signature is not None:
             fields["sig"] = bytes(signature(nonce)).decode("utf-8", "replace")
-        if jwt is not None:  # after the signature, so that both come from the same read of a credentials file
+        # Get the JWT after the signature, so that the signature and the JWT come from the same read of a credentials
+        # file.
+        if jwt is not None:
             fields["jwt"] = bytes(jwt()).decode("utf-8", "replace")
         return fields
 

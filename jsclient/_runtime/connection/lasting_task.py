@@ -47,8 +47,8 @@ class LastingTask:
             task.exception()  # Mark the exception as retrieved. The work itself reports its errors.
             self._loop_end.stop_watching()
         elif not self._over and self._timer is None:
-            # Watch for the end of the loop from now on. If the loop were already closing its generators when the timer
-            # starts the task again, it would be too late, and nothing would end the task.
+            # Watch for the end of the loop from now on. When the timer starts the task again, the loop may already be
+            # closing its generators. It would then be too late to begin watching, and nothing would end the task.
             self._loop_end.watch()
             self._timer = asyncio.get_running_loop().call_later(REVIVE, self._revive)
 

@@ -463,7 +463,8 @@ class OwnConnection(Connection):
             try:
                 await transport.wait_closed()
             finally:
-                # If the server doesn't read, the transport is still open, so abort it. A closed transport ignores it.
+                # If the server doesn't read, the transport is still open, so abort it. This has no effect if the
+                # transport is closed.
                 transport.abort()
 
 

@@ -247,7 +247,8 @@ class TcpTransport(asyncio.BufferedProtocol):
 
     async def wait_closed(self) -> None:
         """Wait until the connection is closed, and close it at once if the peer does not read."""
-        # In the first round, the written bytes may still be sent. In the second, the aborted connection must end.
+        # In the first round, the bytes already written may still be sent. If this takes too long, abort the connection,
+        # and wait in the second round until it has ended.
         for _ in range(2):
             deadline = asyncio.get_running_loop().time() + CLOSING
             while self._transport is not None and not self._lost:

@@ -214,10 +214,10 @@ READ_SIZE = 64 * 1024  # maximum number of bytes to read at once
 MOST_UNSENT_PONGS = 1000
 """The number of PONGs that are written while the buffer is full. A server sends a PING every 2 minutes by default."""
 
-HIGH_WATER = 2 * 1024 * 1024  # a publish waits while at least this many bytes wait to be sent
+HIGH_WATER = 2 * 1024 * 1024  # publishing blocks while at least this many bytes are buffered
 
 # Once this many bytes have been collected, write them without waiting for the end of the event loop's iteration. The
-# server can then start to work, and copies stay small.
+# server can then process them earlier, and less data is copied at once.
 CHUNK = 64 * 1024
 
 

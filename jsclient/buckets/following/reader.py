@@ -109,7 +109,8 @@ class SharedReader(Generic[EntryT]):
             window = await source.open_source(self._create)
         except ConsumerLimitError:
             return False
-        # Let the window keep all messages from now on, because this reader has to read the earlier ones first.
+        # Registering makes the window keep all messages from now on. This reader joins the window after it has read the
+        # earlier messages.
         window.register(self._member.follower)
         if len(self._config.filters) != 1 or self._config.headers_only:
             return False  # direct gets would return messages or values that are not needed

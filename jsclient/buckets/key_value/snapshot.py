@@ -43,7 +43,7 @@ async def take_snapshot(
 
     def add(records: list[Record]) -> None:
         deltas: Sequence[int] = range(len(records) - 1, -1, -1)
-        # Drop stray messages only now, because the deltas of the entries count them too.
+        # Drop stray messages only after computing the deltas, because the deltas count them too.
         if keys.own:
             own = [not keys.is_stray(record.headers) for record in records]
             for record in compress(records, map(not_, own)):

@@ -78,8 +78,8 @@ class ResumedUpload(ChunkUpload):
         number, count = self.splitter.chunks, len(self._kept)
         if number <= count and not has_mark(self._kept[number - 1].msg_id, self._mark()):
             raise self._changed()
-        # Store the last chunk again, so that it has a recent time. Otherwise, `ObjectStore.gc` could take the upload
-        # for an abandoned one.
+        # Store the last chunk again to renew its timestamp. Otherwise, `ObjectStore.gc` could consider the upload
+        # abandoned and remove its chunks.
         is_stored = number < count or (number == count and not self._can_remove_last)
         if not is_stored:
             await self._tidy()

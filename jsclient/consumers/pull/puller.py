@@ -147,12 +147,12 @@ class Puller:
         self._timer = Timer(self.changed.set)
         self.readers: set[Closable] = set()
         self.now: Callable[[], float] = context.connection.running_loop().time
-        # True if the consumer existed when it was last looked up, which happens after a request without an answer.
+        # True if `not_answered` looked up the consumer and found it.
         self.was_there: bool = False
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
-        # Each inbox is in one of these collections: it is free, a caller is waiting for its request, or the caller has
-        # gone while the request is still in flight.
+        # Each inbox is in one of three collections: free inboxes, inboxes whose caller is waiting, and inboxes whose
+        # caller no longer waits although the request is still in flight.
         self._idle: list[PullInbox] = []
         self._busy: set[PullInbox] = set()
         self.orphans: list[PullInbox] = []

@@ -261,7 +261,8 @@ class Settling:
                 await self._not_stored(work, error, failure)
                 return
         if not await self._send_ack(lambda: work.latest.term(term_reason(error))) or work.denied:
-            # The server will redeliver the message. That is harmless, because its dead letter is stored only once.
+            # The server didn't accept the term, so it will redeliver the message. That is harmless, because the dead
+            # letter of a message is stored only once.
             self._count(work, "unsettled")
         else:
             self._count(work, "dead_lettered" if letters is not None else "terminated")

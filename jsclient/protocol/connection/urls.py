@@ -119,8 +119,8 @@ def is_websocket(url: ParseResult) -> bool:
 
 
 def _check_url(url: str) -> None:
-    # `urlparse` drops tabs and line breaks, so a different password would be sent. Don't show the URL, because it may
-    # contain the password.
+    # `urlparse` drops tabs and line breaks, so the client would send a different password. Refuse such a URL, and don't
+    # show it, because it may contain the password.
     if _CONTROL.search(url):
         raise ConfigError(
             "a server URL has a control character, such as a tab or a line break: percent-encode it in a password, "

@@ -238,7 +238,7 @@ def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -
     ):
         return last
     last, due = 0, consumer_seq or 0
-    follows = False  # the newest frame had the next stream sequence, so the next frame may have it too
+    follows = False  # true if the last frame continued the stream sequence, as the next frame may
     try:
         for _, reply, _, _ in frames:
             # Compare with the expected text first, which costs less than reading both numbers.
@@ -324,7 +324,7 @@ def _last_of_table(frames: list[Frame], run: bytes, due: int) -> int:
     first = rows[:width].split(b".")
     if len(first) != 4 or len(text) - len(rows) != count * (len(start) - 1) or width * count != len(rows):
         return 0
-    # Each row has a space and three dots, at the same columns as the first row, and otherwise digits.
+    # Each row must consist of digits, except for a space and three dots at the same columns as in the first row.
     if not _match_ends(b".%b " % rows[1:width]) or rows.translate(None, _NUMERALS) != b" ..." * count:
         return 0
     dot, middle = len(first[0]), len(first[0]) + 1 + len(first[1])

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 __all__ = ["STALL_AFTER", "CheckBudget"]
 
-# If no message arrives for this many seconds, the first check is made. It must come before the server's default
-# ack_wait of 30 s has passed, because unacked messages no longer show after that.
+# If a reader receives no message for this many seconds, its consumer is checked for the first time. The check must come
+# before the server's default ack_wait of 30 s has passed, because the server no longer reports unacked messages after
+# that.
 STALL_AFTER = 25.0
-# Maximum number of first checks per second. All readers of an application may start together, and without a limit,
-# their checks would reach the server at the same time.
+# Maximum number of first checks per second. All readers of an application may start together. Without a limit, their
+# first checks would reach the server at the same time.
 _FIRST_CHECKS = 100.0
 # Maximum number of other checks per second. At this rate, each of 250 idle readers is checked within 25 s.
 _NEXT_CHECKS = 10.0

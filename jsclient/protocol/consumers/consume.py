@@ -49,7 +49,8 @@ class PullBuffer:
 
     max_messages: int
     threshold: int  # send a request when at most this many messages are owed or buffered
-    max_bytes: int | None = None  # the limit in bytes. If it is set, requests contain max_bytes
+    # Limit in bytes, or None. Requests contain ``max_bytes`` only if there is a limit.
+    max_bytes: int | None = None
     owed: int = 0
     buffered: int = 0
     buffered_bytes: int = 0
@@ -134,7 +135,8 @@ class PullBuffer:
             self.paused_until = None
 
 
-_BELIEVED_AFTER = 5.0  # how long to believe "no responders" before the consumer is looked up, in seconds
+# How long to repeat requests that found no responders before the consumer is looked up, in seconds.
+_BELIEVED_AFTER = 5.0
 _REMEMBERED = 64  # number of requests whose size is remembered for a group with a pin
 
 
@@ -329,7 +331,8 @@ class ConsumeTracker:
             return False
         if event is not None:
             commands.append(Emit(event))
-        # Without this header, the server refused the request before serving any part of it, so all of it is pending.
+        # If the status doesn't say how many messages are pending, the server refused the request before serving any
+        # part of it, so all of it is pending.
         if PENDING_MESSAGES not in fields:
             for pull in (pull for recent, pull in self._last if recent == number):
                 fields = Headers({PENDING_MESSAGES: str(pull.batch), PENDING_BYTES: str(pull.max_bytes or 0)})

@@ -48,8 +48,8 @@ _CONSUMER_LIMIT = 10026
 _SLOW = 2.0  # a handler hangs only if it runs for more than this many intervals of ack_wait
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
 _NEAR = 0.9  # above this share of a limit, a stream may refuse the next message
-# After a pause has ended, the server may need up to this many seconds, until its next heartbeat, to serve a waiting
-# request.
+# After the pause of a consumer has ended, the server may need up to this many seconds, until its next heartbeat, to
+# serve a waiting request.
 _BETWEEN_CHECKS = 10.0
 _EXCEEDS = 2.0  # a handler hangs only if it also runs this many times as long as the longest earlier run
 
@@ -182,7 +182,7 @@ def _hanging(info: ConsumerInfo, local: Local | None) -> list[Finding]:
     wait = _ack_wait(info)
     if local is None or not wait or not (local.waiting or info.num_pending):
         return []
-    # A handler that is slow by nature doesn't hang, so compare it with earlier handlers as well.
+    # A handler that always takes long isn't stuck, so compare this call with the longest earlier call as well.
     if local.running <= _SLOW * wait or local.running <= _EXCEEDS * local.longest:
         return []
     return [
@@ -385,7 +385,7 @@ def _pinned(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
         return
     for group in info.priority_groups or ():
         pin = group.pinned_client_id
-        # Nothing keeps messages from this client if it is pinned itself, or if no client is.
+        # This client gets messages if it is the pinned client itself, or if no client is pinned.
         if not pin or (local is not None and pin in local.pins):
             continue
         since = f", since {group.pinned_ts:%Y-%m-%d %H:%M:%S} UTC" if group.pinned_ts else ""

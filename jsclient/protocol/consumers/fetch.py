@@ -235,7 +235,8 @@ class PullRequest:
             error = None if verdict.error is None else verdict.error(code, description, verdict.retryable)
             ending = verdict.ending
             if ending is Ending.EXPIRED and self.pull.expires is None:
-                # Server 2.10 sends this status for a request with no_wait if it had some of the messages, but not all.
+                # Server 2.10 sends this status for a request with no_wait if the stream had some of the requested
+                # messages, but not all.
                 ending = Ending.NO_MESSAGES
             self.settled = True
             self.end_request(ending, error)

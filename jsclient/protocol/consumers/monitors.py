@@ -33,7 +33,8 @@ class HeartbeatMonitor:
     factor: float = 3.0
     grace: float = 0.1  # time until the second check, in seconds
     last_activity: float = 0.0  # when the server was last heard, in monotonic seconds
-    _due: float | None = None  # time of the second check or the next alarm, if it replaces the deadline
+    # Time of the second check or of the next alarm. While it is set, it replaces the regular deadline.
+    _due: float | None = None
     _is_second: bool = False  # true if the next check is the second one
 
     @property
@@ -142,7 +143,7 @@ class GapTracker:
     stream: str = ""
     consumer: str = ""
     consumer_seq: int | None = None  # the last consumer sequence. None accepts any first sequence
-    stream_seq: int = 0  # the stream sequence of the same message
+    stream_seq: int = 0  # the stream sequence of the message with `consumer_seq`
 
     def message(self, stream_seq: int, consumer_seq: int, arrived: int = 1) -> Event | None:
         """Process the sequences of a message that arrived. Return the event to emit, if any."""

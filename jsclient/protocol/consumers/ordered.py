@@ -243,7 +243,8 @@ class RestartCheck:
 
 HEARTBEAT = 5.0  # default interval of heartbeats in ADR-17, in seconds
 INACTIVE_THRESHOLD = 300.0  # how long a pull consumer outlives its reader, in seconds
-PUSH_INACTIVE_THRESHOLD = 30.0  # the same for a push consumer, to which no reader returns
+# How long a push consumer outlives its reader, in seconds. It is shorter, because no reader returns to a push consumer.
+PUSH_INACTIVE_THRESHOLD = 30.0
 
 
 @dataclass(slots=True)
@@ -270,7 +271,8 @@ class OrderedTracker(PushTracker):
 
     def _may_send_on(self) -> bool:
         # At a flow control request, half of the window is pending, and the answer doubles the window. So the server may
-        # soon have four times the pending bytes in flight.
+        # soon have four times the pending bytes in flight. If that exceeds the capacity, replace the consumer instead
+        # of answering.
         if self._renews and min(4 * self.pending_bytes, FLOW_CONTROL_WINDOW) > self._queue.max_bytes:
             if self.cursor.wants is None:
                 self.cursor.wants = Recreate(

@@ -135,7 +135,8 @@ class Pin:
     id: str | None = None
     seen: int = 0
     _last: str | None = None
-    _disabled: bool = False  # true if the consumer pins no client, so a publisher has set the header
+    # True if the consumer pins no client. Pin ids in its messages were set by their publishers, and are ignored.
+    _disabled: bool = False
 
     def message(self, block: bytes) -> Event | None:
         """Read the header block of the newest message. Return the event to emit, if any.
@@ -201,6 +202,6 @@ class ShownPins:
             if number >= first:
                 had, pin_id = self.pin.given_since(seen) if shown is None else (True, shown)
                 return had, self.pin.refused(code, pin_id) if had else None
-        # The request is too old to tell whether it had a pin, so assume that it had one. If it had none, the repeated
-        # request is refused too, and that refusal shows it.
+        # The request is too old to tell whether it had a pin, so assume that it had one. If it had none, the server
+        # also refuses the repeated request, which is recent enough to tell.
         return number > 0, None

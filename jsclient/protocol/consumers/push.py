@@ -125,8 +125,8 @@ class DeliveryQueue(Generic[Mark]):
         waiting = len(self.front) + self._messages
         if self._counted != waiting:
             self._settle()
-        # Accept a single message into an empty buffer even if it exceeds the capacity. It could never be received
-        # otherwise.
+        # Accept a single message into an empty buffer even if it exceeds the capacity. Otherwise, the message could
+        # never be received.
         if waiting or count > 1:
             if waiting + count > self.max_messages:
                 return False
@@ -152,7 +152,8 @@ class DeliveryQueue(Generic[Mark]):
     def mark_first(self, mark: Mark) -> None:
         """Put a mark before all queued messages."""
         if self.front:
-            self._settle_exactly()  # do this first, because it measures what is left of a run in `front`
+            # Do this before `front` is emptied, because it measures what is left of a run in `front`.
+            self._settle_exactly()
             self._after.appendleft(list(self.front))
             self._messages += len(self.front)
             self.front.clear()
@@ -186,7 +187,9 @@ class DeliveryQueue(Generic[Mark]):
         return frames
 
 
-_MAX_MARKS = 1024  # limits the marks that a faulty server can add. A real one waits for each answer
+# Maximum number of marks, in case a faulty server adds many of them. A real server waits for the answer to each flow
+# control request.
+_MAX_MARKS = 1024
 _UNKNOWN_INTERVAL = 5.0  # assumed interval of heartbeats if it is unknown, in seconds
 
 
@@ -243,10 +246,11 @@ class PushTracker:
     foreign: int = 0
     # Messages that can be taken from the left without calling `take_frame`.
     front: deque[Frame] = field(init=False)
-    # The queue of messages, with marks for flow control requests and for errors to raise.
+    # The queue of messages. It also contains a mark for each flow control request to answer and for each error to
+    # raise, at the place where the request or the error arrived.
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # expected prefix of the next message's JSAck
-    _overflow: SlowConsumer | None = None  # the event of the overflow that is going on, if any
+    _overflow: SlowConsumer | None = None  # the event that reported the current overflow, or None
     _odd: bool = False  # true once an unknown status 100 has been reported
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:

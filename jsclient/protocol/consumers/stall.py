@@ -42,7 +42,7 @@ _BUSY = 2
 # If an application never acks, the reason "max_ack_pending" goes away briefly at each redelivery, so it isn't reported
 # each time that it comes back.
 _RECURS = "max_ack_pending"
-_LONGEST_MUTE = 3600.0  # maximum pause between two reports of that reason, in seconds
+_LONGEST_MUTE = 3600.0  # maximum pause between two reports of `_RECURS`, in seconds
 # Number of polls until the first check is due. With this many polls, even a check that is one poll late comes before
 # the default ack_wait has passed.
 _POLLS = 20
@@ -176,7 +176,8 @@ class StallTracker:
         if not causes:
             self._check_at, self._pause = min(self._check_at, now + self.after), self.after
             if info is not None and info.num_pending:
-                # Messages are pending, and no rule explains why. Check again soon, and report them if that is still so.
+                # Messages are pending, and no finding explains why they don't arrive. Check again soon, and report the
+                # messages if they are still pending.
                 self._check_at = min(self._check_at, now + _AGAIN * self.after)
             return self._resumed(now, stream, consumer)
         cause = causes[0]

@@ -272,7 +272,8 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
             if request.consumer is not None:
                 if not request.pull:
                     raise
-                # Pulling doesn't need the info, and this user may not be allowed to request it.
+                # Pulling works without the consumer's info, which this user may not be allowed to request, so ignore
+                # the error.
                 return Binding(stream=stream, consumer=name, info=None, created=False)
             if not isinstance(error, ConsumerNotFoundError):
                 raise

@@ -205,6 +205,7 @@ def _may_overflow(request: SubscribeRequest, config: ConsumerConfig) -> bool:
         return False
     if config.ack_policy == AckPolicy.NONE:
         return True
-    # The server delivers dropped messages again, unless the ack of a later message covers them, as with policy ALL.
+    # The server redelivers messages that were dropped, so they aren't lost. With policy ALL, however, the ack of a
+    # later message covers them too, and they are not redelivered.
     unacked = config.max_ack_pending or min(SERVER_MAX_ACK_PENDING, limit)
     return config.ack_policy == AckPolicy.ALL and not 0 < unacked <= limit

@@ -43,7 +43,7 @@ class CoreTracker:
     ) -> None:
         self._subject = subject
         self._queue: DeliveryQueue[None] = DeliveryQueue(max_pending, max_pending_bytes, size_of)
-        self._overflow: SlowConsumer | None = None  # the event of the overflow that is going on, if any
+        self._overflow: SlowConsumer | None = None  # the event that reported the current overflow, or None
         self.front: deque[Frame] = self._queue.front
         self.received: int = 0
         self.dropped: int = 0

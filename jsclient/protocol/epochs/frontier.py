@@ -279,8 +279,8 @@ class MutableAntichain(Generic[T]):
                 has_shrunk = has_shrunk or time in self.frontier.elements
         if not has_shrunk and not added:
             return []
-        # If no time left the frontier, only an added time can be less than one of its elements, so the other times
-        # needn't be compared.
+        # If the frontier lost none of its times, only a newly added time can be less than one of its elements, so it is
+        # enough to compare the elements and the added times. Otherwise, compare all times.
         before = self.frontier.elements
         self.frontier = Antichain.minimal(self.order, self._counts if has_shrunk else (*before, *added))
         after = self.frontier.elements
@@ -343,7 +343,8 @@ class Capabilities(Generic[T]):
         """Replace all capabilities before a time by a capability for this time. Incomparable capabilities remain."""
         self.check_time(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
-        # Update without the usual checks. Only held capabilities are dropped, and `check_time` has allowed the new one.
+        # Update without the usual checks, which can't fail here. Only held capabilities are dropped, and `check_time`
+        # has allowed the new one.
         return self._held.update([*((time, -self._held.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:

@@ -421,7 +421,8 @@ class EpochReading(Generic[T]):
             return None
         if entry.producer == self.owners.get(partition):
             return partition, entry.record.update
-        # For the first record of a producer, compute the change from the frontier that the reader knows.
+        # This is the first record of a new producer, so compute the change from the frontier that the reader knows to
+        # the frontier in the record.
         old, new = lower(partition), entry.record.lower
         reopened = [time for time in new if not old.some_below(time)]
         if reopened and record.seq > self.joined.get(partition, 0):

@@ -192,10 +192,12 @@ class EpochSubscriber(Generic[T]):
     _held: list[tuple[Hashable, Message[T], int]] = field(default_factory=list)
     # The sequence of the last frontier record of each partition. The dict is replaced, never modified.
     _frontier_seqs: dict[Hashable, int] = field(default_factory=dict)
-    # For each epoch not consumed yet, the sequence of its first data message, and `_frontier_seqs` at that message.
+    # For each epoch not consumed yet: the sequence of its first data message, and the value of `_frontier_seqs` when
+    # that message arrived.
     _unconsumed: dict[T, tuple[int, dict[Hashable, int]]] = field(default_factory=dict)
     _read: int = 0  # all messages up to this sequence have been received
-    # Frontiers from earlier subscribers. The epochs completed by them are already consumed, so their data is dropped.
+    # Frontiers from earlier subscribers. The epochs that these frontiers complete were consumed by those subscribers,
+    # so this subscriber drops the data of these epochs.
     _done: list[Antichain[T]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -237,8 +239,8 @@ class EpochSubscriber(Generic[T]):
         """The position of this subscriber. Its partitions must be in one stream, and all snapshots have arrived."""
         newest = self._read + 1, self._frontier_seqs
         first, seqs = min(self._unconsumed.values(), key=itemgetter(0), default=newest)
-        # An epoch counts as consumed unless it is at or after one of these times. So include the completed epochs that
-        # haven't been consumed.
+        # For a subscriber that resumes at this position, an epoch counts as consumed unless it is at or after one of
+        # these times. So add the times of completed epochs that haven't been consumed yet.
         held = [time for time in self._unconsumed if self.is_completed(time)] if self.hold else []
         consumed = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
         records: Any = tuple(sorted(seqs.items()))
@@ -297,7 +299,8 @@ class EpochSubscriber(Generic[T]):
         self._missed = self._missed.with_maximal(*snapshot.upper)
         if self._waiting:
             return []
-        # All snapshots have arrived. If this subscriber resumes, it takes over the filter of its predecessor.
+        # All snapshots have arrived. If this subscriber resumes, use what its saved position says instead: up to where
+        # messages were received, which epochs may lack data, and which epochs were consumed.
         self._read = min(self._joined.values())
         if self.resumed is not None:
             self._read = self.resumed.since

@@ -134,7 +134,7 @@ def changed_consumer(expected: ConsumerConfig, current: ConsumerConfig) -> Consu
     """Return a copy of ``current`` with the fields that are set in ``expected``."""
     changes = {field: value for field, value in user_set(expected).items() if field not in expected.extra}
     if "filter_subject" in changes or "filter_subjects" in changes:
-        # Reset the other field too, because both set the filters, and the server accepts only one of them.
+        # Both fields set the filters, and the server accepts only one of them. If only one is given, reset the other.
         changes = {"filter_subject": None, "filter_subjects": None} | changes
     return current.replace(**changes, extra=current.extra | expected.extra)
 

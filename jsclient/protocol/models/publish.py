@@ -95,7 +95,8 @@ def read_pub_ack(data: bytes) -> PubAck:
         pass  # an error, an unknown field or a malformed answer, which the slow path distinguishes
     ack = from_wire(PubAck, read_response(data))
     if ack.duplicate and not ack.seq:
-        # Clusters before 2.11 answer a duplicate without a sequence while the first message is still being stored.
+        # While the first message with an id is still being stored, clusters before 2.11 acknowledge a duplicate with
+        # sequence 0. Raise the error with which later versions refuse the duplicate.
         raise ApiError.from_fields(409, _IN_PROCESS, "duplicate message id is in process")
     if not (0 < ack.seq <= MAX_SEQUENCE and ack.stream):
         raise ProtocolError(f"a publish was acknowledged by stream {ack.stream!r} with sequence {ack.seq}")

@@ -295,8 +295,8 @@ _DOMAIN: Final = "wrangler"
 
 _OWN: Final = {*_NAMES.values(), "subID", "Rx_host", "wellKnown_Rx", "name", "channel_type"}
 
-# Maps each state in which a relationship can end to three events. The first is sent to the other side, and an internal
-# and a public event are raised here.
+# Maps each state in which a relationship can end to three events. The first is sent to the other side. The second and
+# third are raised on this side, as an internal and a public event.
 _ENDS: Final = {
     RelationshipState.OUTBOUND: ("inbound_removal", "outbound_removal", "outbound_subscription_cancelled"),
     RelationshipState.INBOUND: ("outbound_removal", "inbound_removal", "inbound_subscription_cancelled"),
@@ -402,8 +402,8 @@ def ended(
     passed = extras(attrs)
     sent_attrs = {"Id": record.id, **passed}
     eci = record.tx
-    # The other side's own channel is still unknown, so send to its public channel. There, Tx proves that this side is
-    # the requester.
+    # The other side's own channel is still unknown, so send the event to its public channel. There, the attribute Tx
+    # proves that the sender is the side that requested the relationship.
     if record.state is RelationshipState.OUTBOUND:
         sent_attrs, eci = sent_attrs | {"Tx": record.rx}, record.well_known_tx
     assert eci is not None

@@ -348,7 +348,7 @@ class RequestRules:
             named = {n: attrs[n] for n in ("Id", "subID", "Tx_role", "Rx_role") if attrs.get(n) is not None}
             which = f"is established with {named}" if named else "is named: give Id, Tx_role or Rx_role"
             _fail(failure, f"no relationship {which}"[:300])
-        # Use a different id for each relationship. With one id, the events after the first would count as duplicates.
+        # Use a different id for each relationship. With a common id, later events would count as duplicates.
         message = event.fresh.id
         return [
             Send(eci=one.tx or "", **names, attrs=payload or {}, id=f"{message}.{one.id}", host=one.tx_host)

@@ -104,9 +104,9 @@ class PeerTracker:
     _channels: dict[str, tuple[StoredChannel, int]] = field(default_factory=dict)
     _records: dict[str, tuple[Relationship, int]] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)  # keys of channels and relationships, by ECI
-    # IDs of outbox items that are being carried out, by the key of the relationship's record.
+    # IDs of outbox items that are being carried out. The keys are those of `_records`.
     _started: dict[str, set[str]] = field(default_factory=dict)
-    # IDs of items that have been carried out but are still in the stored outbox, by the same key.
+    # IDs of items that have been carried out but are still in the stored outbox. The keys are those of `_records`.
     _done: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -297,7 +297,8 @@ class PeerTracker:
         if isinstance(policy, Refuse):
             return [policy]
         name = f"{event.domain}:{event.type}"
-        # Check the policy first. It accepts requests to the peer itself only on channels that grant this power.
+        # Check the policy before anything else. Some events are requests to the peer itself, for example to create a
+        # relationship. They are accepted only on a channel whose policy allows them.
         if not policy.allows_event(event.domain, event.type):
             return [Refuse(Refusal.POLICY, name)]
         if name in FLOW_EVENTS:

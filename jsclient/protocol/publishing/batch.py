@@ -126,8 +126,10 @@ class BatchTracker:
     _buffered_size: int = 0
     first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)
-    _plain: bytes = field(init=False)  # the header block of a message without user headers, up to the number
-    # Cached beginnings of commands, for the subject of the latest command and for numbers with as many digits.
+    # For messages without user headers, the header block up to the batch sequence.
+    _plain: bytes = field(init=False)
+    # Cached beginnings of publish commands. They are valid for one subject and for batch sequences with the same number
+    # of digits, which together determine the sizes in a command.
     _lines: _PlainLines | None = field(default=None, init=False, compare=False)
     # Maximum number of bytes that the batch adds to the headers of a message.
     overhead: int = field(init=False)

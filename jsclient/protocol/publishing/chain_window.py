@@ -45,7 +45,9 @@ class ChainWindow(PublishWindow[TicketT]):
     # True if a record names its predecessor by ID. Otherwise, it names a sequence, and records are sent one at a time.
     by_id: bool = True
     is_fenced: bool = False  # true once another client has written the last record
-    _seen: tuple[int, int] = (0, 0)  # number and sequence of the last record seen, or stored before the chain
+    # Number and sequence of the last record of the chain that was found in the stream. Before one was found, 0 and the
+    # sequence after which the chain starts.
+    _seen: tuple[int, int] = (0, 0)
     _round: int = 0
     _gaps: set[int] = field(default_factory=set)  # numbers of records that were not stored
     _ended: set[int] = field(default_factory=set)  # records that ended without a confirmation
@@ -163,7 +165,8 @@ class ChainWindow(PublishWindow[TicketT]):
         self._gaps.discard(number)
         before, self._seen = self._gaps, (number, seq)
         self._ended = {ended for ended in self._ended if ended > number}
-        end = min(self._ended, default=None)  # later records fail, because this predecessor is missing
+        # The first record without a confirmation. Later records fail, because they depend on it.
+        end = min(self._ended, default=None)
         failures: Failures[TicketT] = []
         sends: Sends[TicketT] = []
         link: str | int = seq

@@ -47,7 +47,7 @@ _PING: Final = b"4"
 _PONG: Final = b".4.$FI"  # an answer to a ping arrives on a subject with this suffix
 _ENDED: Final = b".3.$FI"  # an answer to the end of the ingest arrives on a subject with this suffix
 
-# Errors after which the stream accepts no ingest and stores no more of its messages.
+# Codes of errors that end the ingest. The stream stores none of the ingest's further messages.
 _FATAL: Final = frozenset({10205, 10206, 10207, 10211})
 _UNKNOWN_ID: Final = 10208
 
@@ -90,7 +90,7 @@ class IngestTracker:
     ended: bool = False  # true if the server won't send any more answers
     complete: bool = False  # true if exactly the messages up to `acked` were stored
     _opened: int = -1  # `acked` when the limit was last raised by one
-    # Numbers of messages that were refused without being counted. The server will report them as missing.
+    # Numbers of messages that the server refused without counting them, and will report as missing.
     _unnumbered: list[int] = field(default_factory=list)
     reply: bytes = field(init=False)  # the beginning of every reply subject
 
@@ -213,7 +213,7 @@ class IngestTracker:
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _UNKNOWN_ID and self.accepted and not end:
             # Either the server has lost the ingest, or a different stream received the message. Don't end the ingest
-            # yet, because the answer to the end shows which of the two it is.
+            # yet, because the answer to the end shows which of these has happened.
             self.fail_ingest(error)
             return None
         fatal = code in _FATAL or code == _UNKNOWN_ID

@@ -56,12 +56,12 @@ PAUSE = 0.25
 
 # The longest pause between attempts, in seconds. It is reached after three attempts, because an election takes seconds.
 _LONGEST_PAUSE = 1.0
-# The longest time to wait for one attempt, in seconds. Elections may follow one another, and a leader may fail before
-# it answers.
+# The longest time to wait for one attempt before the message is sent again, in seconds. Elections may follow one
+# another, and a leader may fail before it answers, so it doesn't help to wait longer for the same answer.
 _LONGEST_ATTEMPT = 8.0
 _ATTEMPTS_WITHOUT_STREAM = 3  # how often to try a subject on which no stream has answered (ADR-22)
-# Error codes of the server. With the first, the server is still storing an earlier attempt, so the next attempt is
-# answered as a duplicate.
+# Error codes of the server. `_DUPLICATE_IN_PROCESS` means that the server is still storing an earlier attempt, so it
+# will answer the next attempt as a duplicate.
 _DUPLICATE_IN_PROCESS = 10158
 _WRONG_LAST_MSG_ID = 10070
 _ROLLUP_FAILED = 10111
@@ -118,7 +118,7 @@ class Recovery(msgspec.Struct):
     silent: int = 0  # number of attempts that were not answered in time
     refused: int = 0  # number of attempts that found no responders
     unconfirmed: bool = False  # an earlier attempt may have been stored
-    # The error received while unconfirmed. The next attempt asks whether an earlier attempt was stored.
+    # The error received while ``unconfirmed`` was true. The next attempt asks whether an earlier attempt was stored.
     mismatch: ApiError | None = None
     overtaken: ApiError | None = None  # error 10070, received while the preceding message was in flight
 
@@ -183,7 +183,7 @@ class Recovery(msgspec.Struct):
                 return unknown if self.unconfirmed else self.overtaken, None
             self.unconfirmed = True
             return unknown, PAUSE
-        if self.mismatch is not None:  # this answer shows whether the earlier attempt was stored
+        if self.mismatch is not None:  # this answers the `question` whether the earlier attempt was stored
             return self.mismatch if code in (_WRONG_LAST_MSG_ID, _ROLLUP_FAILED) else unknown, None
         if code == _WRONG_LAST_MSG_ID and isinstance(error, ApiError):
             self.overtaken = error if behind else None

@@ -132,7 +132,7 @@ def check_cron(pattern: str) -> str:
     if pattern.startswith("@"):
         words = ", ".join(_PREDEFINED)
         raise ConfigError(f"cron: {pattern!r:.60} is not one of {words}; use the arguments at and every")
-    # The server splits at any white space. Refuse all kinds except spaces, because they only look like spaces.
+    # The server splits at any white space. Refuse white space other than spaces, because it only looks like a space.
     if not pattern.isascii() or not pattern.isprintable():
         raise ConfigError(f"cron: {pattern!r:.60} has a character that is not allowed in a field")
     fields = pattern.split()

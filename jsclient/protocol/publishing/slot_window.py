@@ -154,8 +154,8 @@ class SlotWindow(PublishWindow[TicketT]):
             if stop == start:
                 while stop < count and frames[stop][0] in in_flight:
                     stop += 1
-                # The next frame is an error, an ack in another form, or an answer to a repeated attempt or to no
-                # publish. Only records can handle these, so create them.
+                # The next frame is an error, an ack in another form, an answer to a repeated attempt, or a message that
+                # answers no publish. Only records can handle such frames, so create the records.
                 if stop == start:
                     self.expand()
                     slots.rest(_RESTING)

@@ -196,7 +196,7 @@ class DirectBatchTracker:
     error: JetStreamError | None = None
     num_pending: int = 0  # number of further messages that match
     last_seq: int = 0  # stream sequence of the last message
-    # The sequence after which messages were ignored, for a request for the last messages.
+    # In a request for the last messages of subjects, the sequence after which messages are ignored.
     up_to_seq: int | None = None
 
     def read_frame(self, frame: Frame) -> StoredMessage | None:

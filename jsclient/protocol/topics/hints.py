@@ -116,7 +116,7 @@ class Hints:
         self.deadline = math.inf
         if not readers:
             return []
-        # So long after the last hint, every record that wasn't found must have been refused. Stop looking after this
+        # This long after the last hint, every record that wasn't found must have been refused. Stop looking after this
         # check.
         if now - self._hint_at > _PATIENCE:
             self._behind = dict.fromkeys(self._behind, 0)

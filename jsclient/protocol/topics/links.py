@@ -76,8 +76,8 @@ class LinkTracker:
             return Link.DUPLICATE
         if seq == self.floor + 1:
             self.caught_up(seq)
-        # If the predecessor is before the last record received, there is no gap. The last record received was deleted
-        # before this one was stored.
+        # If the predecessor is before the last record received, there is no gap, because the last record received must
+        # have been deleted before this record was stored.
         elif previous is None or previous > last:
             return Link.GAP
         elif self.by_subject:  # keep the floor, because records of other subjects may be missing after it

@@ -221,7 +221,7 @@ class Extent:
         Raises:
             HistoryTruncatedError: Records stored after the time may have been removed.
         """
-        # Compare with the time of the first record. If the stream is empty, compare with that of the last one removed.
+        # Compare ``time_ns`` with the time of the first record or, if the stream is empty, of the last record removed.
         if (
             not allow_truncated
             and self.first_seq > 1
@@ -259,7 +259,7 @@ class EndCheck:
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or certainly after the end.
         """
-        # This check needs no second answer, because even a former leader reports the right stream and incarnation.
+        # One answer is enough for this check, because even a former leader reports the right stream and incarnation.
         position._same_stream(extent.stream, extent.incarnation)  # noqa: SLF001  same module
         is_reached = self.check_end(extent, position.seq, now)
         if is_reached is False:

@@ -124,7 +124,7 @@ class Reader:
     _by_timer: bool = False  # true if the timer started the round
     _new_records: int = 0  # number of new records in this round
     _advanced: bool = False  # true if this round has moved the floor
-    # A gap was noticed after the request was sent, so the answer may be older than the gap.
+    # True if a gap was noticed after the request was sent. The answer may then be older than the gap.
     _late: bool = False
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
@@ -370,8 +370,8 @@ class Reader:
         self._in_flight = None
         if extent is not None:
             try:
-                # Compare the requested sequence, not the floor, because pushes may have arrived after the server sent
-                # this answer.
+                # Check the sequence that was requested, not the current one. Pushes that arrived after the server sent
+                # this answer may have moved the reader past the end that the answer reports.
                 certain = self._end_check.check_position(extent, self.start.at(asked.since), now)
             except PositionInvalidError as error:
                 return self.fail_reading(error)

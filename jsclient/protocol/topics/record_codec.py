@@ -272,7 +272,7 @@ class StoredRecords:
                     )
                 )
         except ValueError:
-            pass  # the message itself contains headers of these names, so let the tracker decide
+            pass  # the message itself contains headers of these names, so leave it to the tracker
         if records:
             tracker.took(len(records), records[-1].seq, pending if len(records) == len(frames) else b"")
         return records
@@ -307,7 +307,8 @@ class StoredRecords:
                     origin=origin,
                 )
             except ValueError:
-                # The frame has an unusual form, is a status, or doesn't follow directly, so let the tracker decide.
+                # The frame has an unusual form, is a status, or doesn't directly follow the previous message. The
+                # tracker tells which.
                 tracker.took(count, int(before))
                 message = tracker.read_frame(frame)
                 if message is None:  # the end, or a gap
@@ -395,7 +396,8 @@ class RepublishedRecords:
                     origin=origin,
                 )
             except ValueError:
-                # The frame has an unusual form, or this stream didn't republish it, so let the slower function decide.
+                # The fast path rejected the frame. Either its headers have an unexpected form, or this stream didn't
+                # republish it. The slower function tells which.
                 try:
                     record = republished_record(frame, self._stream, origin)
                     if not self._jumps and record.previous != record.seq - 1:

@@ -261,7 +261,8 @@ _NAMES: Final = re.compile(
 )
 
 
-# Errors of a publish because of a limit of the stream, or because it is sealed. Only the answer names the stream.
+# Codes of errors for a message that the stream refuses because of a limit, or because the stream is sealed. Only the
+# answer names the stream.
 _OF_LIMITS: Final = frozenset({10023, 10054, 10077, 10109})
 
 

@@ -198,7 +198,7 @@ class SinkTopic:
         while since < end:
             page = await history.page(since, end)
             # If the page doesn't begin with the record that opened the batch, data of the batch may have been removed.
-            # Raise an error, because its rows would otherwise be taken for missing and stored again.
+            # Raise an error. Otherwise, the rows that were removed would seem to be missing, and would be stored again.
             if since < owned.begun and page.records and page.records[0].seq != owned.begun:
                 raise EpochsLostError(
                     (attempt.epoch,), f"what follows frontier record {owned.begun} was removed"

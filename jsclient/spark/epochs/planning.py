@@ -112,7 +112,7 @@ class TopicHistory(Generic[T]):
         missed = [*request.missed]
         for number, entries in enumerate(self._entries):
             # Epochs that have lost data are incomplete, so they must be skipped. The first record after all removed
-            # data names them in its upper frontier.
+            # data names these epochs in its upper frontier.
             knows = next((entry for entry in entries if entry.up_to + 1 >= first_seq), None)
             if knows is not None:
                 missed += knows.record.upper
@@ -222,7 +222,8 @@ class TopicHistory(Generic[T]):
         for number, entries in enumerate(self._entries):
             anchor = self._anchor(number, beginning)
             first = 0 if anchor is None else entries.index(anchor)
-            # No data of the epochs follows the first record whose lower frontier has passed their end, so stop there.
+            # The first record whose lower frontier has passed the end of the epochs is the end of their data, so stop
+            # there.
             done = next(
                 (
                     at

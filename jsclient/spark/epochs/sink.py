@@ -205,7 +205,8 @@ async def open_writer(
     partition = task.partition % topic.partitions
     if await topic.is_completed(attempt):
         return None, partition
-    # If rows may move between partitions, another attempt may have stored them in any partition, so take all of them.
+    # If rows may move between partitions, another attempt may have stored them in any partition, so take over all
+    # partitions.
     partitions = [partition] if plan.by_task else [*range(topic.partitions)]
     owned: dict[int, Owned] = {number: await topic.take_partition(number, attempt) for number in partitions}
     shape = replace(plan.shape, subject=topic.subject(partition), has_subject=False)

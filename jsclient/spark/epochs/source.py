@@ -191,8 +191,8 @@ class _Source:
     def __init__(self, options: EpochSourceOptions, columns: tuple[str, ...], numbers: bool | None) -> None:  # noqa: FBT001  internal
         """Create a reader. ``numbers`` is whether the column ``epoch`` is numeric, or None without that column."""
         self._options = options
-        # On executors, treat missing messages as an error whatever the options say. An epoch must be read completely
-        # or not at all.
+        # On executors, treat missing messages as an error whatever the options say, because an epoch must be read
+        # completely or not at all.
         self._spec = EpochSpec(
             replace(read_spec(options.read, columns), check_loss=True, may_supersede=False), options.topic
         )
@@ -241,8 +241,8 @@ class _Source:
         ``cut`` is the recorded division of the batch. If it is None, the options decide.
         """
         segments = topic.history.segments(epochs)
-        # The offset was planned from these records, so they exist. If they are missing, a lagging replica answered, so
-        # read again.
+        # The offset was planned from these frontier records, so they exist. If a read lacks them, a lagging replica has
+        # answered, so read again.
         for _ in range(_TRIES):
             if segments is not None:
                 break

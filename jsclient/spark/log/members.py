@@ -215,7 +215,8 @@ class Members:
         if name in self.names:
             return True
         if pattern is not None and matches(name, pattern):
-            # The list of names isn't a snapshot and may have missed the stream, so look it up.
+            # The list of names isn't a snapshot and may have missed the stream, so request the stream's facts. This
+            # raises an error if the stream was deleted.
             self.planner(name).lookup.facts()
             return True
         if name not in self._logged:

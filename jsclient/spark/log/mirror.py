@@ -41,8 +41,8 @@ class Mirror:
         self._name = name
         self._consumer: Consumer | None = None
         self._created = False
-        self._owner: str | None = None  # the owner in the last claim
-        self._shown: int | None = None  # sequence of the last reset
+        self._owner: str | None = None  # the query that has claimed the consumer, see `claim`
+        self._shown: int | None = None  # sequence to which the consumer was reset last
 
     def ensure(self, facts: StreamFacts) -> None:
         """Create the consumer, or check an existing consumer. Raises `ConfigError` if it cannot show the progress."""

@@ -39,7 +39,7 @@ class Ahead:
     after: int  # no message up to this sequence remains to be read
     last: int  # the last sequence to read
     facts: StreamFacts
-    free: int = 0  # value of `LogOffset.free` for the end of the batch
+    free: int = 0  # no message of the batch up to here matches, see `LogOffset.free`
 
     @property
     def width(self) -> int:
@@ -74,7 +74,7 @@ class StreamPlanner:
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # the read mode that was chosen by the last check of the stream
         self._checked_for: tuple[str, ...] = ()  # the filters at the last check of the stream
-        # The marks of an offset and of the stream that matched last, and needn't be compared again.
+        # The last marks of an offset and of the stream that passed the comparison, which needn't be repeated.
         self._compared: object = None
         self._losses = Losses()
         self._sizes = Sizes()
@@ -157,8 +157,8 @@ class StreamPlanner:
         free = head.free_after(begin.seq)
         if last <= begin.seq:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
-                # Messages after the offset have expired, but none of them matched. Advance with an empty batch, so the
-                # query doesn't report them as lost later.
+                # Messages after the offset have expired, but none of them matched a filter. Advance with an empty
+                # batch, so that the query doesn't report them as lost later.
                 return LogOffset(free, facts.created, free=free, mark=facts.mark)
             return checkpoint
         if free > begin.seq:
@@ -453,7 +453,7 @@ class Head:
         self.last: int = 0  # sequence of the last matching message
         # The state of the stream and the filters for which `last` was looked up. If they change, look it up again.
         self._facts_key: object = None
-        self._seen_free = (0, 0)  # no message after the first sequence and up to the second matched
+        self._seen_free = (0, 0)  # no message after the first of these sequences and up to the second matches
 
     def refresh_facts(self) -> StreamFacts:
         """Refresh and return the facts. Sleeps until the pace allows a request."""

@@ -130,8 +130,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {name: ahead.width for name, ahead in pending.items()}
         most = self._most(pending, waiting, limit)
         if most is not None and sum(waiting.values()) > most:
-            # The counts may be inaccurate. This does no harm, because a replay uses the division recorded in the
-            # offset.
+            # The counts may be inaccurate. Inaccurate counts do no harm, because a replay uses the division recorded in
+            # the offset.
             waiting = {name: max(1, rows) for name, rows in self._rows(pending).items()}
             most = self._most(pending, waiting, limit)
         counts = list(waiting.values())

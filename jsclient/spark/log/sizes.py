@@ -62,10 +62,10 @@ class Sizes:
     def __init__(self) -> None:
         # Past states of the end of the stream: (last sequence, total bytes), oldest first.
         self._ends: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
-        # What `_ends` describes: the stream, its first sequence and its gaps. If this changes, `_ends` is discarded.
+        # `_ends` is valid for this stream, first sequence and number of gaps. It is discarded when one of them changes.
         self._ends_of: object = None
-        self._seen_of: object = None  # the stream and the filters of the measured messages
-        # First and last measured sequence. The arrays below contain the sequence and size of every message between
+        self._seen_of: object = None  # the stream and the filters for which the messages below were measured
+        # First and last measured sequence. The two arrays contain the sequence and the size of every message between
         # them.
         self._seen = (1, 0)
         self._seqs = array("q")

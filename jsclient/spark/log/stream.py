@@ -65,8 +65,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner.check_facts(planner.facts)
         owner = offset.owner
         if mirror is not None:
-            # Until its first batch, the name of a new query isn't in the checkpoint, and would be different after a
-            # restart. So only check the consumer, and don't claim it under this name yet.
+            # Until the first batch of a new query, the query's name isn't in the checkpoint, and would be different
+            # after a restart. So only check the consumer, and don't claim it under this name yet.
             mirror.claim("" if offset.init else owner)
             owner = owner or secrets.token_hex(8)
             if not offset.init and offset.created == planner.facts.created:

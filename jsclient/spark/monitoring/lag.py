@@ -214,8 +214,8 @@ async def unread_after(js: JetStream, query_position: QueryPosition) -> Unread:
         if facts.last_seq > query_position.seq
         else {}
     )
-    # These are only the first unread messages. The lag is measured up to the last one, so look up the end of each
-    # filter that has an unread message.
+    # `messages` has only the first unread message of each filter, but the lag is measured up to the last one. So look
+    # up the last message of each filter that has an unread message.
     last = max((message.seq for message in messages.values()), default=0)
     for subject in messages:
         with contextlib.suppress(MessageNotFoundError):

@@ -43,11 +43,11 @@ class SinkOptions:
     window_bytes: int = MAX_BYTES  # bytes in flight per task
     ledger: str = "jsclient_spark"  # name of the bucket with the ledgers
     fail_on_older_checkpoint: bool = True  # refuse a query whose ledger has later epochs than its checkpoint
-    # Name of a batch write, and its number under that name. If a write with the same name and number is repeated, no
-    # row is stored twice.
+    # Together, this name and `dedup_batch` identify a batch write. Repeating a write with the same name and number
+    # stores no row twice.
     dedup_key: str | None = None
     dedup_batch: int | None = None
-    # If a batch is written to the same destination several times, the index of this write. Set by `publish_batch`.
+    # Index of this write among the writes of one batch to the same destination. Set by `publish_batch`.
     dedup_write: int = 0
 
     @classmethod

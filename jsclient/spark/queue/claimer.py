@@ -57,7 +57,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LEAST_PAUSE = 0.05  # minimum seconds between two in-progress acks
 _PULL = 2000  # maximum number of messages per pull
-_BLIND_PULL = 16  # the same with headers_only, because the byte limit does not cover omitted payloads
+_BLIND_PULL = 16  # the maximum with headers_only, where the byte limit ignores the omitted payloads
 _MOST = 100_000  # maximum number of claims per batch without other limits
 _MOST_RUNS = 10_000  # maximum number of runs per batch, which keeps its offset small
 _LONGEST_WAIT = 10.0  # maximum seconds that a pull waits for messages

@@ -57,8 +57,8 @@ class ClaimSpec:
     batch_rows: int  # maximum number of rows per record batch
     fetch_max_bytes: int  # bytes per request
     fail_on_data_loss: bool  # true if missing messages are an error
-    # True if tasks terminate missing messages. They have no rows, so the user can't ack them, and the server would
-    # redeliver them forever.
+    # True if tasks terminate (+TERM) claims whose messages are missing from the stream. A missing message has no row,
+    # so the user can't ack it, and the server would try to redeliver it forever.
     term_missing: bool
     created: str = ""  # when the stream was created, in ISO format
 
@@ -283,7 +283,8 @@ class _ClaimReader:
             try:
                 await settle(self._js, replies, ack_payload(AckKind.TERM, reason="gone from the stream"))
             except JetStreamError as error:
-                # If the acks fail, the server redelivers the claims later, although the messages do not exist.
+                # If the acks fail, the server redelivers these claims later, although their messages don't exist. The
+                # rows of this read are complete all the same, so only report the failure.
                 self._context.report(error)
 
 

@@ -146,9 +146,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "'asyncProgressTrackingEnabled', which mode 'queue' cannot work with: turn it off"
             )
         ours = self._on_driver(lambda driver: driver.keep(claims))
-        # When a batch is read again, messages that the user has acked may be gone from a work queue. They don't count
-        # as lost. A batch that this process has just claimed hasn't been acked yet, but a second action may read it
-        # later.
+        # When a batch is read again, messages that the user has acked may be gone from a work queue, which is no loss.
+        # When this process has just claimed the batch, none of its messages has been acked yet, but a second action may
+        # read the batch again later.
         acks_remove = self._options.ack_on == "manual" and self._removes_acked
         lapsed = not ours or (acks_remove and not self._on_driver(lambda driver: driver.has_claimed(claims)))
         parts = claims.parts or pieces_of(self._options, claimed(claims.runs))

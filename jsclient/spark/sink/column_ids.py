@@ -93,7 +93,7 @@ class ColumnIds:
         ids = rows.ids or [b""] * len(rows.payloads)
         if len(set(ids)) < len(ids):
             self._check_different(rows, ids, first)
-        # A random key keeps a row without an id from being taken for a duplicate of another one.
+        # Give a row without an id a random key, so that it never seems to be a duplicate of another row.
         self.keys.ids.frombytes(b"".join([digest(one, 8) if one else token_bytes(8) for one in ids]))
         if len(self._samples) < _SAMPLES:
             self._samples.update(one.decode() for one in islice(set(rows.subjects), _SAMPLES))
@@ -203,8 +203,8 @@ class ColumnIds:
         if not len(others):
             return
         # A row with the id of a message, but a different subject, may have been stored in a different stream, which is
-        # harmless. However, if more rows were acked with the message's sequence than have its subject, this stream has
-        # dropped one of them as a duplicate.
+        # harmless. However, if more rows were acked with the sequence of the message than have the message's subject,
+        # this stream has dropped one of these rows as a duplicate.
         equal = Counter(indexes.filter(same).to_pylist())
         depth = _Depth(self.sequences.ranges()[name])
         for row in others.to_pylist():

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["Checked", "Remainder", "StoredRow", "StoredRows", "remainder_of"]
 
-_CONTENT = 16  # characters of the hash of a content. A number follows it if equal rows are in one partition
+# Characters of the hash of a row's content. If equal rows are in one partition, a number follows the hash.
+_CONTENT = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class Outcome:
     unmatched: int = 0
     resent: int = 0  # number of messages that were sent again
     first_seq: int = 0  # first sequence of the newly stored messages, or 0 if no message is new
-    last_seq: int = 0  # their last sequence
+    last_seq: int = 0  # last sequence of the newly stored messages, or 0
     streams: tuple[str, ...] = ()  # names of the streams that store the messages
     dropped_headers: frozenset[str] = frozenset()  # names of the server's headers that were dropped from rows
     # Sequences of all rows by stream, or None if not recorded.
@@ -457,7 +457,7 @@ def _rows_of_step(payloads: pa.Array) -> int:
 
 def _column_ids(plan: WritePlan) -> ColumnIds | None:
     options = plan.options
-    # Also look for ids if headers are kept, because they may contain some.
+    # Also look for ids if headers are kept, because the headers may contain ids.
     kept = plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers
     if not kept and plan.ids != "column":
         return None

@@ -50,8 +50,9 @@ async def publish_remainder(js: JetStream, plan: WritePlan, tasks: Mapping[int, 
     whole = Remainder()
     for (name, part), checked in parts.items():
         target = await js.stream(name)
-        # These tasks compared their rows with a different part, or sent no report. It is unknown which stored rows of
-        # this part they still have, so no open row is taken for one of them.
+        # These tasks compared their rows with a different part, or sent no report. Earlier runs may have stored rows of
+        # these tasks in this part, and the tasks may still have them. So don't assume that any of these stored rows has
+        # moved to a different task.
         others = tasks.keys() - checked.keys()
         remainder = await Retry(_READING).run(partial(_remaining_in, target, part, plan, checked, others))
         if remainder.ids:

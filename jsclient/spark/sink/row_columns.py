@@ -47,8 +47,8 @@ _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
 _REQUEST = re.compile(rb"\$(SYS\.|JS\.(?!EVENT\.))")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
-# A copied message has these headers from its publisher or from the server. In a different stream, they would act as
-# commands.
+# A row that was copied from a message has these headers from the message's publisher or from the server. If the row
+# were published with them to a different stream, the server would treat them as commands.
 _OF_SERVER = re.compile("nats-", re.IGNORECASE)
 
 # With these headers, the server would hold rows back until their batch is complete, in the order of their numbers.
@@ -262,7 +262,7 @@ def _ids_of_source(batch: pa.RecordBatch, subjects: Sequence[bytes], source_ids:
 def _integers(column: pa.Array) -> list[int]:
     """Return the values of a column of integers without nulls."""
     column = column.cast(pa.int64())
-    # Use a memoryview, because some releases of Arrow convert integers to lists slowly.
+    # Read the integers through a memoryview, because ``to_pylist`` is much slower in some releases of pyarrow.
     numbers = memoryview(column.buffers()[1]).cast("q")
     return numbers[column.offset : column.offset + len(column)].tolist()
 
@@ -330,7 +330,7 @@ def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]
         return []
     kind = column.type
     _, offsets, data = column.buffers()
-    # Use a memoryview, because some releases of Arrow convert integers to lists slowly.
+    # Read the offsets through a memoryview, because ``to_pylist`` is much slower in some releases of pyarrow.
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         numbers = memoryview(offsets).cast("q")
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):

@@ -58,7 +58,7 @@ __all__ = [
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LOG = "JSCLIENT_SPARK_LOG"
-# Environment variable that is set if Spark captures logs of Python workers.
+# Environment variable that is set if Spark captures the logs of Python workers.
 _KEEPS_LOGS = "PYSPARK_SPARK_SESSION_UUID"
 
 _looked: dict[tuple[SinkOptions, RowShape, bool], Target] = {}  # targets that this process has looked up
@@ -90,8 +90,8 @@ class _Writer:
 
     def __getstate__(self) -> dict[str, object]:
         # Look up the target as late as possible, when this object is pickled for tasks. Commits run in another process
-        # and do not need it. The batch number passed to `publish_batch` does not affect the target, so exclude it from
-        # the key.
+        # and do not need the target. The batch number passed to `publish_batch` does not affect the target, so exclude
+        # the number from the key.
         options = replace(self._options, dedup_key=None, dedup_batch=None, dedup_write=0)
         key = (options, self._shape, self._repeatable())
         if key not in _looked:

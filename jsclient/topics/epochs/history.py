@@ -420,7 +420,7 @@ class EpochHistory(Generic[T]):
             if not page.records or page.records[0].seq != seq:
                 raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
             entries[partition] = FrontierEntry.from_record(page.records[0], self.order)
-        # Records up to the oldest of these entries aren't needed, so start after them if that is later than the saved
-        # position.
+        # Each entry covers the records of its partition up to `up_to`. Records up to the least `up_to` aren't needed,
+        # so start after them if that is later than the saved position.
         first = min((entry.up_to for entry in entries.values()), default=0)
         return Join(entries, where.at(max(position.since, first)))

@@ -268,8 +268,8 @@ class LivePublisher(Handle, Generic[T]):
             except ProtocolError as error:
                 self._refuse_request(error)
                 continue
-            # Any other request is a heartbeat. If this publisher has dropped the subscriber, the answer tells it to
-            # connect again.
+            # A request other than "leave" and "connect" is a heartbeat. If this publisher has dropped the subscriber,
+            # the answer tells the subscriber to connect again.
             if request.verb == "leave":
                 self._forget_subscriber(who)
             elif request.verb == "connect":

@@ -81,7 +81,7 @@ class LiveSubscription(EpochEvents[T]):
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
         self._missing: set[int] = set()  # partitions without a publisher
-        self._may_fail = False  # True while opening waits although it would fail without wait=True
+        self._may_fail = False  # true while opening waits for publishers only because of ``wait=True``
         self._arrived = Signal()
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None

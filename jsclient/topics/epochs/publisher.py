@@ -377,10 +377,11 @@ class PartitionPublisher(Handle, Generic[T]):
         counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)
         for message, seq in repeated:
             if seq not in counts:
-                # The server would drop the message as a duplicate, so send it with a new id. Derive it from the old
-                # one, so that a later publisher that repeats the message uses the same new id.
+                # If the message kept its id, the server would drop it as a duplicate, so send it with a new id. Derive
+                # the new id from the old one, so that a later publisher that repeats the message uses the same new id.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
-            del self._out.repeated[0]  # only now, so that a message that failed to be sent stays in the list
+            # Removed after sending, so that a message that couldn't be sent stays in the list.
+            del self._out.repeated[0]
 
     def _check_open(self) -> None:
         if self._error is not None:

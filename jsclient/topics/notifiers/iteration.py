@@ -366,7 +366,7 @@ class NotifierIterator(AsyncIterator[Any]):
             if entry.kind is Kind.FINISH:
                 self.completion = entry.value
                 raise StopAsyncIteration
-            # If none of these conditions is true, a concurrent read has already returned this state.
+            # Don't return a state that a concurrent read has already returned. Wait for the next one instead.
             if self._count == requested or self._count is None or entry.number > self._count:
                 self._count = entry.number
                 return entry.value

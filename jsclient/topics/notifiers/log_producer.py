@@ -32,7 +32,8 @@ from .log_iteration import Newest, newest_own, passable_reason
 
 __all__ = ["LogProducer"]
 
-# Refusals in a row, with the same expected sequence, after which another producer is assumed.
+# If the server refuses this many appends in a row with the same expected sequence, assume that another producer has
+# taken over.
 _MISMATCHES: Final = 3
 
 _LAST_WORDS: Final = 2.0  # seconds that closing the connection waits for members in flight
@@ -297,7 +298,8 @@ class LogProducer:
         record, expected, self._last = newest.record, self._last, newest.last_seq
         self._unconfirmed = False
         if record is None or record.seq <= expected:
-            # The records were removed, or only others have stored records since. Either way, the member isn't stored.
+            # Either the records were removed, or all records stored since are messages of other clients. In both cases,
+            # the member isn't stored.
             return 0
         sent = kit_id(record.headers)
         if sent == member.id:

@@ -146,7 +146,8 @@ class _Cells:
             value = self._codec.decode(self._codec.encode(value))
         number = 1 if self.newest is None else self.newest.number + 1
         self.newest = Member(kind, value, number, traceback)
-        # Add the next cell before filling this one, because consumers that wait for this cell continue there.
+        # Add the next cell before filling this one, because consumers that wait for this cell continue with the next
+        # one.
         filled = self.tail
         if kind is Kind.VALUE:
             self.tail = filled.next = _Cell()

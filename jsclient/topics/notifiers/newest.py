@@ -202,7 +202,8 @@ class _Republished(NewestLog):
 
     def _foreign(self, _: Frame) -> None:
         if self._arrived is not None:
-            self._arrived(None)  # another client published this message, which used up the subscription
+            # A message of another client has used up the subscription, which ends after one message.
+            self._arrived(None)
 
     def _checked(self, record: Record, known: int) -> Record | None:
         """Return the record if it directly follows the newest known record, otherwise None.
@@ -210,7 +211,7 @@ class _Republished(NewestLog):
         Any other record may be forged. With None, the newest record is requested instead.
         """
         follows = record.seq == known + 1 and record.subject == self.at.subject
-        # A record of a stream that was recreated in the meantime has a different origin.
+        # If the stream was recreated in the meantime, the record has a different origin and isn't the successor.
         return record if follows and record.origin is self._origin else None
 
 

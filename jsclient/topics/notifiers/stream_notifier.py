@@ -234,7 +234,7 @@ class StreamNotifier(NotifierSource):
             if waiter.done() and not waiter.cancelled():
                 # Mark the exception as retrieved, because the call may have been cancelled.
                 waiter.exception()
-            if not self._waiting and not self._has_push:  # after a push, the round ends anyway
+            if not self._waiting and not self._has_push:  # after a push, `_round` ends by itself
                 self._stop_watching()
 
     def _stop_watching(self) -> None:

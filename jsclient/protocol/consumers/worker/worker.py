@@ -127,7 +127,8 @@ class Work(msgspec.Struct, Generic[T], eq=False):
     repeats: int = 0  # attempts in this worker beyond the first
     burials: int = 0  # failed attempts to store its dead letter
     final_error: BaseException | None = None  # if set, store a dead letter with this error, without a handler
-    # The error raised by the key function. The message then counts as handled and failed.
+    # The error that the key function raised for this message, or None. After an error, the message counts as handled
+    # and failed.
     broken: Exception | None = None
     abandoned: bool = False  # true if its handler still runs, but the result of the handler is ignored
     denied: bool = False  # the server refused a progress report, so it refuses the ack as well
@@ -289,7 +290,8 @@ class Workload(Generic[T]):
         if not self._ready or counts.running >= self._concurrency:
             return None
         entry = self._ready.popleft()
-        # Leave the work in the queue of its key, which becomes ready again only when the work is released.
+        # Leave the work in the queue of its key, so that no other work with this key starts before this one is
+        # released.
         work = entry.works[0] if isinstance(entry, KeyQueue) else entry
         work.phase = Phase.RUNNING
         work.began = now
