@@ -102,7 +102,7 @@ class EngineOptions:
 
 
 class EngineFields(TypedDict, total=False):
-    """A ``TypedDict`` of the keyword arguments of `Engine`, for annotations. `EngineOptions` describes them."""
+    """A ``TypedDict`` of the keyword arguments of `Engine`, for annotations. ``EngineOptions`` describes them."""
 
     host: str | None
     allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]
