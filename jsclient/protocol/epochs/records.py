@@ -421,8 +421,7 @@ class EpochReading(Generic[T]):
             return None
         if entry.producer == self.owners.get(partition):
             return partition, entry.record.update
-        # This is the first record of a new producer, so compute the change from the frontier that the reader knows to
-        # the frontier in the record.
+        # For a new producer's first record, compute the change from the frontier that the reader knows.
         old, new = lower(partition), entry.record.lower
         reopened = [time for time in new if not old.some_below(time)]
         if reopened and record.seq > self.joined.get(partition, 0):
