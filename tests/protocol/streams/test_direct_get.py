@@ -135,6 +135,13 @@ def test_one_message_on_both_paths(own, time):
     assert actual.headers.pairs() == [tuple(line.split(": ")) for line in own]
 
 
+def test_message_keeps_its_own_pending_header():
+    """Only a batch has this header from the server."""
+    added = ("Nats-Stream: S", "Nats-Subject: a", "Nats-Sequence: 3", "Nats-Time-Stamp: 2030-01-31T12:00:00Z")
+    actual = read_direct_answer((b"", b"", block("Nats-Num-Pending: 7", *added), b"x"))
+    assert (actual.headers, actual.num_pending) == ({"Nats-Num-Pending": "7"}, None)
+
+
 def test_impossible_time_is_protocol_error():
     added = ("Nats-Stream: S", "Nats-Subject: a", "Nats-Sequence: 3", "Nats-Time-Stamp: 2030-02-31T12:00:00Z")
     with pytest.raises(ProtocolError):
